@@ -1,0 +1,138 @@
+"""Make `.venv` fit for a purpose, from nothing: `run`, `dev` or `audit`; or write the locks anew: `lock`.
+
+What is installed comes from the locks in `deploy/locks`, hash by hash. Purposes add to one another and never take
+anything away, so `make run` leaves a developer's environment whole. A stamp for each purpose makes the second call
+free; a file lock makes two calls at once wait for each other instead of writing over each other.
+
+It runs on any Python 3.11 or later and imports the standard library only.
+"""
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+LOCKS = ROOT / "deploy" / "locks"
+PURPOSES = {
+    "run": "what the service needs",
+    "dev": "what the service, the checks and the tests need",
+    "audit": "what the nightly audit needs (with Spark, about 500 MB)",
+}
+SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
+# In this order: `dev` is the widest and is resolved first, the others are held to its versions.
+RESOLUTIONS = {
+    "dev": (*SERVICE, "--group", "build", "--group", "lint", "--group", "test"),
+    "run": (*SERVICE, "--constraint", "deploy/locks/dev.lock"),
+    "bootstrap": ("--group", "pyproject.toml:build", "--constraint", "deploy/locks/dev.lock"),
+    "audit": ("pyproject.toml", "--extra", "audit", "--constraint", "deploy/locks/dev.lock"),
+}
+
+
+def say(words: str) -> None:
+    """Tell what is about to happen, at once."""
+    print(f"batonpass: {words}", flush=True)
+
+
+def run(*command: str | Path) -> None:
+    """Run a command in the repository's root; raise if it fails."""
+    subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the environment's lock, waiting for whoever has it."""
+    cache = ROOT / ".cache"
+    cache.mkdir(exist_ok=True)
+    with (cache / "environment.lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another make that is preparing .venv")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def digest(*paths: Path) -> str:
+    """Return what a stamp holds: a digest of the files that decide what is installed."""
+    total = hashlib.sha256()
+    for path in paths:
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def is_whole() -> bool:
+    """Tell whether .venv is an environment of this very folder whose Python still starts."""
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        return False
+    asked = subprocess.run(
+        [str(python), "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=False
+    )
+    return asked.returncode == 0 and Path(asked.stdout.strip()).resolve() == VENV.resolve()
+
+
+def bootstrap() -> None:
+    """Make the environment itself, with uv and the build backend in it."""
+    if not is_whole():
+        say(f"making .venv with Python {sys.version.split()[0]}")
+        try:
+            run(sys.executable, "-m", "venv", "--clear", VENV)
+        except subprocess.CalledProcessError as error:
+            message = "this Python cannot make a virtual environment; on Debian: apt-get install python3-venv"
+            raise SystemExit(message) from error
+    lock = LOCKS / "bootstrap.lock"
+    stamp = VENV / ".made-bootstrap"
+    if not stamp.exists() or stamp.read_text() != digest(lock):
+        say("installing uv and the build backend into .venv")
+        pip = (VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*pip, "--require-hashes", "--requirement", lock)
+        stamp.write_text(digest(lock))
+
+
+def prepare(purpose: str) -> None:
+    """Install what a purpose needs, unless its stamp says that this has been done."""
+    bootstrap()
+    lock = LOCKS / f"{purpose}.lock"
+    wanted = digest(lock, ROOT / "pyproject.toml")
+    stamp = VENV / f".made-{purpose}"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    say(f"installing into .venv {PURPOSES[purpose]}, from deploy/locks/{purpose}.lock")
+    uv = (VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", VENV / "bin" / "python")
+    run(*uv, "--require-hashes", "--requirement", lock)
+    run(*uv, "--no-deps", "--no-build-isolation", "--editable", ".")
+    stamp.write_text(wanted)
+
+
+def write_locks(*options: str) -> None:
+    """Resolve every lock from pyproject.toml, for all platforms; `--upgrade` moves the versions, else they stay."""
+    bootstrap()
+    shape = ("--universal", "--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-annotate")
+    for name, wanted in RESOLUTIONS.items():
+        say(f"resolving deploy/locks/{name}.lock")
+        output = ("--quiet", "--custom-compile-command", "make lock", "--output-file", f"deploy/locks/{name}.lock")
+        run(VENV / "bin" / "uv", "pip", "compile", *wanted, *shape, *output, *options)
+
+
+def main() -> None:
+    """Do what the first argument names."""
+    purpose, *options = sys.argv[1:] or [""]
+    with alone():
+        if purpose == "lock":
+            write_locks(*options)
+        elif purpose in PURPOSES and not options:
+            prepare(purpose)
+        else:
+            raise SystemExit(f"usage: {sys.argv[0]} {{{','.join(PURPOSES)}}} | lock [--upgrade]")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as failed:
+        raise SystemExit(f"batonpass: failed: {' '.join(failed.cmd)}") from failed

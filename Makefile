@@ -1,0 +1,54 @@
+# Every target sets up what it needs in .venv, from nothing but a Python 3.11 or later. ARGS reaches the command:
+#   make simulate ARGS="--seed 7"
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+ARGS ?=
+
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	"$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$candidate"; break; }; done)
+ENVIRONMENT = @test -n "$(PYTHON)" || { echo "batonpass: found no Python 3.11 or later on the path; name one: make $@ PYTHON=/path/to/python3" >&2; exit 1; }; \
+	"$(PYTHON)" .ci/environment.py
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+.PHONY: run
+run: ## start Batonpass on this machine (batonpass up)
+	$(ENVIRONMENT) run
+	.venv/bin/batonpass up $(ARGS)
+
+.PHONY: test
+test: ## check, then every test; what CI runs
+	$(ENVIRONMENT) dev
+	.venv/bin/python .ci/steps.py test
+
+.PHONY: check
+check: ## lint, types, import rules, spelling: no tests
+	$(ENVIRONMENT) dev
+	.venv/bin/python .ci/steps.py check
+
+.PHONY: bench
+bench: ## time the decisions against their bars
+	$(ENVIRONMENT) dev
+	.venv/bin/python -m tests.bench $(ARGS)
+
+.PHONY: simulate
+simulate: ## run seeded worlds against the laws (batonpass simulate)
+	$(ENVIRONMENT) run
+	.venv/bin/batonpass simulate $(ARGS)
+
+.PHONY: soak
+soak: ## the same for a million steps
+	$(ENVIRONMENT) run
+	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
+
+.PHONY: dev
+dev: ## only prepare .venv for work on the code
+	$(ENVIRONMENT) dev
+
+.PHONY: lock
+lock: ## write deploy/locks anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(ENVIRONMENT) lock $(ARGS)

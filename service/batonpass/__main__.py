@@ -1,0 +1,25 @@
+"""The `batonpass` command: `batonpass ...` and `python -m batonpass ...` are the same."""
+
+import sys
+
+from batonpass.cli import EXTRA_OF, app
+
+
+def main() -> None:
+    """Run the command line on this process's arguments and exit.
+
+    A package that is missing because its extra was not installed is named together with the line that installs it,
+    exit code 1. Any other missing module is a defect and raises.
+    """
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        extra = EXTRA_OF[package]
+        sys.exit(f"batonpass: this needs {package}, of the extra `{extra}`: pip install 'batonpass[{extra}]'")
+
+
+if __name__ == "__main__":
+    main()

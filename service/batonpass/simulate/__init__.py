@@ -1,0 +1,5 @@
+"""Seeded worlds in virtual time over the real core and the real worker protocol.
+
+Messages get lost, doubled and reordered, processes crash and clocks jump; the laws are checked after every step. A
+seed says everything about a run, so that a failing one can be run again.
+"""
