@@ -1,0 +1,102 @@
+"""The import contracts of pyproject.toml catch what they are there for: each is shown a planted violation."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("api", "audit", "cli", "core", "dashboard", "kafka", "postgres", "runtime", "simulate", "worker")
+MODULES = {
+    "bootstrap": "import batonpass.api\nimport batonpass.postgres\nimport batonpass.runtime",
+    "codec": "import batonpass.core.records",
+    "core/ids": "import dataclasses",
+    "core/records": "import batonpass.core.ids",
+    "core/evolve": "import batonpass.core.records",
+    "core/lag": "import batonpass.core.records",
+    "core/decide": "import batonpass.core.evolve\nimport batonpass.core.lag",
+    "worker/protocol": "import batonpass.codec\nimport batonpass.core.ids",
+    "worker/member": "import asyncio\nimport httpx\nimport batonpass.worker.protocol",
+    "simulate/world": "import batonpass.core.decide\nimport batonpass.worker.protocol",
+}
+# Contract, the module that offends, what it imports.
+PLANTED = (
+    ("Imports point down, and the shells do not know one another", "api/routes", "batonpass.postgres"),
+    ("Imports point down, and the shells do not know one another", "runtime/engine", "batonpass.api"),
+    ("Imports point down, and the shells do not know one another", "postgres/record_log", "batonpass.kafka"),
+    ("The core reads downward", "core/records", "batonpass.core.decide"),
+    ("No cycles in the core", "core/records", "batonpass.core.decide"),
+    ("The core is pure", "core/ids", "time"),
+    ("The core is pure", "core/lag", "msgspec"),
+    ("The runtime and the codec know no server library", "codec", "pydantic"),
+    ("The runtime and the codec know no server library", "runtime/engine", "sqlalchemy"),
+    ("The service runs without Spark", "bootstrap", "batonpass.audit"),
+    ("The service runs without Spark", "postgres/record_log", "pyspark"),
+    ("The audit runs without the service", "audit/job", "batonpass.runtime"),
+    ("The audit runs without the service", "audit/job", "fastapi"),
+    ("The dashboard knows the public API only", "dashboard/pages", "batonpass.core"),
+    ("The worker imports nothing of the service but the ids and the codec", "worker/member", "batonpass.core.records"),
+    ("The worker's protocol does no I/O and reads no clock", "worker/protocol", "asyncio"),
+    ("The simulator knows the core, the codec and the worker's protocol", "simulate/world", "batonpass.worker.member"),
+    ("The simulator knows the core, the codec and the worker's protocol", "simulate/world", "httpx"),
+)
+
+
+def lint(tree: Path, *planted: tuple[str, str]) -> str:
+    """Write a small batonpass with some more imports planted in it, and return what the linter says of it."""
+    sources = {name: f"{imports}\n" for name, imports in MODULES.items()} | {
+        f"{name}/__init__": "" for name in PACKAGES
+    }
+    for module, imported in planted:
+        sources[module] = f"{sources.get(module, '')}import {imported}\n"
+    sources["__init__"] = sources["__main__"] = ""
+    for name, source in sources.items():
+        path = tree / "batonpass" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    linter = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+    return subprocess.run(linter, cwd=tree, capture_output=True, text=True, check=False).stdout
+
+
+def broken_in(report: str) -> dict[str, str]:
+    """Return each broken contract's part of a report."""
+    names = {contract for contract, _, _ in PLANTED}
+    _, _, details = report.partition("Broken contracts\n")
+    found: dict[str, str] = {}
+    lines: list[str] = []
+    for line in details.splitlines():
+        if line in names:
+            lines = []
+            found[line] = ""
+        lines.append(line)
+        if found:
+            found[list(found)[-1]] = "\n".join(lines)
+    return found
+
+
+def test_a_tree_that_obeys_is_let_through(tmp_path: Path) -> None:
+    """Without a planted violation every contract is kept, so the ones below are broken by what is planted."""
+    assert "0 broken." in lint(tmp_path)
+
+
+@pytest.mark.parametrize("contract", sorted({contract for contract, _, _ in PLANTED}))
+def test_each_contract_catches_its_violations(contract: str, tmp_path: Path) -> None:
+    """A contract names every module that breaks it and what that module imports."""
+    planted = [(module, imported) for name, module, imported in PLANTED if name == contract]
+    report = broken_in(lint(tmp_path, *planted))
+    assert contract in report
+    for module, imported in planted:
+        # The contract on cycles leaves out the package that they are in.
+        assert module.removeprefix("core/").replace("/", ".") in report[contract]
+        assert imported.removeprefix("batonpass.").removeprefix("core.") in report[contract]
+
+
+def test_every_contract_is_shown_a_violation() -> None:
+    """No contract stands in the configuration that these tests have never seen fail."""
+    configured = [
+        line.removeprefix('name = "').rstrip('"')
+        for line in (ROOT / "pyproject.toml").read_text().partition("[tool.importlinter]")[2].splitlines()
+        if line.startswith("name = ")
+    ]
+    assert sorted(configured) == sorted({contract for contract, _, _ in PLANTED})
