@@ -1,0 +1,86 @@
+"""The command line finds its subcommands, imports only the one that is called, and names a missing extra."""
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from batonpass import __main__, __version__, cli
+
+PYPROJECT = Path(__file__).resolve().parent.parent.parent / "pyproject.toml"
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a few lines in a fresh interpreter."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_the_version_is_the_packages() -> None:
+    """`python -m batonpass --version` prints the version of the package and succeeds."""
+    done = subprocess.run([sys.executable, "-m", "batonpass", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"batonpass {__version__}\n"
+
+
+def test_help_lists_every_subcommand_that_there_is() -> None:
+    """`batonpass --help` shows each subcommand with its line, and offers none whose module is missing."""
+    there = {name for name in cli.COMMANDS if importlib.util.find_spec(f"batonpass.cli.{name}")}
+    assert {command.name for command in cli.app.registered_commands} == there
+    shown = python("import sys; sys.argv = ['batonpass', '--help']; from batonpass.__main__ import main; main()").stdout
+    for name in there:
+        assert f" {name} " in shown
+
+
+def test_help_imports_no_subcommand() -> None:
+    """The help costs no import of what a subcommand needs, so it works with the base alone."""
+    done = python(
+        "import sys; sys.argv = ['batonpass', '--help']\n"
+        "from batonpass import cli\n"
+        "try: cli.app()\n"
+        "except SystemExit: pass\n"
+        "print('loaded', [m for m in sys.modules if m.startswith('batonpass.cli.')])"
+    )
+    assert done.stdout.endswith("loaded []\n")
+
+
+def test_an_unknown_subcommand_is_a_usage_error() -> None:
+    """A subcommand that does not exist ends with exit code 2 and is named."""
+    done = subprocess.run([sys.executable, "-m", "batonpass", "fly"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "fly" in done.stderr
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of an extra that is not installed ends the command with the line that installs the extra."""
+
+    def wants_fastapi() -> None:
+        raise ModuleNotFoundError(name="fastapi.routing")
+
+    monkeypatch.setattr(__main__, "app", wants_fastapi)
+    with pytest.raises(SystemExit, match=r"pip install 'batonpass\[server\]'"):
+        __main__.main()
+
+
+def test_a_defect_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that is missing from Batonpass itself raises, for no extra brings it."""
+
+    def wants_own_module() -> None:
+        raise ModuleNotFoundError(name="batonpass.nowhere")
+
+    monkeypatch.setattr(__main__, "app", wants_own_module)
+    with pytest.raises(ModuleNotFoundError):
+        __main__.main()
+
+
+def test_every_package_of_an_extra_is_known() -> None:
+    """The table of extras names just the packages that pyproject.toml puts into them."""
+    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    packages: dict[str, set[str]] = {}
+    for extra, requirements in extras.items():
+        for requirement in requirements:
+            name = requirement.partition("[")[0].partition(">")[0].replace("-", "_")
+            packages.setdefault(name, set()).add(extra)
+    assert set(cli.EXTRA_OF) == set(packages)
+    assert all(extra in packages[name] for name, extra in cli.EXTRA_OF.items())

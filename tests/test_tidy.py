@@ -1,0 +1,225 @@
+"""The house style as far as a machine can see it: sizes, names, docstrings, and what must not be left behind."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "service" / "batonpass" / "core"
+TOP_LEVEL = {
+    "Dockerfile",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "deploy",
+    "docker-compose.yml",
+    "docs",
+    "migrations",
+    "pyproject.toml",
+    "service",
+    "tests",
+}
+LINES_OF_A_MODULE = 400
+LINES_OF_A_FUNCTION = 60
+PARAMETERS = 6
+IMPORTS_OF_A_CORE_MODULE = 10
+# Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
+CORE_MAY_IMPORT = {
+    "__future__",
+    "abc",
+    "bisect",
+    "collections",
+    "dataclasses",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "operator",
+    "re",
+    "types",
+    "typing",
+}
+# Words that say nothing about what a thing is.
+EMPTY_WORDS = {"manager", "handler", "helper", "util", "utils", "data", "info"}
+# A letter in brackets keeps these patterns from finding themselves.
+MARKERS = re.compile(
+    r"F[I]XME|X[X]X|T[O]DO|N[o]tImplementedError|pytest\.mark\.(s[k]ip|x[f]ail)|assert T[r]ue\b|pragma: n[o] cover"
+)
+MACHINE_PATHS = re.compile(r"(?<![\w.*])/(w[o]rk|f[a]rm|r[o]ot|t[m]p)/|\.l[i]brary\b")
+REGISTRIES = re.compile(
+    r"p[y]pi\.org|p[y]thonhosted\.|regis[t]ry\.npm|d[e]b\.debian|rep[o]1?\.maven|p[r]oxy\.golang|c[r]ates\.io"
+)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def kept_files() -> list[Path]:
+    """Return the files that are tracked, or would be by the next `git add`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(path for name in set(listed.stdout.split("\0")) if name and (path := ROOT / name).is_file())
+
+
+FILES = kept_files()
+MODULES = {path: ast.parse(path.read_text()) for path in FILES if path.suffix == ".py"}
+CORE_MODULES = {path: tree for path, tree in MODULES.items() if CORE in path.parents}
+
+
+def where(path: Path, line: int = 0) -> str:
+    """Return a place as `path:line`, from the root."""
+    return f"{path.relative_to(ROOT)}:{line}" if line else str(path.relative_to(ROOT))
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    """Yield every function and method of a module, nested ones too."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Return the modules that a module imports, wherever in it."""
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            # `from batonpass.core import lag, probing` imports two modules.
+            package = node.module == "batonpass.core"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {node.module or "."}
+    return names
+
+
+def text_lines() -> Iterator[tuple[Path, int, str]]:
+    """Yield every line of every text file that is kept."""
+    for path in FILES:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        yield from ((path, number, line) for number, line in enumerate(text.splitlines(), 1))
+
+
+def test_the_top_level_holds_only_what_is_listed() -> None:
+    """The first level of the tree is fixed; whatever is new belongs into one of its folders."""
+    top = {path.relative_to(ROOT).parts[0] for path in FILES}
+    assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
+
+
+def test_modules_fit_their_size() -> None:
+    """A module that outgrows its size is two modules."""
+    lines = {where(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: count for name, count in lines.items() if count > LINES_OF_A_MODULE} == {}
+
+
+def test_functions_fit_their_size() -> None:
+    """A function fits on a screen, its docstring included."""
+    sizes = {
+        f"{where(path, node.lineno)} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path, tree in MODULES.items()
+        for node in functions(tree)
+    }
+    assert {name: size for name, size in sizes.items() if size > LINES_OF_A_FUNCTION} == {}
+
+
+def test_functions_take_few_parameters() -> None:
+    """A function takes what a reader can hold in mind; commands are excepted, whose options are parameters."""
+    counts = {}
+    for path, tree in MODULES.items():
+        if "service" not in path.parts or "cli" in path.parts:
+            continue
+        for node in functions(tree):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            counts[f"{where(path, node.lineno)} {node.name}"] = len([a for a in given if a.arg not in {"self", "cls"}])
+    assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
+
+
+def test_core_modules_import_little() -> None:
+    """A core module with many imports decides more than one thing."""
+    counts = {where(path): len(imported(tree) - {"__future__"}) for path, tree in CORE_MODULES.items()}
+    assert {name: count for name, count in counts.items() if count > IMPORTS_OF_A_CORE_MODULE} == {}
+
+
+def test_the_core_imports_values_only() -> None:
+    """The core imports itself and what of the standard library cannot reach outside."""
+    foreign = {
+        where(path): sorted(
+            name
+            for name in imported(tree)
+            if not name.startswith("batonpass.core.") and name.partition(".")[0] not in CORE_MAY_IMPORT
+        )
+        for path, tree in CORE_MODULES.items()
+    }
+    assert CORE_MODULES
+    assert {name: modules for name, modules in foreign.items() if modules} == {}
+
+
+def test_the_core_knows_its_types() -> None:
+    """There is no `Any` in the core."""
+    found = [
+        where(path, node.lineno)
+        for path, tree in CORE_MODULES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
+    ]
+    assert found == []
+
+
+def test_names_say_what_a_thing_is() -> None:
+    """No module, class or function of the service is named by a word that fits everything."""
+    found = []
+    for path, tree in MODULES.items():
+        if "service" not in path.parts:
+            continue
+        defined = [node.name for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)]
+        for name in (path.stem, *defined):
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
+            found += [f"{where(path)} {name}" for word in words if word in EMPTY_WORDS]
+    assert found == []
+
+
+def test_every_test_states_its_law() -> None:
+    """Every test function has a docstring."""
+    silent = [
+        f"{where(path, node.lineno)} {node.name}"
+        for path, tree in MODULES.items()
+        if "tests" in path.parts
+        for node in functions(tree)
+        if node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (MARKERS, "a marker of something unfinished or left out"),
+        (MACHINE_PATHS, "a path of somebody's machine"),
+        (REGISTRIES, "the host name of a package registry"),
+    ],
+)
+def test_nothing_is_left_behind(pattern: re.Pattern[str], why: str) -> None:
+    """No kept file holds a marker of unfinished work, a path of one machine, or the host of a registry."""
+    found = [f"{where(path, number)}: {why}" for path, number, line in text_lines() if pattern.search(line)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (MARKERS, "# FIX" + "ME later"),
+        (MARKERS, "@pytest.mark.x" + "fail"),
+        (MACHINE_PATHS, "open('/" + "root/x')"),
+        (REGISTRIES, "https://py" + "pi.org/simple"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(pattern: re.Pattern[str], line: str) -> None:
+    """Each pattern finds a planted line, so that finding nothing means something."""
+    assert pattern.search(line)
