@@ -27,6 +27,7 @@ PLANTED = (
     ("Imports point down, and the shells do not know one another", "postgres/record_log", "batonpass.kafka"),
     ("The core reads downward", "core/records", "batonpass.core.decide"),
     ("No cycles in the core", "core/records", "batonpass.core.decide"),
+    ("The laws are written without the code that they check", "core/invariants", "batonpass.core.lag"),
     ("The core is pure", "core/ids", "time"),
     ("The core is pure", "core/lag", "msgspec"),
     ("The runtime and the codec know no server library", "codec", "pydantic"),
