@@ -1,0 +1,196 @@
+"""Which moves are allowed: whom a change interrupts, who may take over, and how many copies it costs (L6, L7, L8).
+
+Part of ``invariants``. Readiness is computed here from what the member said and from the ends that were read, not taken
+from what the decision made of it.
+"""
+
+from __future__ import annotations
+
+from batonpass.core import records as r
+from batonpass.core.ids import MemberId, TaskId, split_task_id
+from batonpass.core.invariants_ledger import Ledger, Step, Violation
+from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.soft import Positions, Report, Soft
+
+
+def check_interruptions(step: Step, ledger: Ledger, record: r.PictureChanged) -> list[Violation]:
+    """Return what of a picture takes something from a member that no move concerns, or gives it to somebody unready."""
+    found: list[Violation] = []
+    member = ledger.member(record.member_id)
+    if member is None:
+        return []
+    for task_id in (*record.revoked, *record.demoted):
+        task = step.after.tasks.get(task_id)
+        if task is None or task_id not in step.after.table.rank or task.parked:
+            continue
+        held = ledger.grant(member.id, task_id)
+        if held is None:
+            found.append(Violation("L6", "revoked, but it does not hold the task", task_id, member.id))
+        elif held.role is Role.ACTIVE:
+            found += _check_handover(step, member, task)
+        elif _is_meant_for(task, member.id) and not _has_reason_to_drop(step, task, member.id):
+            found.append(Violation("L6", f"its {held.role} is taken although the target wants it", task_id, member.id))
+    return found
+
+
+def _is_meant_for(task: Task, member_id: MemberId) -> bool:
+    return member_id == task.target or member_id in task.target_standbys
+
+
+def _has_reason_to_drop(step: Step, task: Task, member_id: MemberId) -> bool:
+    """Say whether a copy that the target wants may go all the same: it stalled, or its state is gone."""
+    stalled = any(stall.member_id == member_id and stall.until_ms > step.now_ms for stall in task.stalls)
+    report = _report(step.soft_after, member_id, task.id)
+    return stalled or (report is not None and report.said.lost)
+
+
+def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
+    """An active is taken from an owner that is alive and willing only for a copy that is caught up."""
+    before = step.before.tasks.get(task.id)
+    state = before.state if before is not None and before.owner == owner.id else task.state
+    if state is ActiveState.LOST or _said_lost(step, owner.id, task.id):
+        return []
+    if owner.suspected or _is_past_deadline(step, owner):
+        return []
+    heir = task.heir
+    if heir is None or heir == owner.id:
+        return [Violation("L6", "its active is taken, but nobody is to get it", task.id, owner.id)]
+    if not step.after.table.stateful[step.after.table.rank[task.id]]:
+        return [] if heir == task.target else [Violation("L8", f"goes to {heir}, not to its target", task.id, owner.id)]
+    found = []
+    if not is_caught_up_copy(step.after, step.soft_after, heir, task.id):
+        found.append(Violation("L7", f"taken for {heir}, whose copy is not caught up", task.id, owner.id))
+    if state is ActiveState.RUNNING and not _said_failed(step, owner.id, task.id) and heir != task.target:
+        found.append(Violation("L8", f"taken for {heir}, which is not its target {task.target}", task.id, owner.id))
+    return found
+
+
+def _is_past_deadline(step: Step, owner: Member) -> bool:
+    drain = owner.drain
+    return drain is not None and drain.deadline_ms is not None and drain.deadline_ms <= step.now_ms
+
+
+def _report(soft: Soft, member_id: MemberId, task_id: TaskId) -> Report | None:
+    member = soft.members.get(member_id)
+    return member.reports.get(task_id) if member is not None else None
+
+
+def _said_lost(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
+    report = _report(step.soft_after, member_id, task_id)
+    return report is not None and report.said.lost
+
+
+def _said_failed(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
+    report = _report(step.soft_after, member_id, task_id)
+    return report is not None and report.said.state is ActiveState.FAILED
+
+
+def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId) -> bool:
+    """Say whether the member tails a copy of the task whose state is as good as the owner's."""
+    member = group.members.get(member_id)
+    grant = member.picture.get(task_id) if member is not None else None
+    report = _report(soft, member_id, task_id)
+    if grant is None or grant.role is Role.ACTIVE or report is None or report.said.lost or report.other_incarnation:
+        return False
+    lags = recomputed_lags(group, soft, report, task_id)
+    if not lags:
+        return False
+    lag, config = min(lags), group.config
+    if lag <= config.acceptable_recovery_lag:
+        return True
+    within, rate = config.acceptable_catchup_ms, report.rate
+    return within is not None and rate is not None and rate > 0 and lag * 1000 / rate <= within
+
+
+def recomputed_lags(group: Group, soft: Soft, report: Report, task_id: TaskId) -> list[int]:
+    """Return the lag by every end offset that is known: as the member said it, by its own ends, and by those read."""
+    said = report.said
+    lags = [said.lag] if said.lag is not None else []
+    if not said.positions:
+        return lags
+    own = _behind(said.positions, dict(said.end_offsets))
+    subtopology, partition = split_task_id(task_id)
+    topics = next((one.changelog_topics for one in group.topology.subtopologies if one.id == subtopology), ())
+    read: dict[str, int] = {}
+    for topic in topics:
+        end = soft.end_offsets.get((topic, partition))
+        if end is not None and not end.shrunk:
+            read[topic] = end.offset
+            if len(topics) == 1:
+                read[""] = end.offset
+    coordinators = _behind(said.positions, read)
+    return lags + [lag for lag in (own, coordinators) if lag is not None]
+
+
+def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
+    if any(topic not in ends for topic, _ in positions):
+        return None
+    return sum(max(0, ends[topic] - offset) for topic, offset in positions)
+
+
+def extra_copies(group: Group, task: Task) -> int:
+    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number."""
+    copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
+    return max(len(task.warmups), copies - 1 - group.config.num_standby_replicas)
+
+
+def _is_of_a_drain(group: Group, task: Task) -> bool:
+    """Say whether a member on its way out has a copy of the task, so that the drain's budget may pay."""
+    holders = (task.owner, task.keeper, *task.standbys, *task.warmups)
+    members = [group.members.get(one) for one in holders if one is not None]
+    return any(member is not None and member.drain is not None for member in members)
+
+
+def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
+    """Return where a step made copies beyond a budget. Lowering a budget, or losing an owner, leaves what is there."""
+    new = _new_copies(step)
+    grown = [one for one in touched if one in step.after.tasks and one in new and _grew(step, one)]
+    if not grown:
+        return []
+    after = step.after
+    spent = {True: 0, False: 0}
+    for task_id in after.unsettled:
+        task = after.tasks[task_id]
+        spent[_is_of_a_drain(after, task)] += extra_copies(after, task)
+    found = []
+    stateful, config = after.table.stateful_count, after.config
+    normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
+    of_drains = [one for one in grown if _is_of_a_drain(after, after.tasks[one])]
+    if len(of_drains) < len(grown) and spent[False] > normal:
+        found.append(Violation("L8", f"{spent[False]} extra copies; max_warmup_replicas allows {normal}", grown[0]))
+    if of_drains and spent[True] + spent[False] > normal + drains:
+        total = spent[True] + spent[False]
+        found.append(Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0]))
+    return found + _check_member_budgets(step, new)
+
+
+def _new_copies(step: Step) -> dict[TaskId, list[MemberId]]:
+    """Return the members that this step gave a standby or a warmup which they had in no role, by task."""
+    new: dict[TaskId, list[MemberId]] = {}
+    for record in step.records:
+        if isinstance(record, r.PictureChanged):
+            member = step.before.members.get(record.member_id)
+            for task_id, grant in record.granted.items():
+                if grant.role is not Role.ACTIVE and (member is None or task_id not in member.picture):
+                    new.setdefault(task_id, []).append(record.member_id)
+    return new
+
+
+def _grew(step: Step, task_id: TaskId) -> bool:
+    before = step.before.tasks.get(task_id) or Task(task_id)
+    return extra_copies(step.after, step.after.tasks[task_id]) > max(0, extra_copies(step.before, before))
+
+
+def _check_member_budgets(step: Step, new: dict[TaskId, list[MemberId]]) -> list[Violation]:
+    found = []
+    most = step.after.config.max_warmups_per_member
+    for member_id in sorted({one for members in new.values() for one in members}):
+        member = step.after.members.get(member_id)
+        if member is None:
+            continue
+        warm = sorted(task for task, grant in member.picture.items() if grant.role is Role.WARMUP)
+        if len(warm) > most and any(member_id in new.get(task, ()) for task in warm):
+            found.append(
+                Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)
+            )
+    return found

@@ -1,0 +1,261 @@
+"""What licenses a record that lets somebody run a task, or forgets that somebody may (L1, L3, L5).
+
+Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant at
+which grants are not held. A claim ends only by a confirmation, a leave, a vouched death, the end of a lease, or, where
+outputs are fenced, by suspicion. A member goes only by its own word, an operator's, another run's, its own long silence,
+or a revocation left unconfirmed.
+"""
+
+from __future__ import annotations
+
+from batonpass.core import records as r
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Join, Leave, Started, StoreRecovered
+from batonpass.core.invariants_ledger import Ledger, Step, Violation
+from batonpass.core.model import Cause, GoneMember, Member, OnLeaseLost, Revocation, Role
+
+
+def check_license(step: Step, ledger: Ledger, record: r.Record) -> list[Violation]:
+    """Return what is wrong with a record, by the ledger as it stands just before it."""
+    match record:
+        case r.PictureChanged():
+            return _check_picture(step, ledger, record)
+        case r.TaskReleased():
+            return _check_release(step, ledger, record)
+        case r.ClaimsWaived(task=task_id, member_id=member_id):
+            return _check_waiver(ledger, task_id, member_id)
+        case r.MemberSuspected(member_id=member_id):
+            return _check_suspicion(step, ledger, member_id)
+        case r.MemberGone():
+            return _check_departure(step, ledger, record)
+        case r.MemberAway(member_id=member_id):
+            return _check_away(step, member_id)
+        case r.GroupDeleted():
+            return _check_deletion(step, record)
+        case r.TasksAdopted(member_id=member_id):
+            return _check_adoption(step, ledger, member_id)
+        case _:
+            return []
+
+
+def lease_floor_ms(step: Step, member_id: MemberId) -> int:
+    """Return the earliest instant at which the lease of a member can be over, by what has been heard of it.
+
+    A member unheard since the coordinator started may have been heard just before, under the longest timeout answered.
+    """
+    heard = step.soft.members.get(member_id) or step.soft_after.members.get(member_id)
+    if heard is None:
+        return max(step.soft.started_ms, step.soft_after.started_ms) + step.before.longest_session_ms
+    since = [timeout for epoch, timeout in heard.timeouts if epoch >= heard.echoed]
+    return heard.heard_ms + max(since, default=step.before.longest_session_ms)
+
+
+def _check_picture(step: Step, ledger: Ledger, record: r.PictureChanged) -> list[Violation]:
+    member_id = record.member_id
+    found: list[Violation] = []
+    if ledger.member(member_id) is None:
+        return [Violation("L2", "a picture for somebody who is not a member", None, member_id)]
+    if record.epoch != ledger.epoch(member_id) + 1:
+        detail = f"epoch {record.epoch} follows {ledger.epoch(member_id)}; each change of a picture adds one"
+        found.append(Violation("L2", detail, None, member_id))
+    new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
+    if new and (record.revoked or record.demoted):
+        found.append(Violation("L1", f"gives a task up and grants {new[0]} in one epoch", new[0], member_id))
+    found += [
+        Violation("L2", "an entry announced under another epoch than its picture", task, member_id)
+        for task, grant in record.granted.items()
+        if grant.epoch != record.epoch
+    ]
+    for task_id, grant in record.granted.items():
+        if grant.role is Role.ACTIVE:
+            found += _check_grant(step, ledger, record, task_id)
+    return found
+
+
+def _is_more(ledger: Ledger, record: r.PictureChanged, task_id: TaskId) -> bool:
+    """Say whether the entry lets the member hold a task that it did not hold, or run one that it did not run."""
+    held = ledger.grant(record.member_id, task_id)
+    return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
+
+
+def _check_grant(step: Step, ledger: Ledger, record: r.PictureChanged, task_id: TaskId) -> list[Violation]:
+    member_id, grant = record.member_id, record.granted[task_id]
+    found: list[Violation] = []
+    owner = ledger.owner(task_id)
+    if owner is not None:
+        found.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
+    others = sorted(one for one in ledger.claimants(task_id) if one != member_id)
+    if others:
+        found.append(Violation("L1", f"granted while {', '.join(others)} may still run it", task_id, member_id))
+    task = step.before.tasks.get(task_id)
+    highest = max(step.before.tokens_from, step.after.tokens_from, task.token if task is not None else 0)
+    if grant.token <= highest:
+        found.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
+    if step.now_ms < step.before.grants_from_ms:
+        detail = f"granted at {step.now_ms}, before {step.before.grants_from_ms}"
+        found.append(Violation("L3", detail, task_id, member_id))
+    return found
+
+
+def _check_release(step: Step, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
+    task_id, member_id = record.task, record.member_id
+    revocation = ledger.revocation(member_id, task_id)
+    claims = ledger.claimants(task_id)
+    if member_id not in claims and revocation is None:
+        return []
+    free_at = claims.get(member_id)
+    if free_at is not None:
+        if free_at <= step.now_ms or _is_vouched_dead(step, member_id):
+            return []
+        return [Violation("L1", f"released at {step.now_ms}; its lease runs until {free_at}", task_id, member_id)]
+    if step.item is None:
+        return []
+    if revocation is not None and _confirms(step.item, member_id, task_id, revocation.epoch):
+        return []
+    return [Violation("L1", "released without a confirmation", task_id, member_id)]
+
+
+def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) -> bool:
+    if (
+        not isinstance(item, Heartbeat)
+        or item.member_id != member_id
+        or item.tasks is None
+        or item.member_epoch < epoch
+    ):
+        return False
+    said = item.tasks.get(task_id)
+    return said is None or said.role != Role.ACTIVE
+
+
+def _is_vouched_dead(step: Step, member_id: MemberId) -> bool:
+    """Say whether the input's sender answers for the member's running nothing any more."""
+    match step.item:
+        case None:
+            return True
+        case Eviction(member_id=named, dead=dead):
+            return named == member_id and dead
+        case Leave(member_id=named):
+            return named == member_id
+        case Join(replaces=replaces, takeover=takeover, instance_id=instance_id):
+            if replaces == member_id:
+                return True
+            known: Member | GoneMember | None = step.before.members.get(member_id) or step.before.gone.get(member_id)
+            return takeover and instance_id is not None and known is not None and known.instance_id == instance_id
+        case _:
+            return False
+
+
+def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:
+    member = ledger.member(member_id)
+    if member is None or not ledger.is_suspected(member_id) or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        return [
+            Violation("L1", "its claim is waived, but it is no suspect whose outputs are fenced", task_id, member_id)
+        ]
+    return []
+
+
+def _check_suspicion(step: Step, ledger: Ledger, member_id: MemberId) -> list[Violation]:
+    member = ledger.member(member_id)
+    if member is None or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        return [Violation("L1", "suspected, but its outputs are not fenced", None, member_id)]
+    if step.now_ms < step.soft.judge_from_ms:
+        return [Violation("L3", "suspected before the coordinator may judge anybody", None, member_id)]
+    heard = step.soft.members.get(member_id)
+    broken = heard.poll_broken_ms if heard is not None else None
+    wait = step.before.config.suspect_timeout_ms
+    if not wait or broken is None or step.now_ms < broken + wait:
+        return [Violation("L1", f"suspected without {wait} ms of silence after a broken poll", None, member_id)]
+    return []
+
+
+def _check_departure(step: Step, ledger: Ledger, record: r.MemberGone) -> list[Violation]:
+    member_id = record.member_id
+    member = ledger.member(member_id)
+    if member is None:
+        return [Violation("L2", "somebody who is no member is gone", None, member_id)]
+    if member.away_until_ms is not None:
+        over = step.now_ms >= member.away_until_ms or record.cause is not Cause.GRACE_OVER
+        return [] if over else [Violation("L5", "its place is given up within its grace", None, member_id)]
+    found = []
+    if record.lease_end_ms < lease_floor_ms(step, member_id) and not _is_vouched_dead(step, member_id):
+        detail = f"its tasks are free at {record.lease_end_ms}; its lease runs until {lease_floor_ms(step, member_id)}"
+        found.append(Violation("L1", detail, None, member_id))
+    if reason := _why_not_gone(step, ledger, record):
+        found.append(Violation("L5", f"{record.cause}: {reason}", None, member_id))
+    return found
+
+
+def _why_not_gone(step: Step, ledger: Ledger, record: r.MemberGone) -> str:
+    """Return what is missing for a running member to be gone for this cause; "" when nothing is."""
+    member_id = record.member_id
+    match record.cause:
+        case Cause.EXPIRED:
+            if step.now_ms < max(step.soft.judge_from_ms, step.soft_after.judge_from_ms):
+                return "the coordinator may not judge anybody yet"
+            return "" if step.now_ms >= lease_floor_ms(step, member_id) else "its lease is not over"
+        case Cause.FENCED:
+            since = [revocation.since_ms for revocation in _revocations(ledger, member_id)]
+            wait = step.before.config.rebalance_timeout_ms
+            return "" if since and step.now_ms >= min(since) + wait else "no revocation is overdue"
+        case Cause.GRACE_OVER | Cause.RESTARTED:
+            return "it was not away"
+        case Cause.EVICTED:
+            return "" if step.item is None or isinstance(step.item, Eviction | GroupDeletion) else "nobody evicted it"
+        case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
+            return "" if _is_vouched_dead(step, member_id) else "nobody vouched that it has stopped"
+
+
+def _revocations(ledger: Ledger, member_id: MemberId) -> list[Revocation]:
+    member = ledger.member(member_id)
+    return [] if member is None else list(member.revoking.values())
+
+
+def _check_away(step: Step, member_id: MemberId) -> list[Violation]:
+    if _is_vouched_dead(step, member_id):
+        return []
+    return [Violation("L1", "its tasks are free, but it did not say that it stopped them", None, member_id)]
+
+
+def _check_deletion(step: Step, record: r.GroupDeleted) -> list[Violation]:
+    """Nothing may be granted under the name before the last lease of a deleted group is over."""
+    leases = [
+        lease_floor_ms(step, member_id)
+        for member_id, member in step.before.members.items()
+        if member.away_until_ms is None and (member.picture or member.revoking)
+    ]
+    leases += [claim.free_at_ms for task in step.before.tasks.values() for claim in task.claims if claim.free_at_ms]
+    if step.after.grants_from_ms < max(leases, default=0):
+        detail = (
+            f"grants from {step.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
+        )
+        return [Violation("L1", detail)]
+    return []
+
+
+def _check_adoption(step: Step, ledger: Ledger, member_id: MemberId) -> list[Violation]:
+    found = []
+    if ledger.member(member_id) is None:
+        found.append(Violation("L3", "tasks of somebody who is no member are adopted", None, member_id))
+    if step.after.grants_from_ms < step.now_ms + step.before.config.session_timeout_ms and not _is_held(step):
+        found.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
+    return found
+
+
+def _is_held(step: Step) -> bool:
+    return step.now_ms < step.before.grants_from_ms
+
+
+def check_start(step: Step) -> list[Violation]:
+    """Return what is wrong after a start or a recovery: who is judged, or granted something, too early (L3)."""
+    found = []
+    if isinstance(step.item, Started | StoreRecovered):
+        calm = step.now_ms + step.before.longest_session_ms
+        if isinstance(step.item, Started) and step.soft_after.judge_from_ms < calm:
+            found.append(Violation("L3", f"judges from {step.soft_after.judge_from_ms}, before {calm}"))
+        if isinstance(step.item, StoreRecovered) and step.before.declared and step.after.grants_from_ms < calm:
+            found.append(Violation("L3", f"grants from {step.after.grants_from_ms}, before {calm}"))
+        for record in step.records:
+            member = step.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
+            if member is not None and member.away_until_ms is None:
+                found.append(Violation("L3", "gone by a start alone", None, member.id))
+    return found

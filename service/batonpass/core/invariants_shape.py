@@ -1,0 +1,131 @@
+"""Whether a group agrees with itself: tasks with pictures, indexes with what they index, the target with its rules.
+
+Part of ``invariants``. Also what resting means (L9): a group looks again while anything is to come, and no longer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.invariants_ledger import Violation
+from batonpass.core.model import ActiveState, Group, Member, Role, Task
+
+
+def check_task(group: Group, task: Task) -> list[Violation]:
+    """Return where a task contradicts the pictures, counts a member twice, or has a target that breaks the rules."""
+    found: list[Violation] = []
+    holders = [*([task.owner] if task.owner is not None else []), *task.standbys, *task.warmups]
+    found += [
+        Violation("L8", "holds two copies of the task", task.id, one)
+        for one, count in Counter(holders).items()
+        if count > 1
+    ]
+    for role, members in _holders_by_role(task):
+        for member_id in members:
+            member = group.members.get(member_id)
+            held = member.picture.get(task.id) if member is not None else None
+            if held is None or held.role is not role:
+                found.append(Violation("L2", f"the task names it as {role}, its picture does not", task.id, member_id))
+            elif role is Role.ACTIVE and held.token != task.token:
+                detail = f"its token is {held.token}, the task's highest {task.token}"
+                found.append(Violation("L1", detail, task.id, member_id))
+    for claim in task.claims:
+        member = group.members.get(claim.member_id)
+        if claim.free_at_ms is None and (member is None or task.id not in member.revoking):
+            found.append(Violation("L1", "nobody can end its claim", task.id, claim.member_id))
+        if claim.free_at_ms is not None and member is not None:
+            found.append(Violation("L1", "its claim ends with a lease that it renews", task.id, claim.member_id))
+    return found + _check_target(group, task)
+
+
+def _holders_by_role(task: Task) -> tuple[tuple[Role, Iterable[MemberId]], ...]:
+    owners = (task.owner,) if task.owner is not None else ()
+    return ((Role.ACTIVE, owners), (Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups))
+
+
+def _check_target(group: Group, task: Task) -> list[Violation]:
+    found: list[Violation] = []
+    wanted = [*([task.target] if task.target is not None else []), *task.target_standbys]
+    if len(set(wanted)) != len(wanted):
+        found.append(Violation("L8", "its target names a member twice", task.id))
+    found += [
+        Violation("L2", "its target is no member", task.id, member_id)
+        for member_id in wanted
+        if member_id not in group.members
+    ]
+    if task.target_standbys and task.target is None:
+        found.append(Violation("L8", "standbys of a task that has no target owner", task.id))
+    if task.id in group.table.rank and group.due_ms is None:
+        limit = group.config.num_standby_replicas if group.table.stateful[group.table.rank[task.id]] else 0
+        if len(task.target_standbys) > limit:
+            found.append(Violation("L8", f"{len(task.target_standbys)} target standbys; {limit} are wanted", task.id))
+    return found
+
+
+def check_member(group: Group, member: Member, tasks: Iterable[TaskId] | None = None) -> list[Violation]:
+    """Return where a member's picture names a task that does not name it; without ``tasks``, of the whole picture."""
+    found: list[Violation] = []
+    named = sorted(member.picture if tasks is None else (task for task in tasks if task in member.picture))
+    for task_id in named:
+        grant, task = member.picture[task_id], group.tasks.get(task_id)
+        known: tuple[MemberId | None, ...] = ()
+        if task is not None:
+            known = {Role.ACTIVE: (task.owner,), Role.STANDBY: task.standbys, Role.WARMUP: task.warmups}[grant.role]
+        if member.id not in known:
+            found.append(Violation("L2", f"its picture says {grant.role}, the task does not", task_id, member.id))
+        if grant.epoch > member.epoch:
+            found.append(Violation("L2", "an entry from an epoch that is still to come", task_id, member.id))
+    if member.away_until_ms is not None and (member.picture or member.revoking):
+        found.append(Violation("L1", "it is away, and holds tasks", None, member.id))
+    if member.id in group.gone:
+        found.append(Violation("L1", "it is a member and gone at once", None, member.id))
+    return found
+
+
+def check_indexes(group: Group) -> list[Violation]:
+    """Return where the instances, the unsettled tasks or the task table do not say what the members and tasks say."""
+    found = [
+        Violation("L2", f"instance {instance_id} names somebody else", None, member_id)
+        for instance_id, member_id in sorted(group.instances.items())
+        if member_id not in group.members or group.members[member_id].instance_id != instance_id
+    ]
+    for member_id, member in sorted(group.members.items()):
+        if member.instance_id is not None and group.instances.get(member.instance_id) != member_id:
+            found.append(Violation("L2", "its instance id leads to somebody else", None, member_id))
+    for task_id, task in sorted(group.tasks.items()):
+        if (task_id in group.unsettled) is is_settled(group, task):
+            found.append(Violation("L9", "the index of unsettled tasks is wrong about it", task_id))
+    found += [Violation("L2", "in the topology, but no task", one) for one in group.table.ids if one not in group.tasks]
+    return found
+
+
+def is_settled(group: Group, task: Task) -> bool:
+    """Say whether nothing is to come for a task: it runs where its target says, with the wanted copies alone."""
+    if task.id not in group.table.rank:
+        return not (task.owner or task.claims or task.standbys or task.warmups)
+    runs = task.owner is not None and task.owner == task.target and task.state is ActiveState.RUNNING
+    others = bool(task.claims or task.warmups or task.keeper)
+    return runs and not others and set(task.standbys) == set(task.target_standbys)
+
+
+def check_rest(group: Group) -> list[Violation]:
+    """Return whether the group goes on probing although it rests, or has stopped although something is to come (L9).
+
+    A task that waits, is parked, or has no target can come on only by an event that wakes the group by itself.
+    """
+    if not group.declared or not group.members:
+        return []
+    moving = [one for one in sorted(group.unsettled) if _is_moving(group, group.tasks[one])]
+    if moving and group.next_probe_ms is None and group.due_ms is None:
+        return [Violation("L9", "something is still to come, and no look is due", moving[0])]
+    if not group.unsettled and group.next_probe_ms is not None and group.due_ms is None:
+        return [Violation("L9", f"at rest, and yet a look is due at {group.next_probe_ms}")]
+    return []
+
+
+def _is_moving(group: Group, task: Task) -> bool:
+    if task.id not in group.table.rank or task.parked:
+        return False
+    return bool(task.warmups or task.heir or (task.target is not None and task.owner not in (None, task.target)))
