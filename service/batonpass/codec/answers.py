@@ -1,0 +1,94 @@
+"""Replies and errors of the core to the bodies of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import TaskId, task_order
+from batonpass.core.model import Grant, Role
+from batonpass.core.replies import Answer, DrainProgress
+from batonpass.core.soft import Positions
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def to_json(body: object) -> bytes:
+    """Return a body as JSON in UTF-8."""
+    return _encode(body)
+
+
+def rfc3339(at_ms: int) -> str:
+    """Return an instant (milliseconds since 1970) as PROTOCOL writes it, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def answer_body(answer: Answer) -> dict[str, Any]:
+    """Return the body of the answer to a join, a heartbeat or a long-poll."""
+    return {
+        "member_id": answer.member_id,
+        "seq": answer.seq,
+        "member_epoch": answer.member_epoch,
+        "generation": answer.generation,
+        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "session_timeout_ms": answer.session_timeout_ms,
+        "acceptable_recovery_lag": answer.acceptable_recovery_lag,
+        "acceptable_catchup_ms": answer.acceptable_catchup_ms,
+        "report": answer.report,
+        "assignment": None if answer.assignment is None else picture_body(answer.assignment),
+        "status": [{"code": code, "detail": detail} for code, detail in answer.status],
+    }
+
+
+def picture_body(picture: Mapping[TaskId, Grant]) -> dict[str, list[Any]]:
+    """Return what a member may hold, in the order of (subtopology, partition)."""
+    roles: dict[str, list[Any]] = {"active": [], "standby": [], "warmup": []}
+    for task in sorted(picture, key=task_order):
+        grant = picture[task]
+        roles[grant.role].append(_active_body(task, grant) if grant.role is Role.ACTIVE else task)
+    return roles
+
+
+def _active_body(task: TaskId, grant: Grant) -> dict[str, Any]:
+    body: dict[str, Any] = {"task": task, "fencing_token": grant.token}
+    if grant.restore_to:
+        body["restore_to"] = positions_body(grant.restore_to)
+    return body
+
+
+def positions_body(positions: Positions) -> int | dict[str, int]:
+    """Return offsets as a number where the member named no topic, else by topic."""
+    if len(positions) == 1 and not positions[0][0]:
+        return positions[0][1]
+    return dict(positions)
+
+
+def drain_body(progress: DrainProgress) -> dict[str, Any]:
+    """Return how far a drain has come."""
+    return {
+        "drained": not progress.remaining,
+        "remaining": list(progress.remaining),
+        "blocked": [{"task": task, "reason": reason} for task, reason in progress.blocked],
+    }
+
+
+def problem_body(error: ProtocolError) -> dict[str, Any]:
+    """Return an error as a problem object (RFC 9457)."""
+    body: dict[str, Any] = {
+        "type": error.type,
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "action": error.action,
+    }
+    if error.errors:
+        body["errors"] = [{"path": path, "reason": reason} for path, reason in error.errors]
+    if error.retry_after_ms is not None:
+        body["retry_after_ms"] = error.retry_after_ms
+    if isinstance(error.answer, Answer):
+        body["answer"] = answer_body(error.answer)
+    return body

@@ -1,0 +1,177 @@
+"""What the bodies and queries of the protocol look like: names, types and ranges, and nothing else.
+
+A field that is ``UNSET`` was left out; one that may be null says so by its type. The same types decode a body, explain
+what is wrong with it, and describe it in the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+OFFSET_MAX: Final = 2**63 - 1
+DURATION_MS_MAX: Final = 7 * 86_400_000
+WAIT_MS_MAX: Final = 300_000
+NAME_CHARS_MAX: Final = 255
+TEXT_CHARS_MAX: Final = 2_000
+TAGS_MAX: Final = 5
+"""KIP-708 allows a client at most five tags."""
+
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+Count = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
+WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
+# A name stands in a path and in a key of Kafka, so it holds no slash, no blank and nothing that cannot be printed.
+NAME_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+$"
+TASK_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+_[0-9]+$"
+PATTERNS: Final = {
+    repr(NAME_PATTERN): "a name has no slash, no blank and nothing unprintable",
+    repr(TASK_PATTERN): "not a task id; expected {subtopology}_{partition}, for example 0_3",
+}
+"""What to say instead of the pattern that a text does not match."""
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME_PATTERN)]
+TaskName = Annotated[str, Meta(max_length=NAME_CHARS_MAX, pattern=TASK_PATTERN)]
+Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
+TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
+TagValue = Annotated[str, Meta(max_length=30)]
+Share = Annotated[float, Meta(gt=0, le=1_000_000)]
+
+
+class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
+    """What a join or heartbeat says of one task."""
+
+    role: Literal["active", "standby", "warmup", "none"]
+    state: Literal["restoring", "running", "failed"] | UnsetType = UNSET
+    lag: Offset | UnsetType = UNSET
+    position: Offset | UnsetType = UNSET
+    end_offset: Offset | UnsetType = UNSET
+    positions: dict[str, Offset] | UnsetType = UNSET
+    end_offsets: dict[str, Offset] | UnsetType = UNSET
+    lost: bool = False
+    input_lag: Offset | UnsetType = UNSET
+    detail: Text = ""
+    final_position: Offset | UnsetType = UNSET
+    final_positions: dict[str, Offset] | UnsetType = UNSET
+    fencing_token: Count | UnsetType = UNSET
+
+
+class JoinBody(Struct, forbid_unknown_fields=True):
+    """A new run of a worker. Every field is optional."""
+
+    instance_id: Name | None = None
+    takeover: bool = False
+    replaces: Name | None = None
+    capacity: Share = 1.0
+    max_tasks: Count | None = None
+    client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
+    topology_epoch: Count | None = None
+    on_lease_lost: Literal["stop", "continue"] = "stop"
+    endpoint: Text | None = None
+    tasks: dict[TaskName, ReportBody] = {}
+    reason: Text = ""
+
+
+class HeartbeatBody(Struct, forbid_unknown_fields=True):
+    """A member's word."""
+
+    seq: Count
+    member_epoch: Count
+    tasks: dict[TaskName, ReportBody] | None = None
+
+
+class SubtopologyBody(Struct, forbid_unknown_fields=True):
+    """A part of the topology whose partitions become tasks."""
+
+    id: Name
+    partitions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    stateful: bool | None = None
+    weight: Share = 1.0
+    source_topics: tuple[Name, ...] = ()
+    changelog_topics: tuple[Name, ...] = ()
+
+
+class TopologyBody(Struct, forbid_unknown_fields=True):
+    """What a group processes."""
+
+    epoch: Count = 1
+    subtopologies: tuple[SubtopologyBody, ...] = ()
+
+
+class GroupBody(Struct, forbid_unknown_fields=True):
+    """The declaration of a group. What ``config`` may hold is the core's to say."""
+
+    topology: TopologyBody | UnsetType = UNSET
+    config: dict[str, Any] | UnsetType = UNSET
+    reason: Text = ""
+
+
+class ReasonBody(Struct, forbid_unknown_fields=True):
+    """A command that needs nothing but, if one likes, why."""
+
+    reason: Text = ""
+
+
+class PauseBody(Struct, forbid_unknown_fields=True):
+    """A pause of moves, for good or until an instant."""
+
+    scope: Literal["balance", "all"] = "balance"
+    reason: Text = ""
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class PinBody(Struct, forbid_unknown_fields=True):
+    """The member that a task is bound to."""
+
+    member: Name
+    reason: Text = ""
+
+
+class ReasonQuery(Struct, forbid_unknown_fields=True):
+    """Why, in the query."""
+
+    reason: Text = ""
+
+
+class PollQuery(Struct, forbid_unknown_fields=True):
+    """A long-poll: the epoch that the caller has seen, and how long to wait for another."""
+
+    after: Count = 0
+    wait_ms: WaitMs = 30_000
+
+
+class LeaveQuery(Struct, forbid_unknown_fields=True):
+    """How a member goes."""
+
+    mode: Literal["leave", "restart"] = "leave"
+    reason: Text = ""
+
+
+class DrainQuery(Struct, forbid_unknown_fields=True):
+    """By when a drain is to be over, and how long the caller waits for that."""
+
+    deadline_ms: DurationMs | UnsetType = UNSET
+    wait_ms: WaitMs = 0
+    reason: Text = ""
+
+
+class EvictQuery(Struct, forbid_unknown_fields=True):
+    """Whether the caller vouches that the process no longer runs."""
+
+    dead: bool = False
+    reason: Text = ""
+
+
+class DeletionQuery(Struct, forbid_unknown_fields=True):
+    """Whether a group goes with its members."""
+
+    force: bool = False
+    reason: Text = ""
+
+
+class PageQuery(Struct, forbid_unknown_fields=True):
+    """A page of a list: at most ``limit`` entries, those that come after ``after``."""
+
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    after: Text = ""

@@ -1,0 +1,120 @@
+"""Records to versioned JSON and back, for the record log and for everything that reads it later.
+
+A stored record is its kind, the version of its payload, and the payload. What was written once is read for ever: a
+change of a record's fields gets a new version and an entry in ``UPCASTS`` that turns the old payload into the new one.
+A field that is added at the end with a default needs neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast, get_args
+
+import msgspec
+
+from batonpass.core.pmap import PMap
+from batonpass.core.records import Record
+
+
+class StoredRecord(NamedTuple):
+    """One record as a log keeps it. ``payload`` is a JSON object in UTF-8."""
+
+    kind: str
+    version: int
+    payload: bytes
+
+
+class UnreadableRecord(Exception):
+    """A stored record cannot be read: its kind or version is unknown to this program, or its payload is damaged.
+
+    A group with such a record must not be loaded: state that leaves out a fact would break laws.
+    """
+
+
+class UnwritableRecord(Exception):
+    """A record holds a value that JSON cannot carry back unchanged."""
+
+
+def _kind(record_type: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", record_type.__name__).lower()
+
+
+RECORD_TYPES: Final[Mapping[str, type]] = {_kind(record_type): record_type for record_type in get_args(Record)}
+"""The record type of every kind that this program can read."""
+
+VERSIONS: Final[dict[str, int]] = dict.fromkeys(RECORD_TYPES, 1)
+"""The version in which each kind is written."""
+
+UPCASTS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+"""By kind and version: how a payload of that version becomes one of the next."""
+
+_KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, PMap):
+        return dict(value)
+    raise UnwritableRecord(f"{type(value).__name__} has no form in a stored record")
+
+
+def _rich(wanted: Any, value: object) -> object:
+    # Of all types that records hold msgspec knows every one but the persistent mapping.
+    return PMap(msgspec.convert(value, dict[get_args(wanted)], dec_hook=_rich))  # type: ignore[misc]
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
+_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(record_type, dec_hook=_rich) for kind, record_type in RECORD_TYPES.items()
+}
+
+
+def encode_record(record: Record) -> StoredRecord:
+    """Return the stored form of a record.
+
+    Raises:
+        UnwritableRecord: when the record holds a value that has no JSON form.
+    """
+    kind = _KINDS.get(type(record))
+    if kind is None:
+        raise UnwritableRecord(f"{type(record).__name__} is not a record")
+    try:
+        payload = _encoder.encode(record)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnwritableRecord(f"{kind}: {error}") from error
+    return StoredRecord(kind, VERSIONS[kind], payload)
+
+
+def decode_record(stored: StoredRecord) -> Record:
+    """Return the record that was stored, brought to the present version.
+
+    Raises:
+        UnreadableRecord: when the kind or the version is unknown, or the payload does not fit.
+    """
+    kind, version, payload = stored
+    if kind not in RECORD_TYPES:
+        raise UnreadableRecord(f"no record kind {kind!r} is known; a newer program may have written it")
+    if not 1 <= version <= VERSIONS[kind]:
+        raise UnreadableRecord(f"{kind}: version {version} is not known; this program reads up to {VERSIONS[kind]}")
+    try:
+        if version < VERSIONS[kind]:
+            payload = msgspec.json.encode(_upcast(kind, version, msgspec.json.decode(payload)))
+        return cast("Record", _decoders[kind].decode(payload))
+    except msgspec.MsgspecError as error:
+        raise UnreadableRecord(f"{kind}, version {version}: {error}") from error
+
+
+def _upcast(kind: str, version: int, payload: dict[str, Any]) -> dict[str, Any]:
+    for step in range(version, VERSIONS[kind]):
+        payload = UPCASTS[kind, step](payload)
+    return payload
+
+
+def encode_records(records: Iterable[Record]) -> tuple[StoredRecord, ...]:
+    """Return the stored forms of some records, in their order."""
+    return tuple(encode_record(record) for record in records)
+
+
+def decode_records(stored: Iterable[StoredRecord]) -> tuple[Record, ...]:
+    """Return the records that were stored, in their order."""
+    return tuple(decode_record(one) for one in stored)

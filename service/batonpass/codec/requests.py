@@ -1,0 +1,192 @@
+"""Bodies of the protocol to inputs of the core. Whoever is refused here never reaches a decision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from batonpass.codec.bodies import (
+    NAME_CHARS_MAX,
+    GroupBody,
+    HeartbeatBody,
+    JoinBody,
+    PauseBody,
+    ReportBody,
+    TopologyBody,
+)
+from batonpass.codec.shape import Shape, refusal
+from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, LimitExceeded, ProtocolError
+from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
+from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
+from batonpass.core.soft import Positions, TaskReport
+
+# Workers of another version may know fields that this program does not, so these two are lenient.
+_JOIN: Final = Shape(JoinBody, lenient=True)
+_HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
+_GROUP: Final = Shape(GroupBody)
+_PAUSE: Final = Shape(PauseBody)
+
+_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{NAME_CHARS_MAX}}}")
+_STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
+NO_SUCH_REVISION: Final = -1
+"""An ``If-Match`` that cannot name any revision."""
+
+
+def checked_name(kind: str, name: str) -> str:
+    """Return ``name``, the ``kind`` (group, member, task) that a path names.
+
+    Raises:
+        InvalidRequest: when the name is empty, too long, or holds a slash, a blank or an unprintable character.
+    """
+    if _NAME.fullmatch(name) is None:
+        reason = f"a name has 1 to {NAME_CHARS_MAX} characters, none of them a slash, a blank or unprintable"
+        raise refusal([(f"path.{kind}", reason)])
+    return name
+
+
+def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
+    """Return the join that a body asks for.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+        LimitExceeded: when it reports more than ``tasks_max`` tasks (413).
+    """
+    said, unknown_fields = _JOIN.parse(body)
+    return Join(
+        member_id,
+        instance_id=None if said.instance_id is None else InstanceId(said.instance_id),
+        takeover=said.takeover,
+        replaces=None if said.replaces is None else MemberId(said.replaces),
+        capacity=said.capacity,
+        max_tasks=said.max_tasks,
+        client_tags=said.client_tags,
+        topology_epoch=said.topology_epoch,
+        on_lease_lost=OnLeaseLost(said.on_lease_lost),
+        endpoint=said.endpoint,
+        tasks=_reports(said.tasks, tasks_max),
+        unknown_fields=unknown_fields,
+    )
+
+
+def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heartbeat:
+    """Return the heartbeat that a body holds.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+        LimitExceeded: when it reports more than ``tasks_max`` tasks (413).
+    """
+    said, unknown_fields = _HEARTBEAT.parse(body)
+    tasks = None if said.tasks is None else _reports(said.tasks, tasks_max)
+    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
+
+
+def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> GroupDeclaration:
+    """Return the declaration of a group; its settings are for the core to judge.
+
+    Raises:
+        InvalidTopology: when every fault lies in the topology.
+        InvalidConfig: when every fault lies in the config.
+        InvalidRequest: otherwise; each names every fault by path and reason.
+    """
+    try:
+        said = _GROUP.parse(body).value
+    except InvalidRequest as error:
+        raise _narrowed(error) from None
+    topology = None if isinstance(said.topology, UnsetType) else _topology(said.topology)
+    config = None if isinstance(said.config, UnsetType) else said.config
+    return GroupDeclaration(group_id, topology, config, if_match)
+
+
+def read_pause(body: bytes) -> PauseRequest:
+    """Return the pause that a body asks for.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+    """
+    said = _PAUSE.parse(body).value
+    expires_ms = None if said.expires_at is None else round(said.expires_at.timestamp() * 1_000)
+    return PauseRequest(PauseScope(said.scope), said.reason, expires_ms)
+
+
+def read_if_match(header: str | None, present: int | None) -> int | None:
+    """Return the revision that an ``If-Match`` header demands; None without a header.
+
+    ``present`` is the revision that the group has now, for ``*`` and for lists (RFC 9110, 13.1.1).
+    """
+    if header is None:
+        return None
+    tags = [tag.strip() for tag in header.split(",")]
+    if present is not None and ("*" in tags or etag(present) in tags):
+        return present
+    only = re.fullmatch(r'"(\d{1,18})"', tags[0], re.ASCII) if len(tags) == 1 else None
+    return int(only[1]) if only else NO_SUCH_REVISION
+
+
+def etag(revision: int) -> str:
+    """Return the entity tag of a revision of a group."""
+    return f'"{revision}"'
+
+
+def _narrowed(error: InvalidRequest) -> ProtocolError:
+    parts = {re.split(r"[.\[]", path, maxsplit=1)[0] for path, _ in error.errors}
+    if parts == {"topology"}:
+        return InvalidTopology(error.detail, errors=error.errors)
+    if parts == {"config"}:
+        return InvalidConfig(error.detail, errors=error.errors)
+    return error
+
+
+def _topology(said: TopologyBody) -> Topology:
+    seen: set[str] = set()
+    for number, part in enumerate(said.subtopologies):
+        if part.id in seen:
+            fault = (f"topology.subtopologies[{number}].id", f"subtopology {part.id} stands here twice")
+            raise InvalidTopology(fault[1], errors=[fault])
+        seen.add(part.id)
+    return Topology(
+        said.epoch,
+        tuple(
+            Subtopology(
+                part.id,
+                partitions=part.partitions,
+                stateful=bool(part.changelog_topics) if part.stateful is None else part.stateful,
+                weight=part.weight,
+                source_topics=part.source_topics,
+                changelog_topics=part.changelog_topics,
+            )
+            for part in said.subtopologies
+        ),
+    )
+
+
+def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, TaskReport]:
+    if len(said) > tasks_max:
+        error = LimitExceeded(f"the body reports {len(said)} tasks; at most {tasks_max} are accepted")
+        error.status = 413
+        raise error
+    return {TaskId(task): _report(one) for task, one in said.items()}
+
+
+def _report(said: ReportBody) -> TaskReport:
+    return TaskReport(
+        said.role,
+        None if said.state is UNSET else _STATES[said.state],
+        None if said.lag is UNSET else said.lag,
+        _positions(said.position, said.positions),
+        _positions(said.end_offset, said.end_offsets),
+        said.lost,
+        None if said.input_lag is UNSET else said.input_lag,
+        said.detail,
+        _positions(said.final_position, said.final_positions),
+        None if said.fencing_token is UNSET else said.fencing_token,
+    )
+
+
+def _positions(single: int | UnsetType, by_topic: dict[str, int] | UnsetType) -> Positions:
+    if by_topic is not UNSET:
+        return tuple(sorted(by_topic.items()))
+    return () if single is UNSET else (("", single),)

@@ -1,0 +1,192 @@
+"""Find every fault of a body, by path and reason, from the one description that also decodes it.
+
+A well-formed body takes the quick way: one pass of msgspec. Only a body that this refuses is walked field by field, to
+name all of its faults at once, and the fields that nobody knows. A caller that is lenient (join, heartbeat) gets the
+unknown fields named beside the value; a strict one (operators' calls) has them refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from batonpass.codec.bodies import PATTERNS
+from batonpass.core.errors import InvalidRequest
+
+T = TypeVar("T", bound=Struct)
+
+FAULTS_MAX: Final = 50
+"""How many faults an error lists at most."""
+
+UNKNOWN_MAX: Final = 20
+"""How many unknown fields a status names at most."""
+
+_PLACE: Final = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
+
+
+class Parsed(NamedTuple, Generic[T]):
+    """A body, and the names of the fields in it that nobody knows, sorted."""
+
+    value: T
+    unknown_fields: tuple[str, ...]
+
+
+class Shape(Generic[T]):
+    """What a body must look like, from its struct type (which must forbid unknown fields)."""
+
+    def __init__(self, struct: type[T], *, lenient: bool = False) -> None:
+        self.struct = struct
+        self._lenient = lenient
+        self._decoder = msgspec.json.Decoder(struct)
+
+    def parse(self, body: bytes) -> Parsed[T]:
+        """Return the value of a JSON body; an empty body is an empty object.
+
+        Raises:
+            InvalidRequest: naming every fault by path and reason.
+        """
+        body = body or b"{}"
+        try:
+            return Parsed(self._decoder.decode(body), ())
+        except msgspec.ValidationError:
+            pass
+        except (ValueError, RecursionError) as error:
+            raise _malformed(error) from None
+        try:
+            value = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise _malformed(error) from None
+        return self._explain(value)
+
+    def read(self, values: Mapping[str, str], *, prefix: str) -> T:
+        """Return the value of some texts, such as a query; numbers and booleans are read from their text.
+
+        Raises:
+            InvalidRequest: naming every fault by path (under ``prefix``) and reason.
+        """
+        try:
+            return msgspec.convert(dict(values), self.struct, strict=False)
+        except msgspec.ValidationError:
+            walk = _Walk(strict=False)
+            walk.struct(dict(values), self.struct, prefix)
+            raise refusal(walk.faults + walk.unknown_faults()) from None
+
+    def _explain(self, value: object) -> Parsed[T]:
+        walk = _Walk(strict=True)
+        clean = walk.struct(value, self.struct, "")
+        faults = walk.faults if self._lenient else walk.faults + walk.unknown_faults()
+        if faults:
+            raise refusal(faults)
+        return Parsed(msgspec.convert(clean, self.struct), tuple(sorted(walk.unknown)[:UNKNOWN_MAX]))
+
+
+def refusal(faults: list[tuple[str, str]]) -> InvalidRequest:
+    """Return the error that lists these faults, the first ``FAULTS_MAX`` of them."""
+    shown = faults[:FAULTS_MAX]
+    text = "; ".join(f"{path}: {reason}" for path, reason in shown[:3])
+    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return InvalidRequest(f"the request cannot be understood: {text}{more}", errors=shown)
+
+
+def _malformed(error: Exception) -> InvalidRequest:
+    reason = str(error).removeprefix("JSON is malformed: ")
+    return refusal([("body", f"JSON is malformed: {reason}")])
+
+
+class _Walk:
+    """One walk through a refused body: what is wrong, what is unknown, and the rest without the unknown."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.faults: list[tuple[str, str]] = []
+        # Path to the name under which it is reported. The keys of a mapping are left out of the latter: one line is
+        # enough for a field that nobody knows, however many tasks carry it.
+        self.unknown: dict[str, list[str]] = {}
+        self._strict = strict
+
+    def unknown_faults(self) -> list[tuple[str, str]]:
+        return [(path, "is not a known field") for paths in self.unknown.values() for path in paths]
+
+    def struct(self, value: object, struct: type[Struct], path: str, name: str | None = None) -> object:
+        if not isinstance(value, dict):
+            self.faults.append((path or "body", f"Expected `object`, got `{_json_type(value)}`"))
+            return value
+        name = path if name is None else name
+        fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+        for field in fields.values():
+            if field.required and field.encode_name not in value:
+                self.faults.append((_under(path, field.encode_name), "is required"))
+        clean: dict[str, object] = {}
+        for key, item in value.items():
+            below, named = _under(path, key), _under(name, key)
+            if key in fields:
+                clean[key] = self.field(item, fields[key].type, below, named)
+            else:
+                self.unknown.setdefault(named, []).append(below)
+        return clean
+
+    def field(self, value: object, wanted: Any, path: str, name: str) -> object:
+        inner = _inner(wanted)
+        before = len(self.faults)
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
+            return self.struct(value, inner, path, name)
+        clean: Any = value
+        if isinstance(value, dict) and get_origin(inner) is dict:
+            clean = self.mapping(value, inner, path, name)
+        elif isinstance(value, list) and get_origin(inner) is tuple:
+            item_type, name = get_args(inner)[0], _under(name, "*")
+            clean = [self.field(item, item_type, f"{path}[{n}]", name) for n, item in enumerate(value)]
+        # The whole is looked at too, for it may have limits of its own, such as how many entries it may have.
+        return clean if len(self.faults) > before else self.leaf(clean, wanted, path)
+
+    def mapping(self, value: dict[str, object], wanted: Any, path: str, name: str) -> dict[str, object]:
+        key_type, item_type = get_args(wanted)
+        name = _under(name, "*")
+        clean = {}
+        for key, item in value.items():
+            below = _under(path, key)
+            self.leaf(key, key_type, below)
+            clean[key] = self.field(item, item_type, below, name)
+        return clean
+
+    def leaf(self, value: Any, wanted: Any, path: str) -> Any:
+        try:
+            msgspec.convert(value, wanted, strict=self._strict)
+        except msgspec.ValidationError as error:
+            self.faults.append(_fault(path, str(error)))
+        return value
+
+
+def _inner(wanted: Any) -> Any:
+    """Return the struct, mapping or list of structs that may stand at this place; None for a plain value."""
+    if isinstance(wanted, type) and issubclass(wanted, Struct):
+        return wanted
+    origin = get_origin(wanted)
+    if origin is dict:
+        return wanted
+    if origin is tuple:
+        return wanted if _inner(get_args(wanted)[0]) is not None else None
+    return next((inner for choice in get_args(wanted) if (inner := _inner(choice)) is not None), None)
+
+
+def _under(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _fault(path: str, message: str) -> tuple[str, str]:
+    """Return path and reason of a message of msgspec, which names the place below ``path`` at its end."""
+    for pattern, reason in PATTERNS.items():
+        if pattern in message:
+            return path, reason
+    found = _PLACE.search(message)
+    if found is None:
+        return path, message
+    return f"{path}{found['path']}", message[: found.start()]
+
+
+def _json_type(value: object) -> str:
+    names = {dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float"}
+    return names.get(type(value), "null")
