@@ -1,0 +1,119 @@
+"""Where tasks belong: the target assignment.
+
+`place` looks at who has what and how warm it is, and answers where everything should end up. How the group gets there
+is `handover`'s to decide. In this order, a later point never at the expense of an earlier one:
+
+1. Balance: active stateful load in proportion to capacity; stateless tasks level the total load.
+2. The fewest moves.
+3. The warmest destination; a warmup that runs keeps its goal while that is of use.
+4. Even subtopologies; of equals, what has little state moves.
+5. Standbys: apart from one another by tags, even, few new copies, one owner's spread over many seats.
+6. The same answer to the same question, and no change to what is placed already.
+"""
+
+from __future__ import annotations
+
+from batonpass.core.placement_actives import place_equal
+from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_stateless import place_stateless
+from batonpass.core.placement_types import (
+    NOBODY,
+    LoadSpread,
+    MoveReason,
+    Placed,
+    PlacementRequest,
+    Ready,
+    Seat,
+    TaskTable,
+    WaitReason,
+    Warmth,
+)
+
+__all__ = [
+    "NOBODY",
+    "LoadSpread",
+    "MoveReason",
+    "Placed",
+    "PlacementRequest",
+    "Ready",
+    "Seat",
+    "TaskTable",
+    "WaitReason",
+    "Warmth",
+    "place",
+]
+
+
+def place(request: PlacementRequest) -> Placed:
+    """Return where every task belongs.
+
+    The answer depends on the request alone, and placing what is placed already changes nothing.
+    """
+    draft = Draft(request)
+    fewest = 0
+    if not draft.open:
+        _stay(draft)
+    else:
+        fewest = place_equal(draft)
+        load = _stateful_load(draft)
+        if request.table.stateless_ranks:
+            place_stateless(draft, load)
+    standbys: list[tuple[int, ...]] = [()] * len(draft.owner)
+    why = _reasons(draft)
+    stateful = request.table.stateful
+    return Placed(
+        owner=draft.owner,
+        standbys=standbys,
+        waiting=draft.waiting,
+        short={},
+        why=why,
+        moves=sum(1 for rank in why if stateful[rank]),
+        lower_bound=fewest,
+        before=LoadSpread(0.0, 0.0),
+        after=LoadSpread(0.0, 0.0),
+    )
+
+
+def _stateful_load(draft: Draft) -> list[float]:
+    """Return the load per seat of the stateful actives that it is to have, and count them in the draft."""
+    table = draft.request.table
+    load = [0.0] * len(draft.capacity)
+    if table.uniform and table.stateful_ranks:
+        ranks = table.stateful_ranks
+        owners = draft.owner if len(ranks) == len(table.ids) else [draft.owner[rank] for rank in ranks]
+        draft.actives = draft.count(owners)
+        weight = table.weight[ranks[0]]
+        return [count * weight for count in draft.actives]
+    for rank in table.stateful_ranks:
+        seat = draft.owner[rank]
+        if seat != NOBODY:
+            draft.actives[seat] += 1
+            load[seat] += table.weight[rank]
+    return load
+
+
+def _stay(draft: Draft) -> None:
+    """Leave everything where it is, since nobody may be given anything; what nobody has waits."""
+    for rank, home in enumerate(draft.request.home):
+        bound = draft.request.bound.get(rank, home)
+        draft.owner[rank] = bound
+        if bound == NOBODY:
+            draft.wait(rank, WaitReason.NO_ELIGIBLE_MEMBER)
+
+
+def _reasons(draft: Draft) -> dict[int, MoveReason]:
+    """Say of each task whose target is not its home why that is so."""
+    request = draft.request
+    home, owner, closed = request.home, draft.owner, draft.closed
+    why: dict[int, MoveReason] = {}
+    if list(home) == owner:
+        return why
+    for rank, (source, target) in enumerate(zip(home, owner, strict=True)):
+        if target not in (source, NOBODY):
+            if rank in request.bound:
+                why[rank] = MoveReason.PINNED
+            elif source == NOBODY:
+                why[rank] = MoveReason.NO_OWNER
+            else:
+                why[rank] = MoveReason.DRAIN if closed[source] else MoveReason.BALANCE
+    return why

@@ -1,0 +1,179 @@
+"""Target owners of tasks that all weigh the same: whole numbers, and exactly the fewest moves that reach them.
+
+First every seat's count is settled, floor or ceiling of its quota, so that as many tasks as possible can stay. Then
+those that have no owner and those above the count are exchanged: moves under way first, then to where they are warmest,
+then as it suits the subtopologies. Nothing that is decided later changes a count, so nothing later can cost a move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from batonpass.core.placement_bounds import Quotas, most_kept, quotas
+from batonpass.core.placement_draft import UNLIMITED, Draft
+from batonpass.core.placement_exchange import Exchange, go_where_warm, keep_under_way
+from batonpass.core.placement_spread import Evenness, Spread, deal
+from batonpass.core.placement_types import NOBODY, Ready, WaitReason
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the open seats have of one kind of tasks before anything moves.
+
+    Attributes:
+        ranks: the tasks of the kind.
+        homes: their homes, in the same order.
+        bound: per seat, the tasks that must be there.
+        free: per seat, the tasks that are there and may stay or go; 0 for closed seats.
+        homeless: the tasks that no open seat has.
+        forced: moves that are decided already, because the task is bound to another seat than its home.
+    """
+
+    ranks: Sequence[int]
+    homes: Sequence[int]
+    bound: list[int]
+    free: list[int]
+    homeless: list[int]
+    forced: int
+
+    def total(self, seat: int) -> int:
+        """Return how many of the tasks the seat has, if nothing moves but what must."""
+        return self.bound[seat] + self.free[seat]
+
+
+def take_stock(draft: Draft, ranks: Sequence[int], *, stateful: bool) -> Held:
+    """Count who has what, and write what is bound into the draft."""
+    homes = draft.homes(ranks, stateful=stateful)
+    free = draft.count(homes)
+    bound = [0] * len(free)
+    forced = 0
+    request = draft.request
+    for rank, seat in sorted(request.bound.items()):
+        if request.table.stateful[rank] == stateful:
+            home = request.home[rank]
+            if home != NOBODY:
+                free[home] -= 1
+            bound[seat] += 1
+            forced += home != seat
+            draft.owner[rank] = seat
+    closed = draft.closed
+    homeless = [rank for rank, home in zip(ranks, homes, strict=True) if closed[home] and rank not in request.bound]
+    for seat, count in enumerate(free):
+        free[seat] = 0 if closed[seat] else count
+    return Held(ranks, homes, bound, free, homeless, forced)
+
+
+def place_equal(draft: Draft) -> int:
+    """Give every stateful task a target, all of them weighing the same.
+
+    Returns:
+        The fewest moves that any placement with these counts needs.
+    """
+    held = take_stock(draft, draft.request.table.stateful_ranks, stateful=True)
+    held.homeless[:] = fit(draft, held, _slots(draft))
+    have = [held.total(seat) for seat in draft.open]
+    quota = settle(draft, held)
+    fewest = held.forced + sum(have) + len(held.homeless) - most_kept(quota, have)
+    exchange = open_exchange(draft, held, quota)
+    if exchange.left:
+        conclude(draft, exchange, held)
+    give_up(draft, exchange)
+    return fewest
+
+
+def _slots(draft: Draft) -> int:
+    """Return how many stateful tasks the limits let in beside the stateless ones that run and are not to be stopped."""
+    slots = sum(draft.limit[seat] for seat in draft.open)
+    if slots < UNLIMITED:
+        homes = draft.homes(draft.request.table.stateless_ranks, stateful=False)
+        slots -= sum(not draft.closed[home] for home in homes)
+    return slots
+
+
+def give_up(draft: Draft, exchange: Exchange) -> None:
+    """Let wait what is beyond a seat's limit and found no other seat, little state first."""
+    size = draft.request.state_size
+    for seat, pool in exchange.pools.items():
+        if exchange.must[seat]:
+            rest = sorted((size(rank), rank) for rank in pool if rank not in exchange.moved)
+            for _, rank in rest[: exchange.must[seat]]:
+                draft.wait(rank, WaitReason.NO_CAPACITY)
+
+
+def fit(draft: Draft, held: Held, slots: int) -> list[int]:
+    """Return the homeless tasks that find a slot, the warmest first where there are too few; the others wait."""
+    request = draft.request
+    running = sum(held.total(seat) for seat in draft.open)
+    fitting = max(0, slots - running)
+    if len(held.homeless) <= fitting:
+        return held.homeless
+    nothing = (int(Ready.NOTHING), 0)
+
+    def coldness(rank: int) -> tuple[int, int, int]:
+        known = request.warmth(rank)
+        best = min((known.get(seat, nothing) for seat in draft.open), default=nothing)
+        return best[0], best[1], rank
+
+    order = sorted(held.homeless, key=coldness)
+    for rank in order[fitting:]:
+        draft.wait(rank, WaitReason.NO_CAPACITY)
+    return sorted(order[:fitting])
+
+
+def settle(draft: Draft, held: Held) -> Quotas:
+    """Divide the tasks over the open seats; what is bound stays, and in a pause everything does."""
+    least, most = [], []
+    for seat in draft.open:
+        limit = max(draft.limit[seat], held.bound[seat])
+        least.append(min(held.total(seat), limit) if draft.request.balance_held else held.bound[seat])
+        most.append(limit)
+    count = sum(held.total(seat) for seat in draft.open) + len(held.homeless)
+    count = min(count, sum(most))
+    return quotas([draft.share[seat] for seat in draft.open], least, most, count)
+
+
+def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
+    """Set out who gives and who takes, so that as many tasks as possible stay.
+
+    The ceilings go to seats that have more than their floor. Where there are more such seats than ceilings, which of
+    them gives one more is left open, and where there are fewer, which of the others takes one more: for the exchange to
+    choose, where tasks are warm.
+    """
+    seats = len(draft.capacity)
+    must, room = [0] * seats, [0] * seats
+    may, extra = [False] * seats, [False] * seats
+    keepers = 0
+    for index, seat in enumerate(draft.open):
+        have, floor = held.total(seat), quota.floors[index]
+        keeps_more = quota.fractional[index] and have > floor
+        keepers += keeps_more
+        may[seat] = keeps_more
+        extra[seat] = quota.fractional[index] and not keeps_more
+        must[seat] = max(0, have - floor - keeps_more)
+        room[seat] = max(0, floor - have)
+    spare, spare_room = max(0, keepers - quota.ceilings), max(0, quota.ceilings - keepers)
+    if not spare:
+        may = [False] * seats
+    pools: dict[int, list[int]] = {seat: [] for seat in range(seats) if must[seat] or may[seat]}
+    if pools:
+        bound = draft.request.bound
+        for rank, home in zip(held.ranks, held.homes, strict=True):
+            if home in pools and rank not in bound:
+                pools[home].append(rank)
+    return Exchange(draft.owner, held.homeless, pools, must, may, spare, room, extra, spare_room)
+
+
+def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
+    """Exchange everything: moves under way, warm copies, and then as it suits the subtopologies."""
+    request = draft.request
+    keep_under_way(exchange, request, request.warming)
+    unknown = go_where_warm(exchange, request)
+    keep_under_way(exchange, request, request.previous)
+    if not exchange.left:
+        return
+    empty = not any(held.total(seat) for seat in draft.open) and not unknown
+    if empty and deal(exchange, draft.capacity):
+        return
+    even = Evenness(request.table, draft.owner, draft.open, draft.capacity)
+    Spread(exchange, even, request.table.subtopology, size=request.state_size, unknown=unknown).run()

@@ -1,0 +1,78 @@
+"""The working state of one placement: what the steps share, fill in and hand on.
+
+A draft lives for one call of `place` and never leaves it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+from batonpass.core.placement_bounds import whole_shares
+from batonpass.core.placement_types import NOBODY, PlacementRequest, WaitReason
+
+UNLIMITED = 1 << 60
+
+
+class Draft:
+    """Target owners in the making, and what every step wants to know about seats.
+
+    Attributes:
+        request: what was asked.
+        owner: rank to the seat of the target owner so far; starts as the homes.
+        open: the open seats, ascending.
+        closed: per seat, whether it may be given nothing; one more entry, for `NOBODY`, is True.
+        capacity: per seat.
+        share: per seat, a whole number in proportion to its capacity.
+        limit: per seat, the most copies that it takes.
+        actives: per seat, the actives that it has been given so far.
+        waiting: rank to the reason why it has no target owner.
+    """
+
+    __slots__ = (
+        "actives",
+        "capacity",
+        "closed",
+        "limit",
+        "open",
+        "owner",
+        "request",
+        "restricted",
+        "share",
+        "waiting",
+    )
+
+    def __init__(self, request: PlacementRequest) -> None:
+        seats = request.seats
+        self.request = request
+        self.owner = list(request.home)
+        self.closed = [not seat.open for seat in seats] + [True]
+        self.open = [index for index, seat in enumerate(seats) if seat.open]
+        self.capacity = [seat.capacity for seat in seats]
+        self.share = whole_shares(self.capacity)
+        self.limit = [UNLIMITED if seat.max_tasks is None else seat.max_tasks for seat in seats]
+        self.actives = [0] * len(seats)
+        self.waiting: dict[int, WaitReason] = {}
+        oldest = min((seats[index].topology_epoch for index in self.open), default=0)
+        self.restricted = request.table.newest_epoch > oldest
+
+    def wait(self, rank: int, reason: WaitReason) -> None:
+        """Leave a task without a target."""
+        self.owner[rank] = NOBODY
+        self.waiting[rank] = reason
+
+    def homes(self, ranks: Sequence[int], *, stateful: bool) -> list[int]:
+        """Return the homes of the tasks of one kind, in the order of ``ranks``."""
+        table = self.request.table
+        if len(ranks) == len(table.ids):
+            return list(self.request.home)
+        if not ranks:
+            return []
+        kinds = table.stateful if stateful else [not has_state for has_state in table.stateful]
+        return list(compress(self.request.home, kinds))
+
+    def count(self, homes: Iterable[int]) -> list[int]:
+        """Return how many of ``homes`` each seat is."""
+        counted = Counter(homes)
+        return [counted[seat] for seat in range(len(self.capacity))]

@@ -1,0 +1,219 @@
+"""Target owners of stateless tasks: they level the total load of actives, and move no more than that takes.
+
+A task is where it should be when going to any other seat would not lower the higher load per capacity of the two. There
+is nothing to restore, so nothing else speaks for one seat or another but the subtopology.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from math import floor, inf
+
+from batonpass.core.placement_actives import Held, fit, give_up, take_stock
+from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_exchange import Exchange
+from batonpass.core.placement_spread import Evenness, Spread, deal
+from batonpass.core.placement_types import NOBODY, WaitReason
+
+# Loads per capacity nearer than this to one another are equal: what differs is only how their parts were added up.
+_PLACES = 8
+
+
+def place_stateless(draft: Draft, load: Sequence[float]) -> None:
+    """Give every stateless task a target, on top of the stateful load of each seat."""
+    table = draft.request.table
+    held = take_stock(draft, table.stateless_ranks, stateful=False)
+    held.homeless[:] = fit(draft, held, sum(max(0, draft.limit[seat] - draft.actives[seat]) for seat in draft.open))
+    weights = {table.weight[rank] for rank in table.stateless_ranks}
+    if len(weights) == 1:
+        unit = table.weight[table.stateless_ranks[0]]
+        _level_counts(draft, held, [part / unit for part in load])
+    else:
+        _level_loads(draft, held, list(load))
+
+
+def _limits(draft: Draft, held: Held) -> tuple[list[int], list[int]]:
+    """Return the fewest and the most stateless tasks of each open seat."""
+    least, most = [], []
+    for seat in draft.open:
+        limit = max(draft.limit[seat] - draft.actives[seat], held.bound[seat])
+        least.append(min(held.total(seat), limit) if draft.request.balance_held else held.bound[seat])
+        most.append(limit)
+    return least, most
+
+
+def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
+    """Place tasks that weigh the same; loads are in units of their weight."""
+    least, most = _limits(draft, held)
+    have = [held.total(seat) for seat in draft.open]
+    count = min(sum(have) + len(held.homeless), sum(most))
+    counts = _fill(
+        [load[seat] for seat in draft.open], [draft.capacity[seat] for seat in draft.open], (least, most, have), count
+    )
+    seats = len(draft.capacity)
+    must, room = [0] * seats, [0] * seats
+    for index, seat in enumerate(draft.open):
+        must[seat] = max(0, have[index] - counts[index])
+        room[seat] = max(0, counts[index] - have[index])
+    pools: dict[int, list[int]] = {seat: [] for seat in draft.open if must[seat]}
+    if pools:
+        for rank, home in zip(held.ranks, held.homes, strict=True):
+            if home in pools and rank not in draft.request.bound:
+                pools[home].append(rank)
+    none = [False] * seats
+    exchange = Exchange(draft.owner, held.homeless, pools, must, none, 0, room, none, 0)
+    if exchange.left and (any(have) or not deal(exchange, draft.capacity)):
+        table = draft.request.table
+        even = Evenness(table, draft.owner, draft.open, draft.capacity)
+        Spread(exchange, even, table.subtopology, size=draft.request.state_size, unknown=frozenset()).run()
+    give_up(draft, exchange)
+
+
+def _fill(
+    load: Sequence[float], capacity: Sequence[float], bounds: tuple[list[int], list[int], list[int]], count: int
+) -> list[int]:
+    """Return how many tasks of weight 1 each seat gets on top of its load, the lowest load per capacity first.
+
+    Of equally low seats, those that have the task already come first, which is what makes the moves fewest.
+    """
+    least, most, have = bounds
+    level = _water_level(load, capacity, least, most, count)
+    counts = [
+        min(max(floor(level * share - base + 1e-9), low), high)
+        for base, share, low, high in zip(load, capacity, least, most, strict=True)
+    ]
+
+    def entry(seat: int) -> tuple[float, bool, int]:
+        height = (load[seat] + counts[seat] + 1) / capacity[seat]
+        return round(height, _PLACES), have[seat] <= counts[seat], seat
+
+    heap = [entry(seat) for seat in range(len(load)) if counts[seat] < most[seat]]
+    heapify(heap)
+    for _ in range(count - sum(counts)):
+        _, _, seat = heappop(heap)
+        counts[seat] += 1
+        if counts[seat] < most[seat]:
+            heappush(heap, entry(seat))
+    return counts
+
+
+def _water_level(
+    load: Sequence[float], capacity: Sequence[float], least: Sequence[int], most: Sequence[int], count: int
+) -> float:
+    """Return the load per capacity that all seats would reach if tasks could be divided."""
+    free = list(range(len(load)))
+    rest = float(count)
+    level = 0.0
+    while free:
+        level = (rest + sum(load[seat] for seat in free)) / sum(capacity[seat] for seat in free)
+        wanted = {seat: level * capacity[seat] - load[seat] for seat in free}
+        low = [seat for seat in free if wanted[seat] < least[seat]]
+        high = [seat for seat in free if wanted[seat] > most[seat]]
+        if not low and not high:
+            break
+        missing = sum(least[seat] - wanted[seat] for seat in low)
+        beyond = sum(wanted[seat] - most[seat] for seat in high)
+        settled, bound = (low, least) if missing >= beyond else (high, most)
+        rest -= sum(bound[seat] for seat in settled)
+        gone = set(settled)
+        free = [seat for seat in free if seat not in gone]
+    return level
+
+
+def _level_loads(draft: Draft, held: Held, load: list[float]) -> None:
+    """Place tasks of different weights: what has no owner goes heaviest first, then the highest loads are lowered."""
+    board = _Board(draft, held, load)
+    weight = draft.request.table.weight
+    for rank in sorted(held.homeless, key=lambda rank: (-weight[rank], rank)):
+        board.put(rank, board.lowest(weight[rank])[1])
+    for seat in draft.open:
+        board.shed(seat)
+    while board.lower_one():
+        pass
+
+
+class _Board:
+    """Loads and free slots per open seat, and the stateless tasks that each could give away, lightest first."""
+
+    __slots__ = ("_lows", "draft", "load", "slots", "tasks", "weight")
+
+    def __init__(self, draft: Draft, held: Held, load: list[float]) -> None:
+        request = draft.request
+        self.draft = draft
+        self.load = load
+        self.weight = request.table.weight
+        self.slots = [limit - actives for limit, actives in zip(draft.limit, draft.actives, strict=True)]
+        self.tasks: dict[int, list[tuple[float, int]]] = {seat: [] for seat in draft.open}
+        for rank in held.ranks:
+            seat = draft.owner[rank]
+            if seat in self.tasks:
+                self.load[seat] += self.weight[rank]
+                self.slots[seat] -= 1
+                if rank not in request.bound:
+                    self.tasks[seat].append((self.weight[rank], rank))
+        for tasks in self.tasks.values():
+            tasks.sort()
+        # Of seats of equal capacity the lowest is the best for a task of any weight. Entries that a later change has
+        # made stale are dropped where they come up.
+        self._lows: dict[float, list[tuple[float, int]]] = {}
+        for seat in draft.open:
+            self._lows.setdefault(draft.capacity[seat], []).append((self.load[seat], seat))
+        for heap in self._lows.values():
+            heapify(heap)
+
+    def lowest(self, weight: float) -> tuple[float, int]:
+        """Return the least load per capacity that one more task of that weight leads to, and the seat for it."""
+        best = (inf, NOBODY)
+        for capacity, heap in self._lows.items():
+            while heap and (heap[0][0] != self.load[heap[0][1]] or self.slots[heap[0][1]] <= 0):
+                heappop(heap)
+            if heap:
+                best = min(best, (round((heap[0][0] + weight) / capacity, _PLACES), heap[0][1]))
+        return best
+
+    def put(self, rank: int, seat: int) -> None:
+        """Place a task that nobody has."""
+        self.draft.owner[rank] = seat
+        insort(self.tasks[seat], (self.weight[rank], rank))
+        self._change(seat, self.weight[rank], -1)
+
+    def take(self, rank: int, seat: int) -> None:
+        """Take a task away from a seat."""
+        self.tasks[seat].remove((self.weight[rank], rank))
+        self._change(seat, -self.weight[rank], 1)
+
+    def _change(self, seat: int, weight: float, slots: int) -> None:
+        self.load[seat] += weight
+        self.slots[seat] += slots
+        heappush(self._lows[self.draft.capacity[seat]], (self.load[seat], seat))
+
+    def shed(self, seat: int) -> None:
+        """Take from a seat what goes beyond its limit, lightest first; what fits nowhere else waits."""
+        while self.slots[seat] < 0 and self.tasks[seat]:
+            weight, rank = self.tasks[seat][0]
+            self.take(rank, seat)
+            _, target = self.lowest(weight)
+            if target == NOBODY:
+                self.draft.wait(rank, WaitReason.NO_CAPACITY)
+            else:
+                self.put(rank, target)
+
+    def lower_one(self) -> bool:
+        """Lower the highest load that one task can lower by going elsewhere; return False if there is none."""
+        if self.draft.request.balance_held:
+            return False
+        capacity, load = self.draft.capacity, self.load
+        heights = sorted((-round(load[seat] / capacity[seat], _PLACES), seat) for seat in self.draft.open)
+        for negative, seat in heights:
+            best = (-negative, 0.0, NOBODY, NOBODY)
+            for weight, rank in {weight: (weight, rank) for weight, rank in reversed(self.tasks[seat])}.values():
+                height, target = self.lowest(weight)
+                left = round((load[seat] - weight) / capacity[seat], _PLACES)
+                best = min(best, (max(height, left), -weight, rank, target))
+            if best[3] != NOBODY and best[0] < -negative:
+                self.take(best[2], seat)
+                self.put(best[2], best[3])
+                return True
+        return False
