@@ -1,0 +1,383 @@
+"""What one member has of each task, and what has to happen so that it has what its picture says.
+
+Laws of this file:
+
+- An active is given up only by an acknowledgement of the worker. Until then every report calls it active, because a
+  report that does not is what frees the task for somebody else.
+- Whatever stops comes before whatever starts. A task that is still stopping starts again only once it has stopped.
+- Where an owner stopped stands in every report until one of them was answered that could confirm the revocation.
+- A newer token for a task that runs means that it was somebody else's in between: it stops without a commit first.
+
+What is held changes only here. When something may start, and what is sent, is decided in `machine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from batonpass.core.ids import task_order
+from batonpass.worker.protocol.answers import Picture
+from batonpass.worker.protocol.types import (
+    UNKNOWN_PROGRESS,
+    DemoteActive,
+    Instruction,
+    Progress,
+    PromoteCopy,
+    Role,
+    RoleChanged,
+    Stage,
+    StartActive,
+    StartStandby,
+    StartWarmup,
+    StopActive,
+    StopCopy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Pending(StrEnum):
+    """What was asked of the worker and is not acknowledged yet."""
+
+    NONE = "none"
+    STOP = "stop"
+    STOP_WITHOUT_COMMIT = "stop-without-commit"
+    DEMOTION = "demotion"
+
+
+@dataclass(slots=True)
+class Holding:
+    """One task that this member has now. Look, but do not change it; the machine does.
+
+    ``stage`` and ``token`` belong to actives. ``becomes`` is the role after a pending demotion.
+    """
+
+    task: str
+    role: Role
+    progress: Progress = UNKNOWN_PROGRESS
+    token: int | None = None
+    stage: Stage | None = None
+    pending: Pending = Pending.NONE
+    becomes: Role = Role.STANDBY
+    detail: str = ""
+    input_lag: int | None = None
+    # The first heartbeat that says that the state is gone; None when there is nothing to say.
+    lost_since_seq: int | None = None
+    # Whether the coordinator was told that this warmup is within the acceptable lag.
+    told_ready: bool = False
+
+    def body(self) -> dict[str, object]:
+        """Return what a report says of it."""
+        fields: dict[str, object] = {"role": self.role.value}
+        if self.role is Role.ACTIVE and self.stage is not None:
+            fields["state"] = self.stage.value
+            fields["fencing_token"] = self.token
+            if self.stage is Stage.RESTORING:
+                fields |= self.progress.body()
+            if self.stage is Stage.FAILED:
+                fields["detail"] = self.detail
+            if self.input_lag is not None:
+                fields["input_lag"] = self.input_lag
+        else:
+            fields |= self.progress.body()
+        if self.lost_since_seq is not None:
+            fields["lost"] = True
+        return fields
+
+
+@dataclass(slots=True)
+class Final:
+    """Where an active of this member stopped, until the coordinator knows.
+
+    ``since_seq`` is the first heartbeat that can confirm it; None while the picture still grants the task, because then
+    nothing has been revoked that could be confirmed.
+    """
+
+    position: int | None
+    since_seq: int | None
+
+
+@dataclass(slots=True)
+class Holdings:
+    """Everything that one worker process has, across its runs. ``seq`` is the last heartbeat composed."""
+
+    held: dict[str, Holding] = field(default_factory=dict)
+    on_disk: dict[str, Progress] = field(default_factory=dict)
+    finals: dict[str, Final] = field(default_factory=dict)
+    # A task that stopped of its own accord starts again only after a heartbeat above this seq was answered.
+    barred: dict[str, int] = field(default_factory=dict)
+    seq: int = 0
+    # Whether the next report differs from the last one that was composed.
+    changed: bool = True
+
+    def has_actives(self) -> bool:
+        """Whether any task is active here, one that is stopping included."""
+        return any(holding.role is Role.ACTIVE for holding in self.held.values())
+
+    # --- toward the picture -------------------------------------------------------------------------------------
+
+    def follow(self, picture: Picture, *, may_start: bool) -> list[Instruction]:
+        """Return what to stop, and after that, if anything may start, what to start, so that the picture comes true.
+
+        Calling it again without news returns nothing.
+        """
+        out: list[Instruction] = []
+        for task in _in_order(self.held):
+            self._yield_to(picture, self.held[task], out)
+        for task, final in self.finals.items():
+            if final.since_seq is None and picture.roles.get(task) is not Role.ACTIVE:
+                final.since_seq = self.seq + 1
+                self.changed = True
+        if may_start:
+            for task in _in_order(picture.roles):
+                self._start(picture, task, out)
+        return out
+
+    def _yield_to(self, picture: Picture, holding: Holding, out: list[Instruction]) -> None:
+        """Stop, demote or rename one holding where the picture no longer has it as it is."""
+        wanted = picture.roles.get(holding.task)
+        if holding.role is not Role.ACTIVE:
+            if holding.pending is not Pending.NONE or wanted in (holding.role, Role.ACTIVE):
+                return
+            if wanted is None:
+                holding.pending = Pending.STOP
+                out.append(StopCopy(holding.task))
+            else:
+                self._rename(holding, wanted, out)
+            return
+        if wanted is Role.ACTIVE and picture.grants[holding.task].fencing_token == holding.token:
+            return
+        if holding.pending is Pending.DEMOTION and wanted in (Role.STANDBY, Role.WARMUP):
+            # The worker may have finished the first demotion already; the rest is a change of name.
+            return
+        if holding.pending is not Pending.NONE:
+            return
+        sound = holding.stage is not Stage.FAILED and holding.lost_since_seq is None
+        if sound and wanted in (Role.STANDBY, Role.WARMUP):
+            holding.pending, holding.becomes = Pending.DEMOTION, wanted
+            out.append(DemoteActive(holding.task, wanted))
+            return
+        self._stop_active(holding, out, commit=sound and wanted is not Role.ACTIVE)
+
+    def _start(self, picture: Picture, task: str, out: list[Instruction]) -> None:
+        """Start or promote one task of the picture, unless it is here already or still stopping."""
+        wanted = picture.roles[task]
+        holding = self.held.get(task)
+        if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
+            return
+        if wanted is not Role.ACTIVE:
+            # A holding of another role was renamed or told to stop before; only what is absent starts.
+            if holding is None:
+                self.held[task] = Holding(task, wanted, progress=self.on_disk.pop(task, UNKNOWN_PROGRESS))
+                self.changed = True
+                out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
+            return
+        if holding is not None and holding.role is Role.ACTIVE:
+            return
+        grant = picture.grants[task]
+        progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
+        self.held[task] = Holding(
+            task, Role.ACTIVE, progress=progress, token=grant.fencing_token, stage=Stage.RESTORING
+        )
+        self.finals.pop(task, None)
+        self.changed = True
+        start = PromoteCopy if holding else StartActive
+        out.append(start(task, grant.fencing_token, grant.restore_to))
+
+    def _rename(self, holding: Holding, role: Role, out: list[Instruction]) -> None:
+        holding.role, holding.told_ready = role, False
+        self.changed = True
+        out.append(RoleChanged(holding.task, role))
+
+    def _stop_active(self, holding: Holding, out: list[Instruction], *, commit: bool) -> None:
+        holding.pending = Pending.STOP if commit else Pending.STOP_WITHOUT_COMMIT
+        out.append(StopActive(holding.task, commit))
+
+    def stop_actives(self) -> list[Instruction]:
+        """Stop every active without committing, those included that were still to commit."""
+        out: list[Instruction] = []
+        for task in _in_order(self.held):
+            holding = self.held[task]
+            if holding.role is Role.ACTIVE and holding.pending is not Pending.STOP_WITHOUT_COMMIT:
+                self._stop_active(holding, out, commit=False)
+        return out
+
+    def stop_copies(self) -> list[Instruction]:
+        """Stop every copy."""
+        out: list[Instruction] = []
+        for task in _in_order(self.held):
+            holding = self.held[task]
+            if holding.role is not Role.ACTIVE and holding.pending is Pending.NONE:
+                holding.pending = Pending.STOP
+                out.append(StopCopy(task))
+        return out
+
+    # --- what the worker says -----------------------------------------------------------------------------------
+
+    def stopped(self, task: str, final_position: int | None, *, still_granted: bool) -> bool:
+        """Forget a task that has stopped, but for its state on disk; return whether that was asked for."""
+        holding = self.held.pop(task, None)
+        if holding is None:
+            return False
+        self.changed = True
+        progress = holding.progress if holding.lost_since_seq is None else UNKNOWN_PROGRESS
+        if holding.role is Role.ACTIVE:
+            self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
+            if final_position is not None:
+                progress = Progress(position=final_position)
+            elif holding.stage is not Stage.RESTORING:
+                # What was known while it was restored is long past; better unknown than caught up with an old end.
+                progress = UNKNOWN_PROGRESS
+        # A bare lag means nothing once nobody tails: the changelog grows on.
+        if progress.position is not None or progress.positions is not None:
+            self.on_disk[task] = progress
+        asked = holding.pending is not Pending.NONE
+        if not asked or task in self.barred:
+            self.barred[task] = self.seq
+        return asked
+
+    def demoted(self, task: str, final_position: int | None, *, still_granted: bool) -> bool:
+        """Make an active that was told to stop or demote a copy in place; return whether it was."""
+        holding = self.held.get(task)
+        if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.NONE:
+            return False
+        progress = UNKNOWN_PROGRESS if final_position is None else Progress(position=final_position)
+        self.held[task] = Holding(task, holding.becomes, progress=progress)
+        self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
+        self.changed = True
+        return True
+
+    def staged(self, task: str, stage: Stage, *, progress: Progress | None = None, detail: str = "") -> bool:
+        """Note how far an active is; return whether it moved to another stage."""
+        holding = self.held.get(task)
+        if holding is None or holding.role is not Role.ACTIVE:
+            return False
+        moved = holding.stage is not stage or holding.detail != detail
+        if moved or (progress is not None and progress != holding.progress):
+            self.changed = True
+        holding.stage, holding.detail = stage, detail
+        if progress is not None:
+            holding.progress = progress
+        return moved
+
+    def progressed(self, task: str, progress: Progress) -> None:
+        """Note how far a copy, or an active that restores, has come."""
+        holding = self.held.get(task)
+        if holding is not None and holding.progress != progress:
+            holding.progress = progress
+            self.changed = True
+
+    def input_lagged(self, task: str, lag: int) -> None:
+        """Note how far an active is behind its input."""
+        holding = self.held.get(task)
+        if holding is not None and holding.role is Role.ACTIVE and holding.input_lag != lag:
+            holding.input_lag = lag
+            self.changed = True
+
+    def lost(self, task: str) -> bool:
+        """Note that the state of a task is gone, or that there is none on disk any more; return whether it is held."""
+        if self.on_disk.pop(task, None) is not None:
+            self.changed = True
+        holding = self.held.get(task)
+        if holding is None:
+            return False
+        holding.progress, holding.told_ready = UNKNOWN_PROGRESS, False
+        holding.lost_since_seq = self.seq + 1
+        if holding.role is Role.ACTIVE:
+            holding.stage = Stage.RESTORING
+        self.changed = True
+        return True
+
+    def fenced(self, task: str) -> list[Instruction]:
+        """Stop an active whose producer was fenced, and bar it until the coordinator has been asked."""
+        out: list[Instruction] = []
+        holding = self.held.get(task)
+        if holding is not None and holding.role is Role.ACTIVE:
+            self.barred[task] = self.seq
+            if holding.pending is not Pending.STOP_WITHOUT_COMMIT:
+                self._stop_active(holding, out, commit=False)
+        return out
+
+    # --- what the coordinator hears and has heard ----------------------------------------------------------------
+
+    def is_news(self, task: str, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
+        """Whether the task is a warmup that came within the acceptable lag since the last report."""
+        holding = self.held.get(task)
+        return (
+            holding is not None
+            and holding.role is Role.WARMUP
+            and not holding.told_ready
+            and _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
+        )
+
+    def report(self, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> dict[str, object]:
+        """Return everything that is held, as heartbeat ``seq`` says it."""
+        tasks: dict[str, object] = {}
+        for task in {**self.held, **self.on_disk, **self.finals}:
+            holding = self.held.get(task)
+            if holding is None:
+                progress = self.on_disk.get(task, UNKNOWN_PROGRESS)
+                fields: dict[str, object] = {"role": Role.NONE.value, **progress.body()}
+            else:
+                fields = holding.body()
+                holding.told_ready = _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
+            final = self.finals.get(task)
+            if final is not None and final.position is not None:
+                fields["final_position"] = final.position
+            tasks[task] = fields
+        self.changed = False
+        return tasks
+
+    def disk_report(self) -> dict[str, object]:
+        """Return the state on disk as a join reports it: copies that still tail are state on disk to a new run."""
+        progress = self.on_disk | {task: holding.progress for task, holding in self.held.items()}
+        return {
+            task: {"role": Role.NONE.value, **progress[task].body()}
+            for task in _in_order(progress)
+            if progress[task].is_known
+        }
+
+    def heard(self, seq: int) -> bool:
+        """Forget what a heartbeat answered 200 has brought across; return whether a task may start that was barred."""
+        for task in [
+            task for task, final in self.finals.items() if final.since_seq is not None and final.since_seq <= seq
+        ]:
+            del self.finals[task]
+            self.changed = True
+        for holding in self.held.values():
+            if holding.lost_since_seq is not None and holding.lost_since_seq <= seq:
+                holding.lost_since_seq = None
+                self.changed = True
+        free = [task for task, bar in self.barred.items() if bar < seq]
+        for task in free:
+            del self.barred[task]
+        return bool(free)
+
+    def begin_run(self) -> None:
+        """Forget what concerned the old run only: a new one has given nothing up, and its heartbeats count from 1."""
+        self.finals.clear()
+        self.barred.clear()
+        self.seq = 0
+        self.changed = True
+        for holding in self.held.values():
+            holding.told_ready = False
+            if holding.lost_since_seq is not None:
+                holding.lost_since_seq = 1
+
+
+def _in_order(tasks: Iterable[str] | Mapping[str, object]) -> list[str]:
+    return sorted(tasks, key=task_order)
+
+
+def _is_ready(progress: Progress, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:
+    remaining = progress.remaining()
+    if remaining is not None and remaining <= acceptable_lag:
+        return True
+    return (
+        acceptable_catchup_ms is not None
+        and progress.catchup_ms is not None
+        and progress.catchup_ms <= acceptable_catchup_ms
+    )

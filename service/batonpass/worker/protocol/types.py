@@ -1,0 +1,324 @@
+"""The words of the member's side: what a worker tells its protocol machine, and what the machine tells it to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Role(StrEnum):
+    """What a member has of a task; ``none`` is state on disk that nobody tails."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    WARMUP = "warmup"
+    NONE = "none"
+
+
+class Stage(StrEnum):
+    """How far an active is: it still reads its changelog, it processes, or it cannot."""
+
+    RESTORING = "restoring"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+class Phase(StrEnum):
+    """Where one worker process stands with its group."""
+
+    NEW = "new"
+    JOINING = "joining"
+    JOINED = "joined"
+    # Refused by the coordinator: nothing is sent until every active has stopped, then a new run joins.
+    FENCED = "fenced"
+    LEAVING = "leaving"
+    # The end, wanted (left) or not (stopped): nothing is sent any more.
+    LEFT = "left"
+    STOPPED = "stopped"
+
+
+class OnLeaseLost(StrEnum):
+    """What becomes of the actives when the lease is over.
+
+    ``stop`` is for outputs that nothing fences; ``continue`` is for those where every output is fenced by token or by
+    a transactional producer.
+    """
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+class LeaveMode(StrEnum):
+    """Whether the worker goes for good, or comes back under its instance id."""
+
+    LEAVE = "leave"
+    RESTART = "restart"
+
+
+class RequestKind(StrEnum):
+    """The calls that a member makes."""
+
+    JOIN = "join"
+    HEARTBEAT = "heartbeat"
+    POLL = "poll"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """What a worker says of itself when it joins, and how its machine behaves. Durations are milliseconds.
+
+    ``takeover`` vouches that an older process of the same instance is dead; it holds for the first join only, because
+    a run that was fenced cannot know who has the instance id by now. ``listen`` keeps a long-poll open.
+    ``stop_early_ms`` ends the lease so much earlier on this side, for a worker that needs a moment to stop.
+    ``request_timeout_ms`` is for joins, drains and leaves; a heartbeat waits no longer than its interval.
+    ``jitter_seed`` spreads the retries of many members; equal seeds give equal waits.
+    """
+
+    instance_id: str | None = None
+    takeover: bool = False
+    capacity: float = 1
+    max_tasks: int | None = None
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    topology_epoch: int | None = None
+    on_lease_lost: OnLeaseLost = OnLeaseLost.STOP
+    endpoint: str | None = None
+    listen: bool = True
+    poll_wait_ms: int = 30_000
+    stop_early_ms: int = 0
+    request_timeout_ms: int = 3_000
+    jitter_seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a copy of a task's state has come, in records; with nothing given it is unknown.
+
+    Either ``lag``, or ``position`` with ``end_offset``, or the same per changelog topic. An end offset may be absent
+    when the coordinator reads the changelogs itself. ``catchup_ms`` is the worker's own estimate; it stays here, and
+    only decides whether a heartbeat is urgent.
+    """
+
+    lag: int | None = None
+    position: int | None = None
+    end_offset: int | None = None
+    positions: Mapping[str, int] | None = None
+    end_offsets: Mapping[str, int] | None = None
+    catchup_ms: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it says anything about the copy."""
+        return self.lag is not None or self.position is not None or self.positions is not None
+
+    def remaining(self) -> int | None:
+        """Return the records still to restore, or None where that cannot be told from here."""
+        if self.lag is not None:
+            return self.lag
+        if self.position is not None and self.end_offset is not None:
+            return max(0, self.end_offset - self.position)
+        if (
+            self.positions is not None
+            and self.end_offsets is not None
+            and self.positions.keys() >= self.end_offsets.keys()
+        ):
+            return sum(max(0, end - self.positions[topic]) for topic, end in self.end_offsets.items())
+        return None
+
+    def body(self) -> dict[str, object]:
+        """Return the fields as they stand in a report."""
+        fields: dict[str, object] = {}
+        if self.lag is not None:
+            fields["lag"] = self.lag
+        if self.position is not None:
+            fields["position"] = self.position
+        if self.end_offset is not None:
+            fields["end_offset"] = self.end_offset
+        if self.positions is not None:
+            fields["positions"] = dict(self.positions)
+        if self.end_offsets is not None:
+            fields["end_offsets"] = dict(self.end_offsets)
+        return fields
+
+
+UNKNOWN_PROGRESS = Progress()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A call to make, with everything that identifies it when its answer comes late.
+
+    ``seq`` is 0 for everything but heartbeats. ``first_sent_ms`` stays the same when the request is repeated, because
+    the lease counts from there; ``sent_ms`` is this attempt's. After ``timeout_ms`` the machine counts on no answer
+    any more, but still takes one.
+    """
+
+    kind: RequestKind
+    member_id: str
+    seq: int = 0
+    attempt: int = 1
+    first_sent_ms: int
+    sent_ms: int
+    timeout_ms: int
+    body: Mapping[str, object] | None = None
+    query: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One entry of an answer's ``status``: something that the member or its people should know."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A refusal, as RFC 9457 and PROTOCOL's table have it.
+
+    ``errors`` lists path and reason of each fault; ``answer`` is the picture that comes with ``stale-member-epoch``.
+    """
+
+    type: str
+    status: int
+    title: str = ""
+    detail: str = ""
+    action: str | None = None
+    retry_after_ms: int | None = None
+    errors: tuple[tuple[str, str], ...] = ()
+    answer: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request now, and bring its answer to ``on_answer``."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class StopActive:
+    """Stop processing the task; acknowledge with ``task_stopped`` once nothing of it runs or writes any more.
+
+    With ``commit`` finish what is in hand, commit and flush first; without it stop at once and throw that away. The
+    second may follow the first while it is under way, and then wins; one acknowledgement answers both.
+    """
+
+    task: str
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DemoteActive:
+    """Stop processing with a commit and go on as a copy in place; acknowledge with ``task_demoted``."""
+
+    task: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class StopCopy:
+    """Stop tailing the changelog; acknowledge with ``task_stopped``."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """A copy goes on as it is under another name (standby or warmup); nothing to acknowledge."""
+
+    task: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class StartStandby:
+    """Restore the task's state and keep tailing it."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartWarmup:
+    """Restore the task's state, to become active once caught up."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartActive:
+    """Run the task under this token: fence the previous producer, restore to ``restore_to`` at least, then process."""
+
+    task: str
+    fencing_token: int
+    restore_to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteCopy:
+    """Run the task under this token from the copy that is here already, in place."""
+
+    task: str
+    fencing_token: int
+    restore_to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The group knows this run from now on."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoining:
+    """The group refused this run; once its actives have stopped, a new run joins in its place."""
+
+    old_member_id: str
+    cause: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class StopForGood:
+    """Nothing more is sent; end the process once the stops before it are done."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusChanged:
+    """What the coordinator says of this member's standing is no longer what it said before."""
+
+    statuses: tuple[Status, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSeen:
+    """A request was refused in a way that the machine outlives, but that somebody may have to mend."""
+
+    kind: RequestKind
+    problem: Problem
+
+
+Instruction = (
+    Send
+    | StopActive
+    | DemoteActive
+    | StopCopy
+    | RoleChanged
+    | StartStandby
+    | StartWarmup
+    | StartActive
+    | PromoteCopy
+    | Joined
+    | Rejoining
+    | StopForGood
+    | StatusChanged
+    | ProblemSeen
+)
