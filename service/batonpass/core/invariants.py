@@ -3,9 +3,9 @@
 Nothing here uses the code that decides or folds: what a decision leads to, who may be running what, how far a copy is
 and what the budgets count are computed anew from the records' meaning. A law that finds nothing returns an empty list.
 
-Where each law is: L1, L3, L5 in ``invariants_rights``; L2 and L4 here; L6, L7, L8 in ``invariants_moves``; L9 and the
-group's agreement with itself in ``invariants_shape``; L10 here, as a comparison of two runs. What needs a history, a wire
-or a clock of its own (handovers over time, leases on the worker's side, leave to answer) is checked by the simulator.
+Where each law is: L1, L3, L5 in ``invariants_rights``; L2 and L4 here; L6, L7, L8 in ``invariants_moves``; L9 and
+the group's agreement with itself in ``invariants_shape``; L10 here, as a comparison of two runs. What needs a history,
+a wire or a clock of its own (handovers over time, leases on the worker's side) is checked by the simulator.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What licenses a record that lets somebody run a task, or forgets that somebody may (L1, L3, L5).
 
-Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant at
-which grants are not held. A claim ends only by a confirmation, a leave, a vouched death, the end of a lease, or, where
-outputs are fenced, by suspicion. A member goes only by its own word, an operator's, another run's, its own long silence,
-or a revocation left unconfirmed.
+Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant
+at which grants are not held. A claim ends only by a confirmation, a leave, a vouched death, the end of a lease, or, for
+fenced outputs, by suspicion. A member goes only by its own word, an operator's, another run's, its own silence, or a
+revocation left unconfirmed.
 """
 
 from __future__ import annotations
