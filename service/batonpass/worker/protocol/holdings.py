@@ -235,7 +235,7 @@ class Holdings:
         if progress.position is not None or progress.positions is not None:
             self.on_disk[task] = progress
         asked = holding.pending is not Pending.NONE
-        if not asked or task in self.barred:
+        if not asked:
             self.barred[task] = self.seq
         return asked
 

@@ -113,7 +113,7 @@ class MemberProtocol:
 
     def lease_is_over(self, now_ms: int) -> bool:
         """Whether the lease has run out, or never began."""
-        return self._talk.run.lease.is_over(now_ms)
+        return self._talk.run.lease.is_over(max(now_ms, self._talk.now_ms))
 
     def may_process(self, task: str, now_ms: int) -> bool:
         """Whether the task may still write: ask before every output and every commit.
@@ -123,7 +123,7 @@ class MemberProtocol:
         holding = self._talk.holdings.held.get(task)
         if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.STOP_WITHOUT_COMMIT:
             return False
-        return self._talk.settings.on_lease_lost is OnLeaseLost.CONTINUE or not self._talk.run.lease.is_over(now_ms)
+        return self._talk.settings.on_lease_lost is OnLeaseLost.CONTINUE or not self.lease_is_over(now_ms)
 
     # --- time and the wire ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,357 @@
+"""From one picture to the next: what stops, what starts, in which order, and when a revocation is confirmed."""
+
+from batonpass.worker.protocol import (
+    DemoteActive,
+    MemberSettings,
+    Progress,
+    PromoteCopy,
+    RequestKind,
+    Role,
+    RoleChanged,
+    Stage,
+    StartActive,
+    StartStandby,
+    StartWarmup,
+    StopActive,
+    StopCopy,
+)
+from tests.worker.scripted import Scripted, answer, assignment, joined, reported
+
+
+def running(tokens: dict[str, int], **kinds: list[str]) -> Scripted:
+    """Return a worker whose actives run, and were heard to run."""
+    worker = joined(1, assignment(tokens, **kinds))
+    for task in tokens:
+        worker.do("task_running", task)
+    worker.beat(1)
+    return worker
+
+
+def test_what_stops_comes_before_what_starts() -> None:
+    """Each kind of change in one picture: stops and renames first, grants after them."""
+    worker = running({"0_5": 1, "0_7": 2}, standby=["0_1", "0_2"], warmup=["0_3"])
+    picture = assignment({"0_0": 9, "0_3": 8}, standby=["0_7"], warmup=["0_2", "0_4"])
+    assert worker.beat(2, picture) == [
+        StopCopy("0_1"),
+        RoleChanged("0_2", Role.WARMUP),
+        StopActive("0_5", commit=True),
+        DemoteActive("0_7", Role.STANDBY),
+        StartActive("0_0", 9, None),
+        PromoteCopy("0_3", 8, None),
+        StartWarmup("0_4"),
+    ]
+
+
+def test_a_picture_that_is_true_already_asks_for_nothing() -> None:
+    """The same picture again, or none, changes nothing."""
+    worker = running({"0_1": 1}, standby=["0_2"])
+    assert worker.beat(1, assignment({"0_1": 1}, standby=["0_2"])) == []
+    assert worker.beat(2, assignment({"0_1": 1}, standby=["0_2"])) == []
+    assert worker.beat(2) == []
+
+
+def test_a_grant_carries_where_the_last_owner_stopped() -> None:
+    """`restore_to` reaches the worker with the grant, for a cold start and for a promotion."""
+    worker = joined(1, assignment(warmup=["0_3"]))
+    picture = assignment() | {
+        "active": [
+            {"task": "0_1", "fencing_token": 41, "restore_to": 905},
+            {"task": "0_3", "fencing_token": 42, "restore_to": 77},
+        ]
+    }
+    assert worker.beat(2, picture) == [StartActive("0_1", 41, 905), PromoteCopy("0_3", 42, 77)]
+
+
+def test_a_revocation_is_confirmed_only_after_the_worker_stopped() -> None:
+    """Every heartbeat calls a stopping active active; the first after the stop gives it up, with its position."""
+    worker = running({"0_1": 1})
+    assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
+    worker.do("input_lag", "0_1", 4)
+    worker.beat(2)
+    active = {"role": "active", "state": "running", "fencing_token": 1, "input_lag": 4}
+    assert reported(worker.last())["0_1"] == active
+    sent_ms = worker.now_ms
+    worker.later(200)
+    worker.do("task_stopped", "0_1", final_position=905)
+    assert worker.last().sent_ms == sent_ms + 200, "a confirmation does not wait for the interval"
+    assert worker.last().body == {
+        "seq": worker.machine.seq,
+        "member_epoch": 2,
+        "tasks": {"0_1": {"role": "none", "position": 905, "final_position": 905}},
+    }
+
+
+def test_a_final_position_is_said_until_it_is_heard() -> None:
+    """It stands in every heartbeat until one of them is answered 200, and is then forgotten; the disk is not."""
+    worker = running({"0_1": 1})
+    worker.beat(2, assignment())
+    worker.do("task_stopped", "0_1", final_position=905)
+    worker.later(60)
+    worker.refuse("store-unavailable", 503)
+    worker.later(4_000)
+    worker.later(4_000)
+    assert reported(worker.last())["0_1"]["final_position"] == 905
+    worker.reply(2)
+    worker.beat(2)
+    assert reported(worker.last()) == {"0_1": {"role": "none", "position": 905}}
+
+
+def test_an_answer_to_a_heartbeat_that_did_not_say_it_forgets_no_final_position() -> None:
+    """What a late answer confirms is what its own heartbeat said."""
+    worker = running({"0_1": 1})
+    worker.later(3_000)
+    early = worker.last()
+    poll = worker.last(RequestKind.POLL)
+    worker.do("on_answer", poll, 200, answer("run-1", 2, assignment()))
+    worker.do("task_stopped", "0_1", final_position=905)
+    worker.reply(1, to=early)
+    worker.later(60)
+    assert reported(worker.last())["0_1"]["final_position"] == 905
+
+
+def test_a_stateless_task_is_given_up_without_a_position() -> None:
+    """No position, nothing on disk: said once that it is gone, then not at all."""
+    worker = running({"0_1": 1})
+    worker.beat(2, assignment())
+    worker.do("task_stopped", "0_1")
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "none"}}
+    worker.reply(2)
+    worker.beat(2)
+    assert reported(worker.last()) == {}
+
+
+def test_a_demotion_in_place_is_confirmed_once_it_is_done() -> None:
+    """Until the worker says so it is active; after that it is a copy with a final position, heard once."""
+    worker = running({"0_1": 1})
+    assert worker.beat(2, assignment(standby=["0_1"])) == [DemoteActive("0_1", Role.STANDBY)]
+    worker.do("input_lag", "0_1", 4)
+    worker.beat(2)
+    assert reported(worker.last())["0_1"]["role"] == "active"
+    worker.do("task_demoted", "0_1", final_position=905)
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "standby", "position": 905, "final_position": 905}}
+    worker.reply(2)
+    worker.do("copy_progress", "0_1", Progress(lag=0))
+    worker.beat(2)
+    assert reported(worker.last()) == {"0_1": {"role": "standby", "lag": 0}}
+
+
+def test_a_demoted_copy_that_is_no_longer_wanted_stops() -> None:
+    """Pictures go on while the worker demotes: what comes of it is what the last one says."""
+    worker = running({"0_1": 1, "0_2": 2, "0_3": 3})
+    worker.beat(2, assignment(standby=["0_1", "0_2", "0_3"]))
+    assert worker.beat(3, assignment({"0_3": 9}, warmup=["0_2"])) == []
+    assert worker.do("task_demoted", "0_1") == [StopCopy("0_1")]
+    assert worker.do("task_demoted", "0_2") == [RoleChanged("0_2", Role.WARMUP)]
+    assert worker.do("task_demoted", "0_3", final_position=5) == [PromoteCopy("0_3", 9, None)]
+    worker.later(60)
+    assert "final_position" not in reported(worker.last())["0_3"]
+
+
+def test_a_demotion_that_ends_in_a_stop_starts_the_copy_anew() -> None:
+    """A worker that cannot go on in place says that it stopped; the copy that is wanted starts from the disk."""
+    worker = running({"0_1": 1})
+    worker.beat(2, assignment(standby=["0_1"]))
+    assert worker.do("task_stopped", "0_1", final_position=905) == [StartStandby("0_1")]
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "standby", "position": 905, "final_position": 905}}
+
+
+def test_a_failed_active_is_not_demoted_but_stopped() -> None:
+    """What failed has nothing to commit, and starts as a copy once it has stopped."""
+    worker = running({"0_1": 1})
+    worker.do("task_failed", "0_1", "poison record")
+    assert worker.beat(2, assignment(standby=["0_1"])) == [StopActive("0_1", commit=False)]
+    assert worker.do("task_stopped", "0_1") == [StartStandby("0_1")]
+
+
+def test_a_task_taken_back_while_it_stops_starts_again_once_it_has_stopped() -> None:
+    """A revocation that is called off does not interrupt the stop; the task starts again after it."""
+    worker = running({"0_1": 1})
+    worker.beat(2, assignment())
+    assert worker.beat(3, assignment({"0_1": 1})) == []
+    assert worker.do("task_stopped", "0_1", final_position=905) == [StartActive("0_1", 1, None)]
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == {
+        "role": "active",
+        "state": "restoring",
+        "fencing_token": 1,
+        "position": 905,
+    }
+
+
+def test_a_newer_token_stops_the_task_before_it_starts_under_it() -> None:
+    """A token that grew means that somebody else had the task: nothing of the old run is committed."""
+    worker = running({"0_1": 1})
+    assert worker.beat(2, assignment({"0_1": 3})) == [StopActive("0_1", commit=False)]
+    assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 3, None)]
+
+
+def test_a_copy_that_is_wanted_again_while_it_stops_starts_again_after_it() -> None:
+    """A copy, too, stops to the end before it starts anew, where it left off."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.do("copy_progress", "0_1", Progress(position=7, end_offset=9))
+    assert worker.beat(2, assignment()) == [StopCopy("0_1")]
+    assert worker.beat(3, assignment({"0_1": 5})) == []
+    assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 5, None)]
+    assert worker.machine.holdings["0_1"].progress == Progress(position=7, end_offset=9)
+
+
+def test_a_stopped_copy_leaves_its_position_on_disk_but_no_bare_lag() -> None:
+    """A lag alone means nothing once nobody tails, because the changelog grows on."""
+    worker = joined(1, assignment(standby=["0_1", "0_2", "0_3"]))
+    worker.do("copy_progress", "0_1", Progress(positions={"a": 1}, end_offsets={"a": 2}))
+    worker.do("copy_progress", "0_2", Progress(lag=3))
+    worker.beat(2, assignment())
+    for task in ("0_1", "0_2", "0_3"):
+        worker.do("task_stopped", task)
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "none", "positions": {"a": 1}, "end_offsets": {"a": 2}}}
+
+
+def test_a_task_that_stopped_unasked_waits_for_a_later_heartbeat() -> None:
+    """It is reported as not started, and starts again once a heartbeat sent since then is answered with it."""
+    worker = running({"0_1": 1})
+    assert worker.do("task_stopped", "0_1", final_position=4) == []
+    assert worker.beat(1) == [StartActive("0_1", 1, None)]
+    assert reported(worker.last())["0_1"] == {"role": "none", "position": 4, "final_position": 4}
+
+
+def test_where_an_assigned_task_stopped_is_said_until_its_revocation_is_heard() -> None:
+    """Stopped before it was revoked, the final position is kept until a heartbeat could confirm the revocation."""
+    worker = running({"0_1": 1})
+    worker.do("task_stopped", "0_1", final_position=4)
+    worker.beat(2, assignment())
+    worker.later(60)
+    assert worker.last().body == {
+        "seq": worker.machine.seq,
+        "member_epoch": 2,
+        "tasks": {"0_1": {"role": "none", "position": 4, "final_position": 4}},
+    }
+    worker.reply(2)
+    worker.beat(2)
+    assert reported(worker.last())["0_1"] == {"role": "none", "position": 4}
+
+
+def test_a_fenced_producer_stops_its_task_and_asks() -> None:
+    """It stops without a commit, a heartbeat goes out, and only a later answer that still grants it starts it."""
+    worker = running({"0_1": 1})
+    sent = worker.count()
+    assert worker.do("producer_fenced", "0_1") == [StopActive("0_1", commit=False)]
+    worker.later(60)
+    assert worker.count() == sent + 1
+    assert worker.do("task_stopped", "0_1") == []
+    assert worker.reply(1) == [StartActive("0_1", 1, None)]
+
+
+def test_a_fenced_producer_starts_again_as_soon_as_it_has_stopped_and_was_granted_anew() -> None:
+    """The answer may come before the stop is done; then the stop is all that is waited for."""
+    worker = running({"0_1": 1})
+    worker.do("producer_fenced", "0_1")
+    worker.later(60)
+    assert worker.reply(1) == []
+    assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 1, None)]
+
+
+def test_a_fenced_producer_of_a_revoked_task_does_not_start_again() -> None:
+    """Whoever has the newest token has the task."""
+    worker = running({"0_1": 1})
+    worker.do("producer_fenced", "0_1")
+    worker.do("task_stopped", "0_1")
+    worker.later(60)
+    assert worker.reply(2, assignment()) == []
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "none"}}
+
+
+def test_a_fenced_producer_while_the_task_commits_ends_the_commit() -> None:
+    """A stop that was to commit becomes one that does not; once is enough."""
+    worker = running({"0_1": 1})
+    worker.beat(2, assignment())
+    assert worker.do("producer_fenced", "0_1") == [StopActive("0_1", commit=False)]
+    assert worker.do("producer_fenced", "0_1") == []
+    assert worker.do("producer_fenced", "0_9") == []
+
+
+def test_an_active_that_lost_its_state_says_so_until_heard_and_is_revoked_like_any_other() -> None:
+    """`lost` goes out at once, the task stays active until the picture drops it, and stops without a commit."""
+    worker = running({"0_1": 1})
+    worker.do("state_lost", "0_1")
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == {"role": "active", "state": "restoring", "fencing_token": 1, "lost": True}
+    done = worker.reply(2, assignment(standby=["0_1"]))
+    assert done == [DemoteActive("0_1", Role.STANDBY)]
+    worker.do("state_lost", "0_1")
+    worker.beat(2)
+    assert reported(worker.last())["0_1"]["lost"] is True
+
+
+def test_a_lost_active_stops_without_a_commit_if_it_is_revoked_before_it_was_heard() -> None:
+    """There is nothing behind a commit whose state is gone."""
+    worker = running({"0_1": 1})
+    worker.do("state_lost", "0_1")
+    poll = worker.last(RequestKind.POLL)
+    done = worker.do("on_answer", poll, 200, answer("run-1", 2, assignment()))
+    assert done == [StopActive("0_1", commit=False)]
+
+
+def test_a_copy_that_lost_its_state_says_so_until_heard() -> None:
+    """`lost` stands with the copy's role in each report until one is answered; new progress goes with it."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.do("copy_progress", "0_1", Progress(position=7, end_offset=9))
+    worker.do("state_lost", "0_1")
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == {"role": "standby", "lost": True}
+    worker.do("copy_progress", "0_1", Progress(position=0, end_offset=9))
+    worker.later(4_000)
+    assert reported(worker.last())["0_1"] == {"role": "standby", "position": 0, "end_offset": 9, "lost": True}
+    worker.reply(1)
+    worker.beat(1)
+    assert reported(worker.last())["0_1"] == {"role": "standby", "position": 0, "end_offset": 9}
+
+
+def test_news_of_a_task_that_is_not_here_is_no_news() -> None:
+    """What the worker says of a task that it does not have, or has in another role, changes nothing."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    before = worker.count()
+    for name in ("task_running", "task_restoring", "task_stopped", "task_demoted", "state_lost"):
+        assert worker.do(name, "0_9") == []
+    assert worker.do("task_failed", "0_9", "no") == []
+    assert worker.do("task_running", "0_1") == []
+    assert worker.do("task_demoted", "0_1") == []
+    assert worker.do("input_lag", "0_1", 3) == []
+    assert worker.do("copy_progress", "0_9", Progress(lag=1)) == []
+    worker.later(60)
+    assert worker.count() == before
+    assert worker.machine.holdings["0_1"].role is Role.STANDBY
+
+
+def test_the_stages_of_an_active_are_reported() -> None:
+    """Restoring with its progress, running with its input lag, failed with why; a change goes out at once."""
+    worker = joined(1, assignment({"0_1": 1}))
+    worker.do("task_restoring", "0_1", progress=Progress(position=5, end_offset=70))
+    worker.beat(1)
+    active = {"role": "active", "fencing_token": 1}
+    assert reported(worker.last())["0_1"] == active | {"state": "restoring", "position": 5, "end_offset": 70}
+    worker.do("copy_progress", "0_1", Progress(position=60, end_offset=70))
+    worker.beat(1)
+    assert reported(worker.last())["0_1"]["position"] == 60
+    worker.do("task_running", "0_1")
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == active | {"state": "running"}
+    worker.reply(1)
+    worker.do("input_lag", "0_1", 40)
+    worker.beat(1)
+    assert reported(worker.last())["0_1"] == active | {"state": "running", "input_lag": 40}
+    worker.do("task_failed", "0_1", "poison record")
+    worker.later(60)
+    failed = {"state": "failed", "detail": "poison record", "input_lag": 40}
+    assert reported(worker.last())["0_1"] == active | failed
+    assert worker.machine.holdings["0_1"].stage is Stage.FAILED
+
+
+def test_a_worker_that_does_not_listen_opens_no_poll() -> None:
+    """A member may hear of changes by its heartbeats alone."""
+    worker = joined(1, assignment(), MemberSettings(listen=False))
+    assert worker.count(RequestKind.POLL) == 0
