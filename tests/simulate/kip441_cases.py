@@ -50,7 +50,7 @@ def faults(assignment: Assignment, tasks: TaskSet, config: Kip441Config) -> list
     found += [
         f"{task} has {copies[task]} copies"
         for task in tasks.stateful
-        if not usual <= copies[task] <= usual + assignment.probing_needed
+        if copies[task] < usual or (copies[task] > usual and not assignment.probing_needed)
     ]
     found += [
         f"{name} holds {task} twice"
