@@ -101,15 +101,15 @@ def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) ->
     return GroupDeclaration(group_id, topology, config, if_match)
 
 
-def read_pause(body: bytes) -> PauseRequest:
-    """Return the pause that a body asks for.
+def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
+    """Return the pause that a body asks for; ``reason`` is the one of the query, where the body has none.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
     """
     said = _PAUSE.parse(body).value
     expires_ms = None if said.expires_at is None else round(said.expires_at.timestamp() * 1_000)
-    return PauseRequest(PauseScope(said.scope), said.reason, expires_ms)
+    return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms)
 
 
 def read_if_match(header: str | None, present: int | None) -> int | None:

@@ -1,0 +1,91 @@
+"""Joining, leaving, draining and evicting members. Heartbeats and long-polls are served by `front`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from batonpass.api.openapi import route
+from batonpass.api.service import group_of, json_response, member_of, nothing, query, service_of
+from batonpass.codec.answers import answer_body, drain_body
+from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, ReasonBody, ReasonQuery
+from batonpass.codec.requests import read_join
+from batonpass.codec.shape import Shape
+from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Leave
+from batonpass.core.replies import Answer, Done, DrainProgress
+
+router = APIRouter(prefix="/v1", tags=["members"])
+_LEAVE = Shape(LeaveQuery)
+_DRAIN = Shape(DrainQuery)
+_EVICT = Shape(EvictQuery)
+_REASON = Shape(ReasonQuery)
+MEMBER = "/groups/{group}/members/{member}"
+
+
+@route(router, "PUT", MEMBER, body=JoinBody, answers={201: "Joined.", 200: "Had joined before; the present picture."})
+async def join(request: Request) -> Response:
+    """Join a group with a fresh member id."""
+    service = service_of(request)
+    group_id, member_id = group_of(request), member_of(request)
+    body = await service.body(request.stream())
+    limit = service.coordinator.policy.max_tasks_per_heartbeat
+    answer = await service.ask(group_id, read_join(member_id, body, tasks_max=limit), Answer)
+    return json_response(answer_body(answer), 201 if answer.created else 200)
+
+
+@route(router, "DELETE", MEMBER, query=LeaveQuery, answers={204: "Left."})
+async def leave(request: Request) -> Response:
+    """Leave for good, or to restart under the same instance id; after the actives have been stopped."""
+    asked = query(request, _LEAVE)
+    await service_of(request).command(
+        request, Leave(member_of(request), restart=asked.mode == "restart"), Done, reason=asked.reason
+    )
+    return nothing()
+
+
+@route(
+    router,
+    "POST",
+    MEMBER + "/drain",
+    body=ReasonBody,
+    query=DrainQuery,
+    answers={200: "The member has no active left.", 202: "Under way when the wait was over."},
+)
+async def drain(request: Request) -> Response:
+    """Hand over everything that the member has, while it keeps processing."""
+    service = service_of(request)
+    asked = query(request, _DRAIN)
+    end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
+    deadline_ms = None if asked.deadline_ms is UNSET else asked.deadline_ms
+    reason = await service.reason(request, asked.reason)
+    wanted = DrainRequest(member_of(request), deadline_ms)
+    progress = await service.command(request, wanted, DrainProgress, reason=reason)
+    while progress.remaining:
+        left_s = end - asyncio.get_running_loop().time()
+        if left_s <= 0 or not await service.coordinator.news(group_of(request), wanted.member_id, wait_s=left_s):
+            break
+        # Asking again changes nothing: the first deadline stands, and the reply says how far it has come.
+        progress = await service.ask(group_of(request), DrainRequest(wanted.member_id), DrainProgress)
+    return json_response(drain_body(progress), 202 if progress.remaining else 200)
+
+
+@route(router, "DELETE", MEMBER + "/drain", query=ReasonQuery, answers={204: "The member stays."})
+async def undrain(request: Request) -> Response:
+    """Let a draining member stay."""
+    asked = query(request, _REASON)
+    await service_of(request).command(request, DrainReversal(member_of(request)), Done, reason=asked.reason)
+    return nothing()
+
+
+@route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
+async def evict(request: Request) -> Response:
+    """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
+    service = service_of(request)
+    asked = query(request, _EVICT)
+    reason = await service.reason(request, asked.reason)
+    await service.command(request, Eviction(member_of(request), dead=asked.dead), Done, reason=reason)
+    return nothing()

@@ -1,0 +1,162 @@
+"""The composition root: builds every object of the service once, and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import uvicorn
+
+from batonpass.api.app import create_app
+from batonpass.api.service import Service
+from batonpass.clock import SystemClock
+from batonpass.core.answers import poll
+from batonpass.core.decide import decide
+from batonpass.core.evolve import evolve
+from batonpass.core.invariants import Violation, check_step
+from batonpass.core.policy import Policy
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.ports import Ports
+from batonpass.runtime.pulse import Pulse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from batonpass.core.decide import Decision
+    from batonpass.core.ids import GroupId
+    from batonpass.core.inputs import Input
+    from batonpass.core.model import Group
+    from batonpass.settings import Settings
+
+GRACE_S = 5
+"""How long requests under way may take to end when the server stops."""
+
+
+class LoggingObserver:
+    """Writes one line for each generation, refusal of the store and defect; nothing for a steady heartbeat."""
+
+    def __init__(self) -> None:
+        self._log: Any = structlog.get_logger("batonpass")
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Log a new generation."""
+        after = decision.after
+        if after.generation != before.generation:
+            self._log.info(
+                "generation",
+                group=after.id,
+                generation=after.generation,
+                group_epoch=after.group_epoch,
+                trigger=type(item).__name__,
+                members=len(after.members),
+                decide_ms=round(decide_ms, 1),
+            )
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Log an append or a read that did not go through."""
+        self._log.warning("store-failed", group=group_id, reason=reason)
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Log a decision that was dropped because it would break a law."""
+        for violation in violations:
+            self._log.error("law-broken", group=group_id, item=type(item).__name__, **violation._asdict())
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Log an input that made the program fail."""
+        self._log.error("defect", group=group_id, item=repr(item), exc_info=error)
+
+    def stalled(self, gap_ms: float) -> None:
+        """Log that the process stood still."""
+        self._log.warning("stalled", gap_ms=round(gap_ms))
+
+
+def log_command(group_id: str, command: str, who: str, reason: str) -> None:
+    """Log a mutating call of an operator."""
+    structlog.get_logger("batonpass").info("command", group=group_id, command=command, who=who, reason=reason)
+
+
+def build_app(settings: Settings) -> tuple[ASGIApp, Coordinator]:
+    """Return the application on a record log in memory, and the coordinator that it serves."""
+    observer = LoggingObserver()
+    pulse = Pulse(observer.stalled)
+    policy = Policy(
+        max_members=settings.members_max,
+        max_tasks=settings.tasks_max,
+        max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
+        check_laws=settings.check_laws,
+    )
+    ports = Ports(
+        log=MemoryRecordLog(),
+        clock=SystemClock(),
+        observer=observer,
+        decide=decide,
+        evolve=evolve,
+        poll=poll,
+        check_step=check_step,
+        stalls=pulse.stalls,
+        policy=policy,
+    )
+    coordinator = Coordinator(ports, letters_max=settings.requests_waiting_max, groups_max=settings.groups_max)
+    service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log_command)
+    return create_app(service, pulse), coordinator
+
+
+class Server(uvicorn.Server):
+    """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting."""
+
+    def __init__(self, config: uvicorn.Config, coordinator: Coordinator, listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._coordinator = coordinator
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept requests."""
+        await super().startup(sockets)
+        if self.started:
+            self._listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, end what is under way, and close."""
+        self._coordinator.end_waits()
+        await super().shutdown(sockets)
+
+
+def serve(settings: Settings, *, listening: Callable[[str], None]) -> None:
+    """Serve until interrupted. ``listening`` hears the base URL once requests are accepted.
+
+    Raises:
+        OSError: when the address cannot be bound.
+    """
+    structlog.configure(processors=_log_lines())
+    listener = _bind(settings.host, settings.port)
+    host, port = listener.getsockname()[:2]
+    app, coordinator = build_app(settings)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S)
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    server = Server(config, coordinator, lambda: listening(url))
+    asyncio.run(server.serve(sockets=[listener]))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _log_lines() -> list[Any]:
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(),
+        structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event", "group"]),
+    ]

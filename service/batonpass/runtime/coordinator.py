@@ -1,0 +1,193 @@
+"""All groups of this process: each with its engine, mailbox, deadline and watchers, made on first use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, Tick
+from batonpass.runtime.deadlines import Deadline
+from batonpass.runtime.engine import Engine
+from batonpass.runtime.mailbox import Mailbox
+from batonpass.runtime.ports import CoordinatorLoading, Ports
+from batonpass.runtime.watchers import Watchers
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group
+    from batonpass.core.policy import Policy
+    from batonpass.core.records import Record
+    from batonpass.core.replies import Answer, Reply
+    from batonpass.core.soft import Soft
+
+LETTERS_MAX = 10_000
+GROUPS_MAX = 1_000
+TICK_RETRY_MS = 200
+
+
+class Room:
+    """One group and everything that runs for it."""
+
+    def __init__(self, group_id: GroupId, ports: Ports, *, letters_max: int) -> None:
+        self.watchers = Watchers()
+        self.deadline = Deadline(ports.clock, self._tick)
+        self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
+        self.mailbox = Mailbox(self.engine, ports.observer, limit=letters_max)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has never been declared and nobody is waiting here."""
+        return self.engine.group.version == 0 and self.mailbox.is_idle and not self.watchers
+
+    def _tick(self) -> None:
+        if not self.mailbox.post(Tick()):
+            self.deadline.postpone(TICK_RETRY_MS)
+
+    def _changed(self, records: Sequence[Record] | None) -> None:
+        if records is None:
+            self.watchers.wake_all()
+        else:
+            self.watchers.wake(records)
+
+
+class Coordinator:
+    """What the shells ask: inputs are carried out, long-polls wait, and the present state can be looked at."""
+
+    def __init__(self, ports: Ports, *, letters_max: int = LETTERS_MAX, groups_max: int = GROUPS_MAX) -> None:
+        self._ports = ports
+        self._letters_max = letters_max
+        self._groups_max = groups_max
+        self._rooms: dict[GroupId, Room] = {}
+        self._stopping = asyncio.Event()
+        self.is_ready = False
+
+    async def start(self) -> None:
+        """Read every group, so that deadlines of groups that nobody asks for are kept too.
+
+        Raises:
+            StoreUnavailable: when the log is away.
+        """
+        for group_id in await self._ports.log.group_ids():
+            await self._loaded(group_id)
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        """End every wait and carry out what was accepted."""
+        self.end_waits()
+        rooms = list(self._rooms.values())
+        for room in rooms:
+            room.deadline.cancel()
+        await asyncio.gather(*(room.mailbox.close() for room in rooms))
+
+    def end_waits(self) -> None:
+        """Let every long-poll end now, as if its time were over."""
+        self._stopping.set()
+        for room in self._rooms.values():
+            room.watchers.wake_all()
+
+    @property
+    def policy(self) -> Policy:
+        """The limits of this coordinator."""
+        return self._ports.policy
+
+    def now_ms(self) -> int:
+        """Return the coordinator's time."""
+        return self._ports.clock.now_ms()
+
+    async def ask(self, group_id: GroupId, item: Input) -> Reply:
+        """Have an input carried out and return the reply; a refusal is a reply like any other."""
+        room = self._rooms.get(group_id)
+        if room is None:
+            if isinstance(item, GroupDeclaration) and len(self._rooms) >= self._groups_max:
+                return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
+            room = self._room(group_id)
+        try:
+            return await room.mailbox.ask(item)
+        finally:
+            self._tidy(room)
+
+    def post(self, group_id: GroupId, item: Input) -> None:
+        """Have an input carried out some time soon, if the group is known here."""
+        room = self._rooms.get(group_id)
+        if room is not None:
+            room.mailbox.post(item)
+
+    async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
+        """Return the group as it is committed, with what is softly known of it.
+
+        Raises:
+            UnknownGroup: when it is not declared.
+            StoreUnavailable: when it cannot be read.
+        """
+        room = await self._loaded(group_id)
+        if not room.engine.group.declared:
+            raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
+        return room.engine.group, room.engine.soft
+
+    async def declared(self, *, after: str, limit: int) -> list[GroupId]:
+        """Return the next declared groups by name after ``after``, at most ``limit``."""
+        names = sorted(
+            group_id for group_id, room in self._rooms.items() if room.engine.group.declared and group_id > after
+        )
+        return names[:limit]
+
+    async def poll(
+        self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int
+    ) -> Answer | ProtocolError | None:
+        """Return the member's picture as soon as it is not the one of epoch ``after``; None when the wait is over.
+
+        Raises:
+            StoreUnavailable: when the group cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_ms / 1_000
+        room = await self._loaded(group_id)
+        while True:
+            engine = room.engine
+            found = self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
+            left_s = end - loop.time()
+            if found is not None or left_s <= 0 or self._stopping.is_set():
+                return found
+            await room.watchers.wait(member_id, left_s)
+
+    async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
+        """Wait until something that concerns the member was committed; say whether it was before the wait was over."""
+        room = self._rooms.get(group_id)
+        if room is None or self._stopping.is_set():
+            return False
+        return await room.watchers.wait(member_id, wait_s) and not self._stopping.is_set()
+
+    def poll_broken(self, group_id: GroupId, member_id: MemberId) -> None:
+        """Hear that the long-poll of a member broke without an answer."""
+        if not self._stopping.is_set():
+            self.post(group_id, PollBroken(member_id))
+
+    async def _loaded(self, group_id: GroupId) -> Room:
+        room = self._room(group_id)
+        try:
+            if not room.engine.is_loaded:
+                # Any input makes the engine read the group; this one asks for nothing else.
+                reply = await room.mailbox.ask(Tick())
+                if not room.engine.is_loaded:
+                    raise (
+                        reply
+                        if isinstance(reply, ProtocolError)
+                        else CoordinatorLoading(f"group {group_id} has not been read yet")
+                    )
+        finally:
+            self._tidy(room)
+        return room
+
+    def _room(self, group_id: GroupId) -> Room:
+        room = self._rooms.get(group_id)
+        if room is None:
+            room = self._rooms[group_id] = Room(group_id, self._ports, letters_max=self._letters_max)
+        return room
+
+    def _tidy(self, room: Room) -> None:
+        """Forget a group that turned out never to have been declared, lest asking for names should fill the memory."""
+        if room.is_empty and self._rooms.get(room.engine.group_id) is room:
+            room.deadline.cancel()
+            del self._rooms[room.engine.group_id]

@@ -1,0 +1,203 @@
+"""The engine of one group, and the one safe order: decide, check, persist, change memory, answer.
+
+Nobody sees what is not committed (L2). A conflict means that memory is behind the log: the group is read anew and the
+input decided again, a few times at most. An append whose fate is unknown is looked up in the log before anything else
+is decided. What a heartbeat said survives a store that is away, so that nobody is expired for it (L5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from batonpass.core.errors import ProtocolError
+from batonpass.core.inputs import Input, Started
+from batonpass.core.invariants import Step
+from batonpass.core.model import Group
+from batonpass.core.soft import Soft
+from batonpass.runtime.ports import CoordinatorLoading, Defect, Ports, StoreUnavailable, VersionConflict
+
+if TYPE_CHECKING:
+    from batonpass.core.decide import Decision
+    from batonpass.core.ids import GroupId
+    from batonpass.core.records import Record
+    from batonpass.core.replies import Reply
+
+ATTEMPTS_MAX = 4
+"""How often an input is decided while others keep writing to the same group, before the caller is told to retry."""
+
+RETRY_AFTER_MS = 1_000
+
+
+class _Attempt:
+    """A decision with what it was made on; of no use any more once either of these has been replaced."""
+
+    __slots__ = ("decide_ms", "decision", "group", "now_ms", "soft")
+
+    def __init__(self, group: Group, soft: Soft, now_ms: int, decision: Decision, decide_ms: float) -> None:
+        self.group = group
+        self.soft = soft
+        self.now_ms = now_ms
+        self.decision = decision
+        self.decide_ms = decide_ms
+
+
+class Engine:
+    """One group in memory. Its caller hands it one input at a time."""
+
+    def __init__(
+        self,
+        group_id: GroupId,
+        ports: Ports,
+        *,
+        changed: Callable[[Sequence[Record] | None], None],
+        wake_at: Callable[[int | None], None],
+    ) -> None:
+        """Start empty; the group is read from the log on first use.
+
+        ``changed`` hears of what was committed, of None when the group was read anew; ``wake_at`` when to look again.
+        """
+        self.group_id = group_id
+        self.group = Group(group_id)
+        self.soft = Soft()
+        self._ports = ports
+        self._changed = changed
+        self._wake_at = wake_at
+        self._loaded = False
+        self._doubtful = False
+        self._pending: _Attempt | None = None
+        self._stalls = ports.stalls()
+        self._ahead: tuple[Input, _Attempt] | None = None
+
+    def answer_at_once(self, item: Input) -> Reply | None:
+        """Answer an input that writes nothing, without waiting for anything; None when it has to go the long way."""
+        if not self._is_current():
+            return None
+        attempt = self._decide(item)
+        if attempt.decision.records:
+            self._ahead = item, attempt
+            return None
+        return self._take_effect(item, attempt)
+
+    async def carry_out(self, item: Input) -> Reply:
+        """Decide on an input, persist what follows, and return the reply; an error is a reply like any other."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self._be_current()
+                return await self._commit(item)
+            except VersionConflict as conflict:
+                self._doubtful = True
+                self._ports.observer.store_failed(self.group_id, str(conflict))
+            except StoreUnavailable as error:
+                self._ports.observer.store_failed(self.group_id, error.detail)
+                return self._refuse(item, error)
+        return StoreUnavailable(
+            f"group {self.group_id} is being written to by somebody else; try again", retry_after_ms=RETRY_AFTER_MS
+        )
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the group has been read from the log."""
+        return self._loaded
+
+    def look_again_soon(self) -> None:
+        """Have a deadline that could not be served come again."""
+        self._wake_at(self._ports.clock.now_ms() + RETRY_AFTER_MS)
+
+    def _is_current(self) -> bool:
+        return self._loaded and not self._doubtful and self._ports.stalls() == self._stalls
+
+    async def _be_current(self) -> None:
+        if not self._loaded or self._doubtful:
+            await self._read()
+        stalls = self._ports.stalls()
+        if stalls != self._stalls:
+            # The silence since then was the coordinator's own (L5), so judging starts afresh, as after a start.
+            await self._commit(Started())
+            self._stalls = stalls
+
+    async def _read(self) -> None:
+        log, before = self._ports.log, self.group
+        version, records = await log.read(self.group_id, after_version=before.version if self._loaded else 0)
+        if self._loaded and version < before.version:
+            # The log has less than memory: the store lost commits. Members will say so by their epochs (L3).
+            before, (version, records) = Group(self.group_id), await log.read(self.group_id)
+        pending, self._pending = self._pending, None
+        ours = pending is not None and pending.group is self.group and tuple(records) == pending.decision.records
+        if self._loaded and ours and pending is not None:
+            self.group, self.soft = pending.decision.after, pending.decision.soft
+            self._doubtful = False
+            self._changed(records)
+        elif self._loaded and version == self.group.version:
+            self._doubtful = False
+        else:
+            self.group = self._ports.evolve(before if self._loaded else Group(self.group_id), records)
+            self.soft = Soft()
+            self._loaded, self._doubtful = True, False
+            self._changed(None)
+            await self._commit(Started())
+
+    def _decide(self, item: Input) -> _Attempt:
+        group, soft = self.group, self.soft
+        now_ms = self._ports.clock.now_ms()
+        started = time.perf_counter()
+        decision = self._ports.decide(group, soft, item, now_ms, self._ports.policy)
+        return _Attempt(group, soft, now_ms, decision, (time.perf_counter() - started) * 1_000)
+
+    async def _commit(self, item: Input) -> Reply:
+        attempt = self._taken_ahead(item) or self._decide(item)
+        decision = attempt.decision
+        if not decision.records:
+            return self._take_effect(item, attempt)
+        if self._ports.policy.check_laws and (violations := self._ports.check_step(_step(item, attempt))):
+            self._ports.observer.law_broken(self.group_id, item, violations)
+            self.look_again_soon()
+            laws = ", ".join(sorted({violation.law for violation in violations}))
+            return Defect(f"the decision would break {laws}; it was dropped and nothing has changed")
+        try:
+            await self._ports.log.append(self.group_id, decision.records, expected_version=attempt.group.version)
+        except StoreUnavailable:
+            self._pending, self._doubtful = attempt, True
+            raise
+        return self._take_effect(item, attempt)
+
+    def _taken_ahead(self, item: Input) -> _Attempt | None:
+        """Return the decision that ``answer_at_once`` has made on this input, if nothing has happened since."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] is not item:
+            return None
+        attempt = ahead[1]
+        return attempt if attempt.group is self.group and attempt.soft is self.soft else None
+
+    def _take_effect(self, item: Input, attempt: _Attempt) -> Reply:
+        decision = attempt.decision
+        self.group, self.soft = decision.after, decision.soft
+        self._wake_at(decision.wake_at_ms)
+        if decision.records:
+            self._changed(decision.records)
+        self._ports.observer.decided(attempt.group, item, decision, attempt.decide_ms)
+        return decision.reply
+
+    def _refuse(self, item: Input, error: StoreUnavailable) -> ProtocolError:
+        self.look_again_soon()
+        if not self._loaded:
+            return CoordinatorLoading(
+                f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
+            )
+        # The word of a member counts although nothing of it could be written: it must not be expired for the store.
+        self.soft = self._decide(item).decision.soft
+        return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
+
+
+def _step(item: Input, attempt: _Attempt) -> Step:
+    decision = attempt.decision
+    return Step(
+        before=attempt.group,
+        after=decision.after,
+        records=decision.records,
+        soft=attempt.soft,
+        soft_after=decision.soft,
+        now_ms=attempt.now_ms,
+        item=item,
+    )
