@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from batonpass.core.placement_actives import place_equal
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_standbys import place_standbys
 from batonpass.core.placement_stateless import place_stateless
 from batonpass.core.placement_types import (
     NOBODY,
@@ -58,14 +59,15 @@ def place(request: PlacementRequest) -> Placed:
         load = _stateful_load(draft)
         if request.table.stateless_ranks:
             place_stateless(draft, load)
-    standbys: list[tuple[int, ...]] = [()] * len(draft.owner)
+    draft.actives = draft.count(draft.owner)
+    standbys, short = place_standbys(draft)
     why = _reasons(draft)
     stateful = request.table.stateful
     return Placed(
         owner=draft.owner,
         standbys=standbys,
         waiting=draft.waiting,
-        short={},
+        short=short,
         why=why,
         moves=sum(1 for rank in why if stateful[rank]),
         lower_bound=fewest,

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from math import floor, lcm
+from typing import Final, NamedTuple
+
+PLACES: Final = 8
+"""Loads per capacity that agree to so many places are equal: they differ only in how their parts were added up."""
 
 
 class Quotas(NamedTuple):
@@ -71,3 +75,54 @@ def most_kept(quota: Quotas, have: Sequence[int]) -> int:
     kept = sum(min(count, floor) for count, floor in zip(have, quota.floors, strict=True))
     above = sum(part and count > floor for count, floor, part in zip(have, quota.floors, quota.fractional, strict=True))
     return kept + min(above, quota.ceilings)
+
+
+def level_counts(
+    load: Sequence[float], capacity: Sequence[float], bounds: tuple[list[int], list[int], list[int]], count: int
+) -> list[int]:
+    """Return how many tasks of weight 1 each seat gets on top of its load, the lowest load per capacity first.
+
+    Of equally low seats, those that have the task already come first, which is what makes the moves fewest.
+    """
+    least, most, have = bounds
+    level = _water_level(load, capacity, least, most, count)
+    counts = [
+        min(max(floor(level * share - base + 1e-9), low), high)
+        for base, share, low, high in zip(load, capacity, least, most, strict=True)
+    ]
+
+    def entry(seat: int) -> tuple[float, bool, int]:
+        height = (load[seat] + counts[seat] + 1) / capacity[seat]
+        return round(height, PLACES), have[seat] <= counts[seat], seat
+
+    heap = [entry(seat) for seat in range(len(load)) if counts[seat] < most[seat]]
+    heapify(heap)
+    for _ in range(count - sum(counts)):
+        _, _, seat = heappop(heap)
+        counts[seat] += 1
+        if counts[seat] < most[seat]:
+            heappush(heap, entry(seat))
+    return counts
+
+
+def _water_level(
+    load: Sequence[float], capacity: Sequence[float], least: Sequence[int], most: Sequence[int], count: int
+) -> float:
+    """Return the load per capacity that all seats would reach if tasks could be divided."""
+    free = list(range(len(load)))
+    rest = float(count)
+    level = 0.0
+    while free:
+        level = (rest + sum(load[seat] for seat in free)) / sum(capacity[seat] for seat in free)
+        wanted = {seat: level * capacity[seat] - load[seat] for seat in free}
+        low = [seat for seat in free if wanted[seat] < least[seat]]
+        high = [seat for seat in free if wanted[seat] > most[seat]]
+        if not low and not high:
+            break
+        missing = sum(least[seat] - wanted[seat] for seat in low)
+        beyond = sum(wanted[seat] - most[seat] for seat in high)
+        settled, bound = (low, least) if missing >= beyond else (high, most)
+        rest -= sum(bound[seat] for seat in settled)
+        gone = set(settled)
+        free = [seat for seat in free if seat not in gone]
+    return level

@@ -1,8 +1,8 @@
 """The exchange of tasks for which no seat is warmer than another: even subtopologies, little state first.
 
 Every seat should run its part, by capacity, of each subtopology. How many tasks a seat gives or takes is settled; what
-is chosen here is from which subtopology. A price says how much further from even a choice leads (the growth of the squared
-distance from the part, by capacity); the cheapest pair of giver and taker goes first.
+is chosen here is from which subtopology. A price says how much further from even a choice leads (the growth of the
+squared distance from the part, by capacity); the cheapest pair of giver and taker goes first.
 """
 
 from __future__ import annotations

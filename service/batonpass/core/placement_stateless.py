@@ -9,16 +9,14 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from math import floor, inf
+from math import inf
 
 from batonpass.core.placement_actives import Held, fit, give_up, take_stock
+from batonpass.core.placement_bounds import PLACES, level_counts
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_exchange import Exchange
 from batonpass.core.placement_spread import Evenness, Spread, deal
 from batonpass.core.placement_types import NOBODY, WaitReason
-
-# Loads per capacity nearer than this to one another are equal: what differs is only how their parts were added up.
-_PLACES = 8
 
 
 def place_stateless(draft: Draft, load: Sequence[float]) -> None:
@@ -49,7 +47,7 @@ def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
     least, most = _limits(draft, held)
     have = [held.total(seat) for seat in draft.open]
     count = min(sum(have) + len(held.homeless), sum(most))
-    counts = _fill(
+    counts = level_counts(
         [load[seat] for seat in draft.open], [draft.capacity[seat] for seat in draft.open], (least, most, have), count
     )
     seats = len(draft.capacity)
@@ -69,57 +67,6 @@ def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
         even = Evenness(table, draft.owner, draft.open, draft.capacity)
         Spread(exchange, even, table.subtopology, size=draft.request.state_size, unknown=frozenset()).run()
     give_up(draft, exchange)
-
-
-def _fill(
-    load: Sequence[float], capacity: Sequence[float], bounds: tuple[list[int], list[int], list[int]], count: int
-) -> list[int]:
-    """Return how many tasks of weight 1 each seat gets on top of its load, the lowest load per capacity first.
-
-    Of equally low seats, those that have the task already come first, which is what makes the moves fewest.
-    """
-    least, most, have = bounds
-    level = _water_level(load, capacity, least, most, count)
-    counts = [
-        min(max(floor(level * share - base + 1e-9), low), high)
-        for base, share, low, high in zip(load, capacity, least, most, strict=True)
-    ]
-
-    def entry(seat: int) -> tuple[float, bool, int]:
-        height = (load[seat] + counts[seat] + 1) / capacity[seat]
-        return round(height, _PLACES), have[seat] <= counts[seat], seat
-
-    heap = [entry(seat) for seat in range(len(load)) if counts[seat] < most[seat]]
-    heapify(heap)
-    for _ in range(count - sum(counts)):
-        _, _, seat = heappop(heap)
-        counts[seat] += 1
-        if counts[seat] < most[seat]:
-            heappush(heap, entry(seat))
-    return counts
-
-
-def _water_level(
-    load: Sequence[float], capacity: Sequence[float], least: Sequence[int], most: Sequence[int], count: int
-) -> float:
-    """Return the load per capacity that all seats would reach if tasks could be divided."""
-    free = list(range(len(load)))
-    rest = float(count)
-    level = 0.0
-    while free:
-        level = (rest + sum(load[seat] for seat in free)) / sum(capacity[seat] for seat in free)
-        wanted = {seat: level * capacity[seat] - load[seat] for seat in free}
-        low = [seat for seat in free if wanted[seat] < least[seat]]
-        high = [seat for seat in free if wanted[seat] > most[seat]]
-        if not low and not high:
-            break
-        missing = sum(least[seat] - wanted[seat] for seat in low)
-        beyond = sum(wanted[seat] - most[seat] for seat in high)
-        settled, bound = (low, least) if missing >= beyond else (high, most)
-        rest -= sum(bound[seat] for seat in settled)
-        gone = set(settled)
-        free = [seat for seat in free if seat not in gone]
-    return level
 
 
 def _level_loads(draft: Draft, held: Held, load: list[float]) -> None:
@@ -170,7 +117,7 @@ class _Board:
             while heap and (heap[0][0] != self.load[heap[0][1]] or self.slots[heap[0][1]] <= 0):
                 heappop(heap)
             if heap:
-                best = min(best, (round((heap[0][0] + weight) / capacity, _PLACES), heap[0][1]))
+                best = min(best, (round((heap[0][0] + weight) / capacity, PLACES), heap[0][1]))
         return best
 
     def put(self, rank: int, seat: int) -> None:
@@ -205,12 +152,12 @@ class _Board:
         if self.draft.request.balance_held:
             return False
         capacity, load = self.draft.capacity, self.load
-        heights = sorted((-round(load[seat] / capacity[seat], _PLACES), seat) for seat in self.draft.open)
+        heights = sorted((-round(load[seat] / capacity[seat], PLACES), seat) for seat in self.draft.open)
         for negative, seat in heights:
             best = (-negative, 0.0, NOBODY, NOBODY)
             for weight, rank in {weight: (weight, rank) for weight, rank in reversed(self.tasks[seat])}.values():
                 height, target = self.lowest(weight)
-                left = round((load[seat] - weight) / capacity[seat], _PLACES)
+                left = round((load[seat] - weight) / capacity[seat], PLACES)
                 best = min(best, (max(height, left), -weight, rank, target))
             if best[3] != NOBODY and best[0] < -negative:
                 self.take(best[2], seat)

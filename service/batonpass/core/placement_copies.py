@@ -1,0 +1,167 @@
+"""The board on which standbys are placed: who holds which, how full seats are, and who may hold one more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Final
+
+from batonpass.core.placement_bounds import PLACES
+from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_tags import Tags, Tiers
+from batonpass.core.placement_types import NOBODY
+
+# How many equally low seats are compared by how many copies of the same owner's tasks they hold already.
+_LOOKAHEAD: Final = 4
+ONE_TIER: Final[Tiers] = ((0,),)
+
+
+class Standbys:
+    """Standbys in the making.
+
+    Attributes:
+        copies: rank to the seats of its target standbys so far.
+        count: per seat, the standbys that it is to hold.
+        even: the standbys per unit of capacity, if all are placed.
+        epochs: per seat, its topology epoch; empty where every seat may take every task.
+        slots: per seat, how many more copies its limit lets in.
+        stateful: per seat, the stateful actives that it is to have.
+        tags: the kinds of seats.
+    """
+
+    __slots__ = (
+        "_heaps",
+        "_pairs",
+        "capacity",
+        "copies",
+        "count",
+        "draft",
+        "epochs",
+        "even",
+        "owner",
+        "slots",
+        "stateful",
+        "tags",
+    )
+
+    def __init__(self, draft: Draft, tags: Tags, copies: list[tuple[int, ...]], ranks: Sequence[int]) -> None:
+        self.draft = draft
+        self.tags = tags
+        self.owner = draft.owner
+        self.copies = copies
+        self.capacity = draft.capacity
+        held = copies if len(ranks) == len(copies) else [copies[rank] for rank in ranks]
+        self.count = draft.count(chain.from_iterable(held))
+        self.slots = [
+            limit - actives - count
+            for limit, actives, count in zip(draft.limit, draft.actives, self.count, strict=True)
+        ]
+        seats = draft.request.seats
+        self.epochs = [seat.topology_epoch for seat in seats] if draft.restricted else []
+        self.stateful = draft.count(self.owner[rank] for rank in ranks)
+        total = draft.request.num_standby_replicas * len(ranks)
+        self.even = total / sum(self.capacity[seat] for seat in draft.open)
+        self._heaps: list[list[tuple[float, int]]] = []
+        self._pairs: Counter[tuple[int, int]] | None = None
+
+    def may_hold(self, rank: int, seat: int) -> bool:
+        """Tell whether the seat could hold a standby of the task, limits and tags aside."""
+        if seat == self.owner[rank] or seat in self.copies[rank] or self.draft.closed[seat]:
+            return False
+        return not self.epochs or self.epochs[seat] >= self.draft.request.table.topology_epoch[rank]
+
+    def level(self, seat: int, more: int = 0) -> float:
+        """Return the standbys per capacity of a seat, with so many more."""
+        return round((self.count[seat] + more) / self.capacity[seat], PLACES)
+
+    def put(self, rank: int, seat: int) -> None:
+        """Add a copy."""
+        self.copies[rank] = (*self.copies[rank], seat)
+        self._change(rank, seat, 1)
+
+    def drop(self, rank: int, seat: int) -> None:
+        """Take a copy away."""
+        self.copies[rank] = tuple(other for other in self.copies[rank] if other != seat)
+        self._change(rank, seat, -1)
+
+    def _change(self, rank: int, seat: int, by: int) -> None:
+        self.count[seat] += by
+        self.slots[seat] -= by
+        if self._pairs is not None:
+            self._pairs[self.owner[rank], seat] += by
+        if self._heaps and not self.draft.closed[seat]:
+            heappush(self._heaps[self.tags.kind[seat]], (self.level(seat, 1), seat))
+
+    def apart(self, rank: int) -> bool:
+        """Tell whether the copies of a task are as far apart as tags want them."""
+        kind = self.tags.kind
+        return self.tags.apart(kind[self.owner[rank]], tuple(sorted([kind[seat] for seat in self.copies[rank]])))
+
+    def tiers(self, rank: int) -> Tiers:
+        """Return the kinds that can hold the next copy of a task, best first."""
+        if self.tags.kinds == 1:
+            return ONE_TIER
+        kind = self.tags.kind
+        owner = self.owner[rank]
+        held = [kind[seat] for seat in self.copies[rank]]
+        return self.tags.tiers(tuple(sorted(held if owner == NOBODY else [*held, kind[owner]])))
+
+    def may_shift(self, rank: int, source: int, target: int) -> bool:
+        """Tell whether a copy may go from one seat to another without bringing the task's copies closer together."""
+        if self.slots[target] <= 0 or not self.may_hold(rank, target):
+            return False
+        kind = self.tags.kind
+        if kind[source] == kind[target]:
+            return True
+        if self.owner[rank] == NOBODY:
+            return False
+        kinds = [kind[target] if seat == source else kind[seat] for seat in self.copies[rank]]
+        return self.tags.apart(kind[self.owner[rank]], tuple(sorted(kinds)))
+
+    def is_low(self, seat: int) -> bool:
+        """Tell whether one more standby leaves the seat within its even part."""
+        return self.count[seat] < self.even * self.capacity[seat]
+
+    @property
+    def pairs(self) -> Counter[tuple[int, int]]:
+        """How many standbys of one seat's tasks another seat holds."""
+        if self._pairs is None:
+            self._pairs = Counter(
+                (owner, seat) for owner, held in zip(self.owner, self.copies, strict=True) for seat in held
+            )
+        return self._pairs
+
+    def lowest(self, rank: int, kinds: Iterable[int]) -> int:
+        """Return the lowest seat of these kinds that may hold the task; `NOBODY` where there is none with a slot.
+
+        Of seats equally low, the one with fewest copies of the same owner's tasks.
+        """
+        if not self._heaps:
+            self._heaps = [[] for _ in range(self.tags.kinds)]
+            for seat in self.draft.open:
+                self._heaps[self.tags.kind[seat]].append((self.level(seat, 1), seat))
+            for heap in self._heaps:
+                heapify(heap)
+        found: list[tuple[float, int, int]] = []
+        pairs, owner = self.pairs, self.owner[rank]
+        for kind in kinds:
+            found.extend((level, pairs[owner, seat], seat) for level, seat in self._peek(rank, self._heaps[kind]))
+        return min(found)[2] if found else NOBODY
+
+    def _peek(self, rank: int, heap: list[tuple[float, int]]) -> list[tuple[float, int]]:
+        """Return the first few of the lowest seats that may hold the task, leaving the heap as it was but for dross."""
+        fit: list[tuple[float, int]] = []
+        aside: list[tuple[float, int]] = []
+        while heap and len(fit) < _LOOKAHEAD and (not fit or heap[0][0] == fit[0][0]):
+            entry = heappop(heap)
+            level, seat = entry
+            if level != self.level(seat, 1) or (aside and aside[-1] == entry):
+                continue
+            aside.append(entry)
+            if self.slots[seat] > 0 and self.may_hold(rank, seat):
+                fit.append(entry)
+        for entry in aside:
+            heappush(heap, entry)
+        return fit

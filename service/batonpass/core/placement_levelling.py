@@ -1,0 +1,207 @@
+"""Levelling standbys: a copy changes seats when that lowers the higher of the two loads per capacity.
+
+Most of it is direct, from seats that hold too many to seats that hold too few, copies that are warm at their goal
+first. Where tags, or copies of the same task, stand in the way, a path over other seats is looked for: each hands one
+copy on to the next. Every step lowers a higher load in favour of a lower one, so it ends, and what is level is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from batonpass.core.placement_bounds import level_counts
+from batonpass.core.placement_copies import Standbys
+from batonpass.core.placement_types import NOBODY, Ready, Warmth
+
+_NOTHING = Warmth(int(Ready.NOTHING), 0)
+# How many seats and copies are compared by how they spread an owner's copies.
+_LOOKAHEAD = 8
+
+
+def level_standbys(board: Standbys, ranks: Sequence[int]) -> None:
+    """Level the standbys of all seats as far as tags and other copies let it."""
+    opened = board.draft.open
+    stuck = _level_among(board, ranks, opened)
+    if not stuck:
+        return
+    by_kind: dict[int, list[int]] = {}
+    for seat in opened:
+        by_kind.setdefault(board.tags.kind[seat], []).append(seat)
+    while stuck:
+        if board.tags.kinds > 1:
+            for seats in by_kind.values():
+                _level_among(board, ranks, seats)
+        if not _Paths(board, ranks).shift_one():
+            return
+        stuck = _level_among(board, ranks, opened)
+
+
+def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) -> bool:
+    """Shift copies directly until these seats are level; return whether something stood in the way."""
+    have = [board.count[seat] for seat in seats]
+    tasks = len(ranks)
+    stateful = board.stateful
+    most = [
+        max(board.count[seat], min(board.count[seat] + board.slots[seat], tasks - stateful[seat])) for seat in seats
+    ]
+    capacity = [board.capacity[seat] for seat in seats]
+    goal = level_counts([0.0] * len(seats), capacity, ([0] * len(seats), most, have), sum(have))
+    over = {seat: count - aim for seat, count, aim in zip(seats, have, goal, strict=True) if count > aim}
+    under = {seat: aim - count for seat, count, aim in zip(seats, have, goal, strict=True) if count < aim}
+    if not over:
+        return False
+    shifts = _Shifts(board, over, under, ranks)
+    shifts.where_warm()
+    shifts.anywhere()
+    return any(over.values())
+
+
+class _Shifts:
+    """Direct shifts from seats that hold too many copies to seats that hold too few."""
+
+    __slots__ = ("board", "held", "over", "under", "warm_kinds")
+
+    def __init__(self, board: Standbys, over: dict[int, int], under: dict[int, int], ranks: Iterable[int]) -> None:
+        self.board = board
+        self.over = over
+        self.under = under
+        self.held: dict[int, list[int]] = {seat: [] for seat in over}
+        copies = board.copies
+        for rank in ranks:
+            for seat in copies[rank]:
+                if seat in over:
+                    self.held[seat].append(rank)
+
+    def where_warm(self) -> None:
+        """Shift copies to seats that have their state already, the warmest first."""
+        warmth = self.board.draft.request.warmth
+        edges: list[tuple[int, int, int, int, int]] = []
+        for source, ranks in self.held.items():
+            for rank in ranks:
+                edges.extend(
+                    (known.ready_class, known.lag, rank, source, target)
+                    for target, known in warmth(rank).items()
+                    if target in self.under and known.ready_class < Ready.NOTHING
+                )
+        for _, _, rank, source, target in sorted(edges):
+            if self.over[source] and self.under[target] and source in self.board.copies[rank]:
+                self._shift(rank, source, target)
+
+    def anywhere(self) -> None:
+        """Shift copies that no seat is warm for: the coldest first, the fullest pair of owner and holder first."""
+        board = self.board
+        request = board.draft.request
+        for source, ranks in self.held.items():
+            if not self.over[source]:
+                continue
+
+            def order(rank: int, source: int = source) -> tuple[int, int, int, int]:
+                known = request.warmth(rank).get(source, _NOTHING)
+                return -known.ready_class, -board.pairs[board.owner[rank], source], request.state_size(rank), rank
+
+            waiting = deque(sorted((rank for rank in ranks if source in board.copies[rank]), key=order))
+            while waiting and self.over[source]:
+                self._shift_first(source, waiting)
+
+    def _shift_first(self, source: int, waiting: deque[int]) -> None:
+        """Shift the first copy that some seat can take, or find that none can."""
+        rank = waiting.popleft()
+        board = self.board
+        pairs, owner = board.pairs, board.owner[rank]
+        takers: list[tuple[int, float, int]] = []
+        for target, room in self.under.items():
+            if room and board.may_shift(rank, source, target):
+                takers.append((pairs[owner, target], -room / board.capacity[target], target))
+                if len(takers) == _LOOKAHEAD:
+                    break
+        if takers:
+            self._shift(rank, source, min(takers)[2])
+
+    def _shift(self, rank: int, source: int, target: int) -> None:
+        if not self.board.may_shift(rank, source, target):
+            return
+        self.board.drop(rank, source)
+        self.board.put(rank, target)
+        self.over[source] -= 1
+        self.under[target] -= 1
+
+
+class _Paths:
+    """Paths along which every seat hands one copy on, from a high seat to a low one."""
+
+    __slots__ = ("board", "held", "reach")
+
+    def __init__(self, board: Standbys, ranks: Iterable[int]) -> None:
+        self.board = board
+        self.held: dict[int, list[int]] = {seat: [] for seat in board.draft.open}
+        for rank in ranks:
+            for seat in board.copies[rank]:
+                self.held[seat].append(rank)
+        self.reach = self._kinds_in_reach(ranks)
+
+    def _kinds_in_reach(self, ranks: Iterable[int]) -> dict[int, set[int]]:
+        """Return, per kind of seats, the kinds that a copy can get to in any number of steps."""
+        board = self.board
+        kinds = range(board.tags.kinds)
+        if board.tags.kinds == 1:
+            return {0: {0}}
+        kind = board.tags.kind
+        step: dict[int, set[int]] = {one: {one} for one in kinds}
+        groups = {
+            (kind[board.owner[rank]], tuple(sorted([kind[seat] for seat in board.copies[rank]])))
+            for rank in ranks
+            if board.owner[rank] != NOBODY
+        }
+        for owner, held in sorted(groups):
+            for position, one in enumerate(held):
+                rest = held[:position] + held[position + 1 :]
+                step[one].update(other for other in kinds if board.tags.apart(owner, tuple(sorted((*rest, other)))))
+        for via in kinds:
+            for one in kinds:
+                if via in step[one]:
+                    step[one] |= step[via]
+        return step
+
+    def shift_one(self) -> bool:
+        """Lower the highest seat from which a lower one can be reached; return False if there is none."""
+        board = self.board
+        kind = board.tags.kind
+        lowest: dict[int, float] = {}
+        for seat in board.draft.open:
+            if board.slots[seat] > 0:
+                lowest[kind[seat]] = min(board.level(seat, 1), lowest.get(kind[seat], board.level(seat, 1)))
+        for seat in sorted(board.draft.open, key=lambda seat: (-board.level(seat), seat)):
+            height = board.level(seat)
+            hope = min((lowest[one] for one in self.reach[kind[seat]] if one in lowest), default=height)
+            if hope < height and self._shift_from(seat, lambda low, height=height: board.level(low, 1) < height):
+                return True
+        return False
+
+    def _shift_from(self, start: int, low_enough: Callable[[int], bool]) -> bool:
+        board = self.board
+        came: dict[int, tuple[int, int]] = {start: (NOBODY, NOBODY)}
+        rest = set(board.draft.open) - {start}
+        queue = deque([start])
+        while queue and rest:
+            source = queue.popleft()
+            for rank in self.held[source]:
+                for target in sorted(rest):
+                    if not board.may_shift(rank, source, target):
+                        continue
+                    came[target] = (source, rank)
+                    rest.discard(target)
+                    queue.append(target)
+                    if board.slots[target] > 0 and low_enough(target):
+                        self._hand_on(target, came)
+                        return True
+        return False
+
+    def _hand_on(self, end: int, came: dict[int, tuple[int, int]]) -> None:
+        target = end
+        source, rank = came[target]
+        while source != NOBODY:
+            self.board.drop(rank, source)
+            self.board.put(rank, target)
+            target = source
+            source, rank = came[target]

@@ -1,0 +1,153 @@
+"""Target standbys: apart by tags, level, few new copies, one owner's spread over many seats.
+
+What is there and may stay does. Tasks that lack copies, or whose copies tags want further apart, are filled up one by
+one from the lowest seats. What the seats hold is levelled afterwards (`placement_levelling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from batonpass.core.placement_copies import Standbys
+from batonpass.core.placement_draft import UNLIMITED, Draft
+from batonpass.core.placement_levelling import level_standbys
+from batonpass.core.placement_tags import Tags
+from batonpass.core.placement_types import NOBODY, Ready, Warmth
+
+NOTHING = Warmth(int(Ready.NOTHING), 0)
+
+
+def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """Return the target standbys of every task, and how many of them each short task lacks."""
+    request = draft.request
+    ranks = request.table.stateful_ranks
+    wanted = request.num_standby_replicas
+    copies = list(request.standbys)
+    for rank in request.table.stateless_ranks:
+        copies[rank] = ()
+    if not draft.open:
+        return copies, {}
+    tags = Tags(request.seats, draft.open, request.rack_aware_tags)
+    board = Standbys(draft, tags, copies, ranks)
+    if wanted and not any(board.count) and _deal(board, ranks, wanted):
+        unfinished = [rank for rank in ranks if len(board.copies[rank]) < wanted]
+    else:
+        unfinished = _unfinished(board, ranks, wanted)
+    owner = draft.owner
+    for rank in sorted(unfinished, key=lambda rank: (owner[rank], rank)):
+        _fill(board, rank, wanted)
+    if wanted:
+        level_standbys(board, ranks)
+    short = {
+        rank: wanted - len(board.copies[rank])
+        for rank in ranks
+        if len(board.copies[rank]) < wanted and owner[rank] != NOBODY
+    }
+    return board.copies, short
+
+
+def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]:
+    """Return the tasks whose copies cannot stay as they are."""
+    copies, owner, closed = board.copies, board.owner, board.draft.closed
+    most = min(wanted, len(board.draft.open) - 1)
+    unfinished = [rank for rank in ranks if len(copies[rank]) != most or owner[rank] in copies[rank]]
+    suspects: set[int] = set()
+    if any(closed[:-1]):
+        suspects.update(rank for rank in ranks if any(closed[seat] for seat in copies[rank]))
+    if board.tags.kinds > 1:
+        suspects.update(rank for rank in ranks if owner[rank] != NOBODY and not board.apart(rank))
+    if board.epochs:
+        epoch = board.draft.request.table.topology_epoch
+        suspects.update(rank for rank in ranks if any(board.epochs[seat] < epoch[rank] for seat in copies[rank]))
+    if not suspects:
+        return unfinished
+    return sorted(suspects.union(unfinished))
+
+
+def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> bool:
+    """Deal first standbys in rings, where seats are equal and nothing tells them apart.
+
+    With the seats in a ring, an owner's tasks go in turn to the seats one, two, three places further on. Every round, a
+    task of each owner, gives every seat as many copies as any other, and spreads each owner's over the whole ring.
+    What is left of the last, incomplete round is filled up like any other task.
+
+    Returns:
+        False, with nothing dealt, where the seats are not equal.
+    """
+    draft = board.draft
+    ring = sorted(draft.open, key=lambda seat: (-draft.actives[seat], seat))
+    size = len(ring)
+    equal = len({draft.capacity[seat] for seat in ring}) == 1 and all(draft.limit[seat] == UNLIMITED for seat in ring)
+    if not equal or size <= wanted or board.tags.kinds > 1 or board.epochs:
+        return False
+    by_owner: dict[int, list[int]] = {seat: [] for seat in ring}
+    for rank in ranks:
+        if board.owner[rank] in by_owner:
+            by_owner[board.owner[rank]].append(rank)
+    rounds = min(len(tasks) for tasks in by_owner.values())
+    twice = ring + ring
+    for place, seat in enumerate(ring):
+        others = twice[place + 1 : place + size]
+        around = others + others
+        start = 0
+        for rank in by_owner[seat][:rounds]:
+            board.copies[rank] = tuple(around[start : start + wanted])
+            start = (start + wanted) % (size - 1)
+    for seat in ring:
+        board.count[seat] += rounds * wanted
+        board.slots[seat] -= rounds * wanted
+    return True
+
+
+def _fill(board: Standbys, rank: int, wanted: int) -> None:
+    """Give a task its copies: those that are there and may stay, then the given-up owner's, then new ones."""
+    draft = board.draft
+    before = board.copies[rank]
+    for seat in before:
+        board.drop(rank, seat)
+    stay = [seat for seat in dict.fromkeys(before) if board.may_hold(rank, seat)]
+    if board.owner[rank] == NOBODY:
+        wanted = min(wanted, len(stay))
+    kind = board.tags.kind
+    if len(stay) <= wanted and board.tags.apart(kind[board.owner[rank]], tuple(sorted(kind[seat] for seat in stay))):
+        for seat in stay:
+            board.put(rank, seat)
+        stay = []
+    home = draft.request.home[rank]
+    spare = home if home != NOBODY and board.may_hold(rank, home) else NOBODY
+    while len(board.copies[rank]) < wanted:
+        seat = _next(board, rank, stay, spare)
+        if seat == NOBODY:
+            break
+        board.put(rank, seat)
+
+
+def _next(board: Standbys, rank: int, stay: Sequence[int], spare: int) -> int:
+    """Choose the seat of a task's next copy, among the best kinds that have one."""
+    kind = board.tags.kind
+    warmth = board.draft.request.warmth(rank)
+    held = board.copies[rank]
+    for tier in board.tiers(rank):
+        there = [seat for seat in stay if kind[seat] in tier and seat not in held and board.slots[seat] > 0]
+        if there:
+            return min(there, key=lambda seat: (_class(warmth.get(seat, NOTHING)), board.level(seat), seat))
+        if spare != NOBODY and spare not in held and kind[spare] in tier and board.slots[spare] > 0:
+            return spare
+        warm = [
+            (*known, seat)
+            for seat, known in warmth.items()
+            if known.ready_class < Ready.NOTHING
+            and kind[seat] in tier
+            and board.slots[seat] > 0
+            and board.is_low(seat)
+            and board.may_hold(rank, seat)
+        ]
+        seat = min(warm)[2] if warm else board.lowest(rank, tier)
+        if seat != NOBODY:
+            return seat
+    return NOBODY
+
+
+def _class(known: Warmth) -> tuple[int, int]:
+    """Return how warm a copy is; all that are caught up are equally warm."""
+    return (0, 0) if known.ready_class <= Ready.CAUGHT_UP else known

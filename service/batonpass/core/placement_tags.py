@@ -1,0 +1,73 @@
+"""Which seats keep the copies of a task apart, by tags: racks, zones, clusters (KIP-708).
+
+Seats with the same values are of one *kind*, and everything here is about kinds, of which there are few. The next copy
+of a task belongs on a kind that brings a new value of the most important key, and of the next key, and so on. A key
+whose values are all used up no longer tells kinds apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from batonpass.core.placement_types import Seat
+
+Tiers = tuple[tuple[int, ...], ...]
+
+
+class Tags:
+    """The kinds of seats, and which of them should hold the next copy of a task.
+
+    Attributes:
+        kind: per seat, its kind.
+        kinds: how many kinds there are; with one, tags decide nothing.
+    """
+
+    __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
+
+    def __init__(self, seats: Sequence[Seat], opened: Sequence[int], keys: Sequence[str]) -> None:
+        telling = [key for key in keys if 1 < len({seats[seat].tags.get(key) for seat in opened}) < len(opened)]
+        index: dict[tuple[str | None, ...], int] = {}
+        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in seats]
+        self.kinds = len(index)
+        self._values = list(index)
+        self._size = Counter(self.kind[seat] for seat in opened)
+        self._tiers: dict[tuple[int, ...], Tiers] = {}
+        self._apart: dict[tuple[int, tuple[int, ...]], bool] = {}
+
+    def tiers(self, copies: tuple[int, ...]) -> Tiers:
+        """Return the kinds that can hold one more copy, best first, beside copies on seats of these kinds (sorted)."""
+        known = self._tiers.get(copies)
+        if known is None:
+            used = [set(values) for values in zip(*(self._values[kind] for kind in copies), strict=True)]
+            taken = Counter(copies)
+            by_score: dict[tuple[bool, ...], list[int]] = {}
+            for kind, values in enumerate(self._values):
+                if self._size[kind] > taken[kind]:
+                    score = tuple(value in seen for value, seen in zip(values, used, strict=False))
+                    by_score.setdefault(score, []).append(kind)
+            known = tuple(tuple(by_score[score]) for score in sorted(by_score))
+            self._tiers[copies] = known
+        return known
+
+    def apart(self, owner: int, standbys: tuple[int, ...]) -> bool:
+        """Tell whether standbys of these kinds (sorted) are as far apart, and from the owner's kind, as they can be."""
+        if self.kinds == 1:
+            return True
+        known = self._apart.get((owner, standbys))
+        if known is None:
+            known = self._can_order((owner,), standbys)
+            self._apart[owner, standbys] = known
+        return known
+
+    def _can_order(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
+        """Tell whether the rest can be added one by one so that each was among the best at its turn."""
+        if not rest:
+            return True
+        best = set(self.tiers(copies)[:1][0]) if self.tiers(copies) else set()
+        for position, kind in enumerate(rest):
+            if kind in best and kind not in rest[:position]:
+                remaining = rest[:position] + rest[position + 1 :]
+                if self._can_order(tuple(sorted((*copies, kind))), remaining):
+                    return True
+        return False
