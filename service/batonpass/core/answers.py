@@ -1,0 +1,128 @@
+"""What members are answered: the picture, the status codes, and the errors of ids that are no longer members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from batonpass.core.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Cause, Grant, Group, Member, Role
+from batonpass.core.policy import Policy
+from batonpass.core.replies import Answer
+from batonpass.core.soft import Soft
+from batonpass.core.topology import is_ready, missing
+
+_HOW_GONE: Mapping[Cause, str] = {
+    Cause.EXPIRED: "its lease ran out",
+    Cause.EVICTED: "an operator evicted it",
+    Cause.REPLACED: "a newer run of the same worker replaced it",
+    Cause.FENCED: "it did not confirm a revocation within rebalance_timeout_ms",
+}
+
+
+def refusal(group: Group, member_id: MemberId) -> ProtocolError:
+    """Return the error for an id that is not a member: left, fenced, taken over, or never seen."""
+    if not group.declared:
+        return UnknownGroup(f"no group {group.id!r} is declared; declare it with PUT /v1/groups/{group.id}")
+    gone = group.gone.get(member_id)
+    if gone is None:
+        if member_id in group.members:
+            return Gone(f"member {member_id!r} left to restart; join with a new id")
+        return UnknownMember(
+            f"group {group.id!r} has never seen member {member_id!r}; stop every active without committing, then join with a new id"
+        )
+    if gone.cause in (Cause.LEFT, Cause.RESTARTED, Cause.GRACE_OVER):
+        return Gone(f"member {member_id!r} has left; join with a new id")
+    if gone.cause is Cause.TAKEN_OVER:
+        return FencedInstanceId(
+            f"a newer run of instance {gone.instance_id!r} took over from member {member_id!r}; stop for good"
+        )
+    how = _HOW_GONE[gone.cause]
+    return Fenced(
+        f"member {member_id!r} is fenced: {how}; stop every active without committing, then join with a new id and replaces"
+    )
+
+
+def answer(
+    group: Group, soft: Soft, member: Member, known_epoch: int, extra: tuple[tuple[str, str], ...] = ()
+) -> Answer:
+    """Return the answer to a member that has seen ``known_epoch``; the whole picture where that is not the present."""
+    heard = soft.members.get(member.id)
+    config = group.config
+    return Answer(
+        member_id=member.id,
+        seq=max(0, heard.seq) if heard is not None else 0,
+        member_epoch=member.epoch,
+        generation=group.generation,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        session_timeout_ms=config.session_timeout_ms,
+        acceptable_recovery_lag=config.acceptable_recovery_lag,
+        acceptable_catchup_ms=config.acceptable_catchup_ms,
+        report="full" if heard is None or not heard.full else None,
+        assignment=None if known_epoch == member.epoch else picture(group, member),
+        status=(*status(group, soft, member), *extra),
+    )
+
+
+def picture(group: Group, member: Member) -> dict[TaskId, Grant]:
+    """Return what the member may hold, in the order of tasks."""
+    rank = group.table.rank
+    last = len(rank)
+    return {task: member.picture[task] for task in sorted(member.picture, key=lambda one: (rank.get(one, last), one))}
+
+
+def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], ...]:
+    """Return what the member should know besides its picture, always whole."""
+    found: list[tuple[str, str]] = []
+    if member.drain is not None:
+        found.append(_drain_status(group, soft, member))
+    if group.pause is not None:
+        found.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
+    if not is_ready(group.topology):
+        found.append(("topology-not-ready", missing(group.topology)))
+    if member.topology_epoch < group.table.newest_epoch:
+        found.append(
+            (
+                "stale-topology",
+                f"this member knows topology epoch {member.topology_epoch}, tasks need {group.table.newest_epoch}",
+            )
+        )
+    return tuple(found)
+
+
+def _drain_status(group: Group, soft: Soft, member: Member) -> tuple[str, str]:
+    remaining = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+    waiting = sum(revocation.active for revocation in member.revoking.values())
+    if not remaining + waiting:
+        return ("drained", "this member has no active task left and may leave")
+    if remaining and is_drain_blocked(group, soft, member):
+        return (
+            "drain-blocked",
+            f"{remaining} tasks have nowhere to go, or the drain took longer than drain_timeout_ms",
+        )
+    return ("draining", f"{remaining + waiting} active tasks are left")
+
+
+def is_drain_blocked(group: Group, soft: Soft, member: Member) -> bool:
+    """Say whether a drain does not get on: its time is over, or no other member is left to take its tasks."""
+    if member.drain is None:
+        return False
+    others = any(
+        one.drain is None and one.away_until_ms is None for one in group.members.values() if one.id != member.id
+    )
+    heard = soft.members.get(member.id)
+    return not others or (heard is not None and heard.heard_ms >= member.drain.gives_up_ms)
+
+
+def poll(group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy) -> Answer | ProtocolError | None:
+    """Return the long-poll's answer as things stand: None means wait on.
+
+    It is answered when the picture is another than ``after`` says (also when ``after`` is above it: the store may
+    have lost commits), and refused when the member is no longer one. It is not a heartbeat, and changes nothing.
+    """
+    member = group.members.get(member_id)
+    if not group.declared or member is None or member.away_until_ms is not None:
+        return refusal(group, member_id)
+    if after == member.epoch:
+        return None
+    return answer(group, soft, member, after)

@@ -1,0 +1,150 @@
+"""Who gets a slot: extra copies cost the members that run them disk and network, so a group has only so many at once.
+
+Inside the budget is every warmup and every copy of a task beyond ``1 + num_standby_replicas``; a task uses as many
+slots as the larger of the two. Outside, and never queued: the takeover of a task without an owner, and copies up to
+that number. Drains have a budget of their own.
+
+Order: what leaves a draining member, then actives before standbys, then the most overloaded owner, then the shortest
+estimated catch-up, then task id. A slot that comes free is given away in the same step that frees it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from batonpass.core.copies import Ask, Staged
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.lag import catch_up_ms
+from batonpass.core.model import Role
+from batonpass.core.reasons import Held
+from batonpass.core.view import View
+
+_NEVER = 2**62
+
+
+class HeldBack(NamedTuple):
+    """A task that is not where its target says and has no copy there yet, with why.
+
+    ``to`` is None where nobody can have it.
+    """
+
+    task: TaskId
+    to: MemberId | None
+    reason: Held
+
+
+class _Slots:
+    """What is left of the budgets of one step."""
+
+    __slots__ = ("balance", "copies", "drain", "per_member", "view", "warmups")
+
+    def __init__(self, view: View, staged: list[Staged]) -> None:
+        self.view = view
+        stateful = len(view.group.table.stateful_ranks)
+        self.balance = view.config.warmup_budget(stateful)
+        self.drain = view.config.drain_budget(stateful)
+        self.per_member = view.config.max_warmups_per_member
+        self.warmups: dict[MemberId, int] = {}
+        self.copies: dict[MemberId, int] = {}
+        for one in staged:
+            self._count(one)
+
+    def _count(self, one: Staged) -> None:
+        used = extra_copies(one, self.view.config.num_standby_replicas)
+        if used:
+            if self._is_drain(one):
+                self.drain -= used
+            else:
+                self.balance -= used
+        for member_id, role in one.copies.items():
+            if role is Role.WARMUP:
+                self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
+
+    def _is_drain(self, one: Staged) -> bool:
+        owner = one.task.owner
+        return owner is not None and self.view.group.members[owner].drain is not None
+
+    def refuse(self, ask: Ask) -> Held | None:
+        """Return why the ask gets no slot now; None when it may have one."""
+        held = self.view.moves_held(draining=ask.draining)
+        if held is not None:
+            return held
+        if (self.drain if ask.draining else self.balance) <= 0:
+            return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
+        if self.warmups.get(ask.member_id, 0) >= self.per_member:
+            return Held.MEMBER_WARMUP_BUDGET
+        return None
+
+    def take(self, ask: Ask) -> None:
+        """Give the ask its slot."""
+        if ask.draining:
+            self.drain -= 1
+        else:
+            self.balance -= 1
+        self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
+
+
+def extra_copies(one: Staged, num_standby_replicas: int) -> int:
+    """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
+    warmups = sum(role is Role.WARMUP for role in one.copies.values())
+    return max(warmups, len(one.copies) - num_standby_replicas)
+
+
+def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
+    """Give slots to what asks for them, in order, adding the copies to ``staged``; return what is held back.
+
+    Held back is reported for moves of actives only, one entry a task, in the order of tasks.
+    """
+    held: list[HeldBack] = []
+    asks = [(ask, one) for one in staged for ask in one.asks]
+    if asks:
+        slots = _Slots(view, staged)
+        asks.sort(key=lambda pair: _order(view, pair[0]))
+        for ask, one in asks:
+            refusal = slots.refuse(ask)
+            if refusal is None:
+                slots.take(ask)
+                one.copies[ask.member_id] = Role.WARMUP
+            elif ask.for_active:
+                held.append(HeldBack(ask.task.id, ask.member_id, refusal))
+    held.extend(_waiting(view, staged))
+    rank = view.group.table.rank
+    held.sort(key=lambda entry: rank[entry.task])
+    return held
+
+
+def _order(view: View, ask: Ask) -> tuple[bool, bool, float, int, int, int]:
+    task = ask.task
+    copy = view.copy(task, ask.member_id)
+    overload = view.load(task.owner) if task.owner is not None else float("inf")
+    soon = catch_up_ms(copy)
+    return (
+        not ask.draining,
+        not ask.for_active,
+        -overload,
+        _NEVER if soon is None else soon,
+        _NEVER if copy.lag is None else copy.lag,
+        view.group.table.rank[task.id],
+    )
+
+
+def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
+    """Return the stateful tasks that are held back for another reason than a slot."""
+    held = []
+    table = view.group.table
+    for one in staged:
+        task, choice = one.task, one.choice
+        rank = table.rank.get(task.id)
+        if rank is None or not table.stateful[rank] or choice.active == task.target is not None:
+            continue
+        if any(ask.for_active for ask in one.asks):
+            continue
+        has_copy = task.target in one.copies
+        if choice.held is not None and not has_copy:
+            held.append(HeldBack(task.id, task.target, choice.held))
+        elif task.target is None:
+            if task.waiting:
+                held.append(HeldBack(task.id, None, Held(task.waiting)))
+        elif not has_copy and view.is_stalled(task, task.target):
+            held.append(HeldBack(task.id, task.target, Held.STALLED))
+    return held

@@ -1,0 +1,189 @@
+"""What operators ask of a group: declaring and deleting it, pauses, pins, releases."""
+
+from __future__ import annotations
+
+from batonpass.core.errors import (
+    GroupNotEmpty,
+    InvalidRequest,
+    InvalidTopology,
+    LimitExceeded,
+    PreconditionFailed,
+    PreconditionRequired,
+    ProtocolError,
+    UnknownGroup,
+    UnknownMember,
+)
+from batonpass.core.inputs import (
+    GroupDeclaration,
+    GroupDeletion,
+    PartitionCounts,
+    PauseRequest,
+    PinRequest,
+    ReleaseRequest,
+)
+from batonpass.core.model import Pause, Topology
+from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.core.records import (
+    ConfigChanged,
+    GroupDeclared,
+    GroupDeleted,
+    Paused,
+    Record,
+    Resumed,
+    StormEnded,
+    TaskPinned,
+    TaskUnparked,
+    TopologyChanged,
+)
+from batonpass.core.replies import Declared, Done, Reply
+from batonpass.core.topology import succeed, with_partitions
+from batonpass.core.work import Work
+
+
+def declare(work: Work, item: GroupDeclaration) -> Reply:
+    """Create the group, or change it: parts that the caller leaves out stay as they are.
+
+    A change needs the revision that the caller has read. One that changes nothing records nothing.
+    """
+    group = work.group
+    try:
+        if not group.declared:
+            return _create(work, item)
+        if item.if_match is None:
+            return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
+        if item.if_match != group.revision:
+            return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
+        topology = group.topology if item.topology is None else succeed(group.topology, item.topology)
+        config = group.config if item.config is None else parse_config(item.config, group.config)
+        _require_size(work, topology)
+    except ProtocolError as refused:
+        return refused
+    changes: list[Record] = []
+    if topology != group.topology:
+        changes.append(TopologyChanged(topology))
+    if config != group.config:
+        changes.append(ConfigChanged(config))
+    if changes:
+        work.record(*changes)
+        work.schedule("topology" if topology != group.topology else "config")
+    return Declared(created=False, revision=work.group.revision, warnings=_warnings(work, config))
+
+
+def _create(work: Work, item: GroupDeclaration) -> Reply:
+    if item.topology is None:
+        message = "a new group needs a topology"
+        raise InvalidTopology(message, errors=[("topology", message)])
+    topology = succeed(Topology(), item.topology)
+    config = parse_config(item.config or {})
+    _require_size(work, topology)
+    work.record(GroupDeclared(topology, config, work.now_ms))
+    work.touched = True
+    return Declared(created=True, revision=work.group.revision, warnings=_warnings(work, config))
+
+
+def _require_size(work: Work, topology: Topology) -> None:
+    count = sum(part.partitions or 0 for part in topology.subtopologies)
+    if count > work.policy.max_tasks:
+        message = f"the topology has {count} tasks, the limit is {work.policy.max_tasks}"
+        raise LimitExceeded(message, errors=[("topology", message)])
+
+
+def _warnings(work: Work, config: GroupConfig) -> tuple[str, ...]:
+    least = 2 * work.policy.coordinator_lease_ms
+    if config.session_timeout_ms < least:
+        warning = (
+            f"session_timeout_ms {config.session_timeout_ms} is shorter than two coordinator leases ({least} ms): "
+            "members may be lost while a coordinator is being replaced"
+        )
+        return (warning,)
+    return ()
+
+
+def delete(work: Work, item: GroupDeletion) -> Reply:
+    """Delete an empty group, or (``force``) one with members; a tombstone keeps its epochs and tokens."""
+    group = work.group
+    if not group.declared:
+        return UnknownGroup(f"no group {group.id!r} is declared")
+    if group.members and not item.force:
+        names = ", ".join(sorted(group.members)[:10])
+        return GroupNotEmpty(
+            f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
+        )
+    longest_ms = group.longest_session_ms if group.members or group.unsettled else 0
+    work.record(GroupDeleted(work.now_ms, work.now_ms + longest_ms))
+    for member_id in list(work.soft.members):
+        work.set_heard(member_id, None)
+    return Done()
+
+
+def partition_counts(work: Work, item: PartitionCounts) -> Reply:
+    """Take the partition counts of source topics: a partition more is a task more."""
+    group = work.group
+    topology = with_partitions(group.topology, item.partitions)
+    if group.declared and topology != group.topology:
+        work.record(TopologyChanged(topology))
+        work.schedule("partitions")
+    return Done()
+
+
+def pause(work: Work, item: PauseRequest) -> Reply:
+    """Hold moves."""
+    if not work.group.declared:
+        return UnknownGroup(f"no group {work.group.id!r} is declared")
+    if item.expires_ms is not None and item.expires_ms <= work.now_ms:
+        message = "expires_at lies in the past"
+        return InvalidRequest(message, errors=[("expires_at", message)])
+    work.record(Paused(Pause(item.scope, item.reason, work.now_ms, item.expires_ms)))
+    if item.expires_ms is not None:
+        work.wake(item.expires_ms)
+    work.touched = True
+    return Done()
+
+
+def resume(work: Work) -> Reply:
+    """End a pause, and a storm."""
+    if not work.group.declared:
+        return UnknownGroup(f"no group {work.group.id!r} is declared")
+    if work.group.pause is not None:
+        work.record(Resumed())
+    if work.group.storm_since_ms is not None:
+        work.record(StormEnded())
+    if work.records:
+        work.schedule("resume")
+    return Done()
+
+
+def pin(work: Work, item: PinRequest) -> Reply:
+    """Bind a task to a member: it stays, or moves (warm), there; or take the pin off."""
+    group = work.group
+    refused = _no_such_task(work, item.task)
+    if refused is not None:
+        return refused
+    if item.member_id is not None and item.member_id not in group.members:
+        return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
+    if group.tasks[item.task].pin != item.member_id:
+        work.record(TaskPinned(item.task, item.member_id))
+        work.schedule("pin")
+    return Done()
+
+
+def release(work: Work, item: ReleaseRequest) -> Reply:
+    """Let a parked task be tried again, with a clean slate."""
+    refused = _no_such_task(work, item.task)
+    if refused is not None:
+        return refused
+    if work.group.tasks[item.task].parked:
+        work.record(TaskUnparked(item.task))
+        work.schedule("release")
+    return Done()
+
+
+def _no_such_task(work: Work, task: str) -> ProtocolError | None:
+    if not work.group.declared:
+        return UnknownGroup(f"no group {work.group.id!r} is declared")
+    if task not in work.group.table.rank:
+        message = f"group {work.group.id!r} has no task {task!r}"
+        refused = InvalidRequest(message, errors=[("task", message)])
+        refused.status = 404
+        return refused
+    return None

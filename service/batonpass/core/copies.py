@@ -1,0 +1,131 @@
+"""Which members hold a copy of each task beside its active: standbys, warmups, the last owner until the new one runs.
+
+What is kept costs nothing new; what is missing is asked for. Copies up to ``1 + num_standby_replicas`` are granted
+freely as standbys; everything beyond is a warmup and needs a slot of the budget (``budget``). A copy that is no
+longer wanted stays until as many wanted ones are caught up: a standby moves as an active does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from batonpass.core.handover import Choice, choose
+from batonpass.core.ids import MemberId
+from batonpass.core.lag import Readiness
+from batonpass.core.model import ActiveState, Role, Task
+from batonpass.core.reasons import Held
+from batonpass.core.view import View
+
+
+class Ask(NamedTuple):
+    """A copy that needs a slot: a warmup of ``task`` on ``member_id``, for its move as active or as standby."""
+
+    task: Task
+    member_id: MemberId
+    for_active: bool
+    draining: bool
+
+
+class Staged(NamedTuple):
+    """One task after this step: its active, its other copies by member, and the copies that it asks for."""
+
+    task: Task
+    choice: Choice
+    copies: dict[MemberId, Role]
+    asks: tuple[Ask, ...] = ()
+
+
+def stage(view: View, task: Task) -> Staged:
+    """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
+    choice = choose(view, task)
+    if task.id not in view.group.table.rank or not view.is_stateful(task.id):
+        return Staged(task, choice, {})
+    if task.parked:
+        return Staged(task, choice, {})
+    if choice.active is None:
+        # Nobody can have it now: whatever copies there are may yet be what saves it.
+        return Staged(task, choice, view.holders(task))
+    copies = _kept(view, task, choice)
+    return _asked(view, task, choice, copies)
+
+
+def _wanted_standbys(view: View, task: Task, active: MemberId) -> list[MemberId]:
+    return [one for one in task.target_standbys if one != active and view.member(one) is not None]
+
+
+def _kept(view: View, task: Task, choice: Choice) -> dict[MemberId, Role]:
+    active = choice.active
+    holders = view.holders(task)
+    holders.pop(active, None)  # type: ignore[arg-type]
+    kept: dict[MemberId, Role] = {}
+    keeper = task.owner if task.owner not in (None, active) else task.keeper
+    if keeper is not None and keeper != active and view.member(keeper) is not None:
+        if task.owner == keeper and task.state is not ActiveState.LOST:
+            holders[keeper] = Role.STANDBY
+        if keeper in holders and not view.complete:
+            kept[keeper] = Role.STANDBY
+    wanted = _wanted_standbys(view, task, active)  # type: ignore[arg-type]
+    ready = 0
+    for member_id in wanted:
+        if member_id in holders:
+            caught_up = _is_caught_up(view, task, member_id)
+            ready += caught_up
+            settled = caught_up or holders[member_id] is Role.STANDBY
+            kept[member_id] = Role.STANDBY if settled else Role.WARMUP
+    target = task.target
+    if target is not None and target != active and target in holders and not view.is_stalled(task, target):
+        kept.setdefault(target, holders[target])
+    surplus = [one for one in holders if one not in kept]
+    if surplus:
+        runs = task.owner == active and task.state is ActiveState.RUNNING
+        for member_id in _spared(view, task, surplus, missing=len(wanted) - ready, runs=runs or choice.ready):
+            kept[member_id] = holders[member_id]
+    return kept
+
+
+def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
+    """The last owner has everything until it says otherwise: it has just been told to stop."""
+    return member_id == task.owner or view.copy(task, member_id).is_caught_up
+
+
+def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
+    """Return the unwanted copies that stay for now: as many standbys as wanted ones are missing.
+
+    While nobody is ready to run the task, all of them stay that hold any state.
+    """
+    holders = view.holders(task)
+    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one))
+    if not runs:
+        return [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
+    standing = [one for one in ranked if holders.get(one, Role.STANDBY) is Role.STANDBY]
+    return standing[: max(0, missing)]
+
+
+def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
+    if member_id == task.owner:
+        return (Readiness.RUNNING, 0)
+    copy = view.copy(task, member_id)
+    return (copy.readiness, copy.lag or 0)
+
+
+def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role]) -> Staged:
+    active = choice.active
+    needs: list[tuple[MemberId, bool]] = []
+    target = view.member(task.target)
+    if target is not None and target.id != active and target.id not in copies and not view.is_stalled(task, target.id):
+        needs.append((target.id, True))
+    needs.extend((one, False) for one in _wanted_standbys(view, task, active) if one not in copies)  # type: ignore[arg-type]
+    if not needs:
+        return Staged(task, choice, copies)
+    draining = task.owner is not None and view.group.members[task.owner].drain is not None
+    free = view.config.num_standby_replicas - len(copies)
+    asks: list[Ask] = []
+    for member_id, for_active in needs:
+        if member_id in copies or member_id == task.owner:
+            continue
+        if free > 0 and view.moves_held(draining=True) is not Held.PAUSED:
+            copies[member_id] = Role.STANDBY
+            free -= 1
+        else:
+            asks.append(Ask(task, member_id, for_active, draining))
+    return Staged(task, choice, copies, tuple(asks))

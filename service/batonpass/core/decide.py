@@ -1,0 +1,244 @@
+"""``decide``: state, an input and the time go in; records, a reply, a wake-up time and reasons come out.
+
+The protocol's table of contents. One input is taken by the file that knows it; then, for every input alike: what is
+due is placed (``targets``), the group is taken one step towards its target (``handover``, ``copies``, ``budget``,
+``reconcile``), and the next look is set (``probing``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from batonpass.core import commands, liveness, membership, recovery, reports
+from batonpass.core import inputs as i
+from batonpass.core.answers import answer
+from batonpass.core.budget import HeldBack, fund
+from batonpass.core.copies import Staged, stage
+from batonpass.core.errors import ProtocolError, UnknownGroup
+from batonpass.core.ids import MemberId
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.probing import reschedule
+from batonpass.core.reasons import Quiet, Reason, Why
+from batonpass.core.reconcile import reconcile
+from batonpass.core.records import ClaimsWaived, Record
+from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.soft import Soft
+from batonpass.core.targets import place_now
+from batonpass.core.view import View
+from batonpass.core.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The consequences of one input.
+
+    Attributes:
+        records: the facts to persist, all or none, before anything else happens (L2).
+        after: the group that they lead to; the very group that came in when there are none.
+        soft: the soft state afterwards.
+        reply: what the caller is told once the records are persisted.
+        wake_at_ms: when a tick is due at the latest; None: never. A tick too early is harmless.
+        reasons: why what moved moved, why what is held back is held back, and why a look changed nothing.
+    """
+
+    records: tuple[Record, ...]
+    after: Group
+    soft: Soft
+    reply: Reply
+    wake_at_ms: int | None
+    reasons: tuple[Reason, ...]
+
+
+def decide(group: Group, soft: Soft, item: i.Input, now_ms: int, policy: Policy) -> Decision:
+    """Decide on one input. Pure: the same arguments give the same decision (L10), and none of them is changed."""
+    work = Work(group, soft, now_ms, policy)
+    liveness.notice_own_silence(work)
+    reply = _take(work, item)
+    if work.touched:
+        _go_on(work, is_look=isinstance(item, i.Tick), asked=isinstance(item, i.ProbeRequest))
+    if isinstance(item, (i.Tick, i.Started)):
+        liveness.find_wake(work)
+    reply = _final_reply(work, item, reply)
+    if work.wake_ms != work.soft.wake_ms:
+        work.soft = replace(work.soft, wake_ms=work.wake_ms)
+    return Decision(tuple(work.records), work.group, work.soft, reply, work.wake_ms, tuple(work.reasons))
+
+
+def _take(work: Work, item: i.Input) -> Reply:
+    match item:
+        case i.Heartbeat():
+            return reports.heartbeat(work, item)
+        case i.Tick():
+            liveness.pass_time(work)
+            return Done()
+        case i.Join():
+            return membership.join(work, item)
+        case i.Leave():
+            return membership.leave(work, item)
+        case i.PollBroken():
+            return liveness.poll_broken(work, item)
+        case i.PollOpened():
+            return liveness.poll_opened(work, item)
+        case i.DrainRequest():
+            return membership.drain(work, item)
+        case i.DrainReversal():
+            return membership.undrain(work, item)
+        case i.Eviction():
+            return membership.evict(work, item)
+        case i.EndOffsets():
+            return reports.end_offsets(work, item)
+        case i.Started():
+            return liveness.started(work, item)
+        case i.StoreRecovered():
+            return recovery.store_recovered(work, item)
+        case _:
+            return _command(work, item)
+
+
+_Command = (
+    i.GroupDeclaration
+    | i.GroupDeletion
+    | i.PartitionCounts
+    | i.ProbeRequest
+    | i.PauseRequest
+    | i.ResumeRequest
+    | i.PinRequest
+    | i.ReleaseRequest
+)
+
+
+def _command(work: Work, item: _Command) -> Reply:
+    match item:
+        case i.GroupDeclaration():
+            return commands.declare(work, item)
+        case i.GroupDeletion():
+            return commands.delete(work, item)
+        case i.PartitionCounts():
+            return commands.partition_counts(work, item)
+        case i.PauseRequest():
+            return commands.pause(work, item)
+        case i.ResumeRequest():
+            return commands.resume(work)
+        case i.PinRequest():
+            return commands.pin(work, item)
+        case i.ReleaseRequest():
+            return commands.release(work, item)
+        case i.ProbeRequest():
+            if not work.group.declared:
+                return UnknownGroup(f"no group {work.group.id!r} is declared")
+            work.touched = True
+            return Done()
+        case _ as never:
+            assert_never(never)
+
+
+def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
+    """Take the group as far as it can go now, and set the next look."""
+    group = work.group
+    if not group.declared:
+        return
+    advance(work)
+    is_due = group.due_ms is not None and group.due_ms <= work.now_ms
+    if is_due or asked or (is_look and group.due_ms is None and _probe_is_due(work)):
+        # What was held back for want of a target is explained again, and better, once there is one.
+        work.reasons.clear()
+        place_now(work)
+        advance(work)
+    reschedule(work)
+    if not work.records:
+        work.explain(Quiet.UNCHANGED)
+
+
+def _probe_is_due(work: Work) -> bool:
+    due_ms = work.group.next_probe_ms
+    return due_ms is not None and due_ms <= work.now_ms
+
+
+def plan_step(view: View) -> tuple[list[Staged], list[HeldBack]]:
+    """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
+    group = view.group
+    rank = group.table.rank
+    last = len(rank)
+    order = sorted(group.unsettled, key=lambda task_id: (rank.get(task_id, last), task_id))
+    staged = [stage(view, group.tasks[task_id]) for task_id in order]
+    return staged, fund(view, staged)
+
+
+def advance(work: Work) -> None:
+    """Take every member one step further, as far as budgets, confirmations and leases allow."""
+    if not work.group.unsettled:
+        return
+    staged, held, records = _one_step(work)
+    if any(isinstance(record, ClaimsWaived) for record in records):
+        # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
+        staged, held, records = _one_step(work)
+    _explain(work, staged, held)
+    _wake_for_confirmations(work, records)
+
+
+def _one_step(work: Work) -> tuple[list[Staged], list[HeldBack], list[Record]]:
+    staged, held = plan_step(work.view())
+    records = reconcile(work.view(), staged)
+    if records:
+        work.record(*records)
+    return staged, held, records
+
+
+def _explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
+    staying = 0
+    for one in staged:
+        choice = one.choice
+        if choice.why is Why.STAYS:
+            staying += 1
+        else:
+            work.explain(choice.why, one.task.id, choice.active)
+    if staying:
+        work.explain(Why.STAYS, tasks=staying)
+    for entry in held:
+        work.explain(entry.reason, entry.task, entry.to)
+
+
+def _wake_for_confirmations(work: Work, records: list[Record]) -> None:
+    if records:
+        config = work.group.config
+        work.wake(work.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms))
+    if work.group.grants_from_ms > work.now_ms:
+        work.wake(work.group.grants_from_ms)
+
+
+def _final_reply(work: Work, item: i.Input, reply: Reply) -> Reply:
+    """Make the answers that show the member's picture: they are due only now that the whole decision stands."""
+    if isinstance(reply, DrainProgress) and isinstance(item, i.DrainRequest):
+        return DrainProgress(work.remaining(work.group.members[item.member_id]))
+    if not isinstance(item, (i.Join, i.Heartbeat)) or isinstance(reply, ProtocolError):
+        return reply
+    member = work.group.members[item.member_id]
+    reports.note_answered(work, member)
+    if not isinstance(reply, Done):
+        return reply
+    extra = [
+        ("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields
+    ]
+    extra += _unknown_tasks(work, item)
+    if isinstance(item, i.Join):
+        return replace(answer(work.group, work.soft, member, -1, tuple(extra)), created=True)
+    return answer(work.group, work.soft, member, _seen(work, item, member.id), tuple(extra))
+
+
+def _unknown_tasks(work: Work, item: i.Join | i.Heartbeat) -> list[tuple[str, str]]:
+    rank = work.group.table.rank
+    return [("unknown-task", f"{task} is not a task of this group") for task in (item.tasks or {}) if task not in rank]
+
+
+def _seen(work: Work, item: i.Heartbeat, member_id: MemberId) -> int:
+    """Return the epoch that the member has seen.
+
+    It is -1 where the member runs what is not in its picture: it had better look again.
+    """
+    picture = work.group.members[member_id].picture
+    for task, said in (item.tasks or {}).items():
+        if said.role == "active" and task not in picture:
+            return -1
+    return item.member_epoch

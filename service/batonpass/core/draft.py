@@ -1,0 +1,109 @@
+"""The group under construction while records are folded into it. Private to ``evolve``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import ActiveState, Claim, Group, Member, Task
+
+
+class Draft:
+    """The group under construction: its plain fields, and the tasks and members that differ from before."""
+
+    __slots__ = ("before", "group", "members", "tasks")
+
+    def __init__(self, before: Group) -> None:
+        self.before = before
+        self.group = before
+        self.tasks: dict[TaskId, Task] = {}
+        self.members: dict[MemberId, Member | None] = {}
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return the task as it stands; a task never heard of is free and has no target."""
+        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+
+    def member(self, member_id: MemberId) -> Member | None:
+        """Return the member as it stands; None when it is gone or was never there."""
+        if member_id in self.members:
+            return self.members[member_id]
+        return self.before.members.get(member_id)
+
+    def change_member(self, member_id: MemberId, **fields: object) -> None:
+        """Change fields of a member; nothing happens when it is gone."""
+        member = self.member(member_id)
+        if member is not None:
+            self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]
+
+    def change(self, **fields: object) -> None:
+        """Change plain fields of the group."""
+        self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def finish(self, version: int) -> Group:
+        """Return the group with everything folded in, at ``version``."""
+        before, group = self.before, self.group
+        fields: dict[str, object] = {"version": version}
+        if self.tasks:
+            fields["tasks"] = before.tasks.updated(self.tasks)
+            fields["unsettled"] = before.unsettled.updated(self._unsettled())
+        if self.members:
+            fields["members"] = before.members.updated(self.members)
+        return replace(group, **fields)  # type: ignore[arg-type]
+
+    def _unsettled(self) -> dict[TaskId, bool | None]:
+        rank = self.group.table.rank
+        unsettled = self.before.unsettled
+        changes: dict[TaskId, bool | None] = {}
+        for task_id, task in self.tasks.items():
+            settled = is_settled(task) if task_id in rank else not _held(task)
+            if settled != (task_id not in unsettled):
+                changes[task_id] = None if settled else True
+        return changes
+
+
+def is_settled(task: Task) -> bool:
+    """Say whether the task is where its target says, running, with nobody else involved."""
+    return (
+        task.owner is not None
+        and task.owner == task.target
+        and task.state is ActiveState.RUNNING
+        and not task.claims
+        and not task.warmups
+        and task.keeper is None
+        and task.standbys == task.target_standbys
+    )
+
+
+def _held(task: Task) -> bool:
+    return bool(task.owner or task.claims or task.standbys or task.warmups)
+
+
+def involved(draft: Draft, member: Member) -> list[TaskId]:
+    """Return every task that the member may have to do with: what it holds or held, and all that is unsettled."""
+    ids = dict.fromkeys(member.picture)
+    ids.update(dict.fromkeys(member.revoking))
+    ids.update(dict.fromkeys(draft.before.unsettled))
+    ids.update(dict.fromkeys(draft.tasks))
+    return list(ids)
+
+
+def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
+    """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
+    return task._replace(
+        owner=None if task.owner == member_id else task.owner,
+        standbys=minus(task.standbys, member_id),
+        warmups=minus(task.warmups, member_id),
+        claims=claims,
+        heir=None if task.heir == member_id else task.heir,
+        keeper=None if task.keeper == member_id else task.keeper,
+    )
+
+
+def minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    """Return ``members`` without ``member_id``."""
+    return tuple(one for one in members if one != member_id) if member_id in members else members
+
+
+def plus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    """Return ``members`` with ``member_id``, in order."""
+    return members if member_id in members else tuple(sorted((*members, member_id)))

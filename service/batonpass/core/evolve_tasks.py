@@ -1,0 +1,174 @@
+"""How records about tasks change the group. Private to ``evolve``."""
+
+from __future__ import annotations
+
+from batonpass.core import records as r
+from batonpass.core.draft import Draft, minus, plus, without
+from batonpass.core.ids import TaskId
+from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Revocation, Role, Stall
+
+
+def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
+    """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
+    tasks = draft.tasks
+    for task_id, (owner, standbys, waiting) in record.changes.items():
+        tasks[task_id] = draft.task(task_id)._replace(target=owner, target_standbys=standbys, waiting=waiting)
+    draft.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
+
+
+def picture_changed(draft: Draft, record: r.PictureChanged) -> None:
+    """What one member may hold is new, and so is its epoch; what it must give up it may still hold."""
+    member = draft.member(record.member_id)
+    if member is None:
+        return
+    picture: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    demoted = frozenset(record.demoted)
+    ready = frozenset(record.ready)
+    for task_id in record.revoked:
+        picture[task_id] = None
+        revoking[task_id] = _give_up(draft, member, task_id, record)
+    for task_id, grant in record.granted.items():
+        picture[task_id] = grant
+        if task_id in demoted:
+            revoking[task_id] = _give_up(draft, member, task_id, record)
+            draft.tasks[task_id] = draft.task(task_id)._replace(keeper=member.id)
+        _take_up(draft, member, task_id, grant, ready=task_id in ready)
+    draft.change_member(
+        member.id,
+        epoch=record.epoch,
+        picture=member.picture.updated(picture),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _give_up(draft: Draft, member: Member, task_id: TaskId, record: r.PictureChanged) -> Revocation:
+    task = draft.task(task_id)
+    was_active = task.owner == member.id
+    claims = (*task.claims, Claim(member.id, None)) if was_active else task.claims
+    after = without(task, member.id, claims)
+    draft.tasks[task_id] = after._replace(since_ms=record.at_ms) if was_active else after
+    return Revocation(record.epoch, record.at_ms, was_active)
+
+
+def _take_up(draft: Draft, member: Member, task_id: TaskId, grant: Grant, *, ready: bool) -> None:
+    task = draft.task(task_id)
+    standbys, warmups = minus(task.standbys, member.id), minus(task.warmups, member.id)
+    if grant.role is Role.ACTIVE:
+        draft.tasks[task_id] = task._replace(
+            owner=member.id,
+            state=ActiveState.GRANTED,
+            ready_grant=ready,
+            since_ms=grant.since_ms,
+            token=grant.token,
+            standbys=standbys,
+            warmups=warmups,
+            heir=None,
+            keeper=None if task.keeper == member.id else task.keeper,
+        )
+    elif grant.role is Role.STANDBY:
+        draft.tasks[task_id] = task._replace(standbys=plus(standbys, member.id), warmups=warmups)
+    else:
+        draft.tasks[task_id] = task._replace(standbys=standbys, warmups=plus(warmups, member.id))
+
+
+def released(draft: Draft, record: r.TaskReleased) -> None:
+    """The member does not run the task any more; where it stopped is remembered for the next owner."""
+    task = draft.task(record.task)
+    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
+    if len(claims) != len(task.claims) or record.final:
+        draft.tasks[record.task] = task._replace(claims=claims, final=record.final)
+    member = draft.member(record.member_id)
+    if member is not None and record.task in member.revoking:
+        draft.change_member(member.id, revoking=member.revoking.without(record.task))
+
+
+def waived(draft: Draft, record: r.ClaimsWaived) -> None:
+    """A suspected member's claim holds nobody back; it must still confirm."""
+    task = draft.task(record.task)
+    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
+    draft.tasks[record.task] = task._replace(claims=claims, final=())
+
+
+def heir_chosen(draft: Draft, record: r.HeirChosen) -> None:
+    """The task has somebody to go to."""
+    draft.tasks[record.task] = draft.task(record.task)._replace(heir=record.heir)
+
+
+def active_reported(draft: Draft, record: r.ActiveReported) -> None:
+    """The owner said how far it is; once it runs, the last owner's copy need not be kept for it."""
+    task = draft.task(record.task)
+    if task.owner != record.member_id:
+        return
+    if record.state is ActiveState.RUNNING:
+        task = task._replace(keeper=None, final=())
+    elif record.state is ActiveState.FAILED:
+        task = task._replace(failures=(*task.failures, Failure(record.member_id, record.at_ms)))
+    draft.tasks[record.task] = task._replace(state=record.state)
+
+
+def stalled(draft: Draft, record: r.WarmupStalled) -> None:
+    """The member is not tried again for a while."""
+    task = draft.task(record.task)
+    others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
+    draft.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+
+
+def parked(draft: Draft, record: r.TaskParked) -> None:
+    """The task is tried no more."""
+    draft.tasks[record.task] = draft.task(record.task)._replace(parked=True)
+
+
+def unparked(draft: Draft, record: r.TaskUnparked) -> None:
+    """The task may be tried again, with a clean slate."""
+    draft.tasks[record.task] = draft.task(record.task)._replace(parked=False, failures=())
+
+
+def pinned(draft: Draft, record: r.TaskPinned) -> None:
+    """The task belongs to one member, or to whom placement says."""
+    draft.tasks[record.task] = draft.task(record.task)._replace(pin=record.member_id)
+
+
+def adopted(draft: Draft, record: r.TasksAdopted) -> None:
+    """What a member runs is its own, whatever the log that survived says; another holder must give it up."""
+    member = draft.member(record.member_id)
+    if member is None:
+        return
+    picture: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    for task_id in record.dropped:
+        task = draft.task(task_id)
+        picture[task_id] = None
+        revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
+        draft.tasks[task_id] = without(task, member.id, (*task.claims, Claim(member.id, None)))
+    for task_id, token in record.tokens.items():
+        task = draft.task(task_id)
+        if task.owner is not None and task.owner != member.id:
+            _dispossess(draft, task_id, record)
+            task = draft.task(task_id)
+        grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
+        picture[task_id] = grant
+        revoking[task_id] = None
+        _take_up(draft, member, task_id, grant, ready=True)
+        claims = tuple(claim for claim in task.claims if claim.member_id != member.id)
+        draft.tasks[task_id] = draft.task(task_id)._replace(state=ActiveState.RUNNING, claims=claims, keeper=None)
+    draft.change_member(
+        member.id,
+        picture=member.picture.updated(picture),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _dispossess(draft: Draft, task_id: TaskId, record: r.TasksAdopted) -> None:
+    task = draft.task(task_id)
+    other = draft.member(task.owner) if task.owner is not None else None
+    if other is None:
+        return
+    epoch = other.epoch + 1
+    draft.tasks[task_id] = without(task, other.id, (*task.claims, Claim(other.id, None)))
+    draft.change_member(
+        other.id,
+        epoch=epoch,
+        picture=other.picture.without(task_id),
+        revoking=other.revoking.having(task_id, Revocation(epoch, record.at_ms, active=True)),
+    )

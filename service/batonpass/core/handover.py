@@ -1,0 +1,221 @@
+"""How the group gets to its target: who has each task as active when this step is complete.
+
+Theory. The target says where a task belongs; the present owner is where it runs. While an owner runs, only a
+caught-up copy at the target takes over from it, and nobody else (L7): an unready target warms up, the owner goes on,
+no third member is ever tried, so that one change of target costs at most one handover (L8). A task without an owner
+is the opposite case: it goes to the most caught-up live copy now, whoever that is, and its target warms up behind it.
+
+| present owner | who has it after this step |
+|---|---|
+| runs, is the target | the owner |
+| runs, the target is caught up | the target (handover) |
+| runs, the target is not caught up | the owner; the target warms up if the budget allows |
+| restores, and is itself caught up | the owner |
+| restores, some copy is caught up | that copy (failover), the target if it is one of them |
+| failed, or restores without progress | a caught-up copy if there is one, else the owner |
+| lost its state | as for a task without an owner, the holder last |
+| drains, deadline over | the best copy, ready or not |
+| none | the heir of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
+target, cold |
+
+Which copies stand by and warm up beside it is decided in ``copies``, who gets a slot in ``budget``, and what each
+member is told in ``reconcile``. Nothing here reads or writes anything but the view that it is given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from batonpass.core.ids import MemberId
+from batonpass.core.lag import Copy, Readiness
+from batonpass.core.model import ActiveState, Member, Task
+from batonpass.core.reasons import Held, Why
+from batonpass.core.view import View
+
+
+class Choice(NamedTuple):
+    """Who has the active of one task when the step is complete; ``held`` says why it is nobody, or not the target."""
+
+    active: MemberId | None
+    why: Why
+    ready: bool = False
+    held: Held | None = None
+
+
+def choose(view: View, task: Task) -> Choice:
+    """Return who has the active of ``task`` when this step is complete (the table above)."""
+    if task.id not in view.group.table.rank:
+        return Choice(None, Why.COPY_DROPPED)
+    if task.parked:
+        return Choice(None, Why.STAYS, held=Held.PARKED)
+    if task.owner is None:
+        return _successor(view, task)
+    owner = view.group.members[task.owner]
+    if not view.is_stateful(task.id):
+        return _stateless(view, task, owner)
+    if task.state is ActiveState.LOST:
+        return _lost(view, task, owner)
+    if owner.suspected:
+        return _suspected(view, task, owner)
+    own = view.copy(task, owner.id)
+    if own.readiness is Readiness.RUNNING:
+        return _running(view, task, owner)
+    return _not_running(view, task, owner, own)
+
+
+def _stays(task: Task, held: Held | None = None) -> Choice:
+    return Choice(task.owner, Why.STAYS, ready=True, held=held)
+
+
+def _stateless(view: View, task: Task, owner: Member) -> Choice:
+    if task.target in (None, owner.id) or view.member(task.target) is None:
+        return _stays(task)
+    held = view.moves_held(draining=owner.drain is not None)
+    return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
+
+
+def _lost(view: View, task: Task, owner: Member) -> Choice:
+    """The holder of lost state is the last choice, but better than nobody."""
+    found = _best_ready(view, task, besides=owner.id) or _most_caught_up(view, task, besides=owner.id)
+    if found is not None:
+        return found
+    target = view.member(task.target)
+    if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
+        return Choice(target.id, Why.LOST_STATE)
+    return _stays(task)
+
+
+def _suspected(view: View, task: Task, owner: Member) -> Choice:
+    """Only a copy that is ready takes over from a member that may still be alive."""
+    found = _best_ready(view, task, besides=owner.id, on_disk=False)
+    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(task)
+
+
+def _running(view: View, task: Task, owner: Member) -> Choice:
+    drain = owner.drain
+    if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
+        return _deadline(view, task, owner)
+    target = view.member(task.target)
+    if target is None or target.id == owner.id:
+        return _stays(task)
+    copy = view.copy(task, target.id)
+    if not copy.is_caught_up or copy.on_disk:
+        return _stays(task)
+    held = view.moves_held(draining=drain is not None)
+    return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+
+
+def _deadline(view: View, task: Task, owner: Member) -> Choice:
+    found = _best_ready(view, task, besides=owner.id) or _most_caught_up(view, task, besides=owner.id)
+    target = view.member(task.target)
+    if found is None and target is not None and target.id != owner.id:
+        found = Choice(target.id, Why.DEADLINE)
+    if found is None or (found.active is not None and view.group.members[found.active].drain is not None):
+        return _stays(task, Held.NO_ELIGIBLE_MEMBER)
+    return found._replace(why=Why.DEADLINE)
+
+
+def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
+    """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
+    if own.is_caught_up and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
+        return _stays(task)
+    return _best_ready(view, task, besides=owner.id) or _stays(task)
+
+
+def _is_stuck(view: View, task: Task, owner: Member) -> bool:
+    heard = view.soft.members.get(owner.id)
+    report = heard.reports.get(task.id) if heard is not None else None
+    since = max(task.since_ms, view.soft.started_ms, report.progress_ms if report is not None else 0)
+    return view.now_ms - since >= view.config.warmup_stall_timeout_ms
+
+
+def _successor(view: View, task: Task) -> Choice:
+    """Choose who gets a task that nobody has: ready copies at once, others only once a target is placed."""
+    heir = view.member(task.heir)
+    if heir is not None:
+        return Choice(heir.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, heir.id).is_caught_up)
+    if not view.is_stateful(task.id):
+        return _target_or_wait(view, task)
+    found = _best_ready(view, task, on_disk=task.target is not None)
+    if found is not None:
+        return found
+    if view.group.storm_since_ms is not None:
+        return Choice(None, Why.STAYS, held=Held.STORM)
+    if task.target is None:
+        return _target_or_wait(view, task)
+    if task.target in view.group.members and view.member(task.target) is None:
+        return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
+    found = _most_caught_up(view, task)
+    if found is not None:
+        return found
+    return _cold(view, task)
+
+
+def _cold(view: View, task: Task) -> Choice:
+    """Grant a task cold, unless a copy of unknown lag may turn out to be better than that.
+
+    A copy that has not been reported since the coordinator started is waited for: its member speaks within a
+    heartbeat. One that is reported without a lag is never promoted; the target restores instead, and only where the
+    target is that very copy the task waits.
+    """
+    for holder in view.holders(task):
+        copy = view.copy(task, holder)
+        awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))
+        if awaited and view.now_ms - _free_since(view, task) < view.config.warmup_stall_timeout_ms:
+            return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
+    return _target_or_wait(view, task)
+
+
+def _free_since(view: View, task: Task) -> int:
+    return view.now_ms if view.complete else max(task.since_ms, view.soft.started_ms)
+
+
+def _has_reported(view: View, member_id: MemberId) -> bool:
+    heard = view.soft.members.get(member_id)
+    return heard is not None and heard.full
+
+
+def _target_or_wait(view: View, task: Task) -> Choice:
+    target = view.member(task.target)
+    if target is not None:
+        return Choice(target.id, Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS)
+    if not view.group.members:
+        return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
+    if view.group.due_ms is not None or not task.waiting:
+        return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
+    return Choice(None, Why.STAYS, held=Held(task.waiting))
+
+
+def _best_ready(view: View, task: Task, *, besides: MemberId | None = None, on_disk: bool = True) -> Choice | None:
+    """Return the best caught-up copy: the keeper, the target, then the least lag; on a draining member only the last."""
+    ranked: list[tuple[bool, bool, bool, int, float, MemberId]] = []
+    candidates = [*view.holders(task), *(view.on_disk(task.id) if on_disk else ())]
+    for member_id in candidates:
+        if member_id == besides:
+            continue
+        copy = view.copy(task, member_id)
+        if copy.is_caught_up:
+            member = view.group.members[member_id]
+            if member.suspected:
+                continue
+            keeps, is_target = member_id == task.keeper, member_id == task.target
+            ranked.append(
+                (member.drain is not None, not keeps, not is_target, copy.lag or 0, view.load(member_id), member_id)
+            )
+    if not ranked:
+        return None
+    best = min(ranked)[-1]
+    return Choice(best, Why.FAILOVER, ready=True)
+
+
+def _most_caught_up(view: View, task: Task, *, besides: MemberId | None = None) -> Choice | None:
+    """Return the copy, tailed or on disk, with the least known lag; the target wins between equals."""
+    ranked: list[tuple[bool, int, bool, MemberId]] = []
+    for member_id in [*view.holders(task), *view.on_disk(task.id)]:
+        if member_id == besides:
+            continue
+        copy = view.copy(task, member_id)
+        if copy.readiness <= Readiness.BEHIND and copy.lag is not None:
+            member = view.group.members[member_id]
+            ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))
+    return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

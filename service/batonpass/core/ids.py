@@ -1,0 +1,52 @@
+"""The names of things: groups, members, tasks, and the numbers that only grow.
+
+All of them are plain strings and integers at run time, so that they cost nothing and travel as JSON; the types keep
+them apart for the reader and for the type checker.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+GroupId = NewType("GroupId", str)
+"""The name of one group: the members that share one set of tasks."""
+
+MemberId = NewType("MemberId", str)
+"""One run of one worker process; chosen by the caller, never used twice."""
+
+InstanceId = NewType("InstanceId", str)
+"""A name that survives restarts of a worker (static membership, KIP-345)."""
+
+TaskId = NewType("TaskId", str)
+"""One partition of one subtopology, written ``{subtopology}_{partition}``."""
+
+
+def task_id(subtopology: str, partition: int) -> TaskId:
+    """Return the id of the task that processes ``partition`` of ``subtopology``."""
+    return TaskId(f"{subtopology}_{partition}")
+
+
+def split_task_id(task: str) -> tuple[str, int]:
+    """Return the subtopology and the partition that a task id names.
+
+    Raises:
+        ValueError: when the text is not ``{subtopology}_{partition}`` with a partition of plain digits.
+    """
+    subtopology, separator, partition = task.rpartition("_")
+    if not separator or not subtopology or not partition.isascii() or not partition.isdigit():
+        message = f"{task!r} is not a task id; expected {{subtopology}}_{{partition}}, for example 0_3"
+        raise ValueError(message)
+    return subtopology, int(partition)
+
+
+def subtopology_order(subtopology: str) -> tuple[int, int, str]:
+    """Return a sort key that puts numbered subtopologies in the order of their numbers, before named ones."""
+    if subtopology.isascii() and subtopology.isdigit():
+        return (0, int(subtopology), subtopology)
+    return (1, 0, subtopology)
+
+
+def task_order(task: str) -> tuple[tuple[int, int, str], int]:
+    """Return the sort key of a task: subtopology first, then partition."""
+    subtopology, partition = split_task_id(task)
+    return (subtopology_order(subtopology), partition)

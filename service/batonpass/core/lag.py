@@ -1,0 +1,194 @@
+"""How far each copy of a task has come: the one definition of *caught up*.
+
+Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
+is never promoted, and never dropped for that reason. What was not reported errs towards leaving tasks where they
+are: an active nobody has spoken of counts as running, a copy as unknown.
+
+Lag is in records, summed over the task's changelogs. The released defects that these rules answer are D5, D6, D17
+and D26 of Kafka's assignor (``docs/decisions/0003-kafka-defects.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from batonpass.core.ids import TaskId, split_task_id
+from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
+from batonpass.core.soft import EndOffset, Positions, Report, Soft, TaskReport
+
+
+class Readiness(IntEnum):
+    """How ready a copy is, best first."""
+
+    RUNNING = 0
+    CAUGHT_UP = 1
+    BEHIND = 2
+    COLD = 3
+    UNKNOWN = 4
+
+
+class Copy(NamedTuple):
+    """What one member has of a task. ``lag`` is None unless known; ``on_disk``: there is state, and nobody tails it."""
+
+    readiness: Readiness
+    lag: int | None = None
+    on_disk: bool = False
+    rate: float | None = None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Say whether the task could be handed to this copy without waiting."""
+        return self.readiness <= Readiness.CAUGHT_UP
+
+
+NOTHING = Copy(Readiness.COLD)
+UNREPORTED = Copy(Readiness.UNKNOWN)
+ASSUMED_RUNNING = Copy(Readiness.RUNNING)
+
+
+def measure(
+    said: TaskReport, at_ms: int, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping[str, int]
+) -> tuple[int | None, bool]:
+    """Return the lag that a report amounts to (None: unknown), and whether its state is of another incarnation.
+
+    ``changelogs`` maps each changelog topic of the task to its partition; ``ends`` are the offsets that the
+    coordinator read. A position beyond an end that was read after the report arrived cannot belong to this
+    changelog; one beyond an older end is merely newer, and its lag is 0.
+    """
+    if said.lost:
+        return None, False
+    if said.lag is not None:
+        return said.lag, False
+    if not said.positions:
+        return None, False
+    own_ends = dict(said.end_offsets)
+    total = 0
+    for topic, position in said.positions:
+        end = _end(topic, ends, changelogs)
+        if end is not None:
+            if end.shrunk or (position > end.offset and end.read_ms > at_ms):
+                return None, True
+            total += max(0, end.offset - position)
+        elif topic in own_ends:
+            total += max(0, own_ends[topic] - position)
+        else:
+            return None, False
+    reported = {topic for topic, _ in said.positions}
+    if "" not in reported and any(topic not in reported for topic in changelogs):
+        return None, False
+    return total, False
+
+
+def _end(topic: str, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping[str, int]) -> EndOffset | None:
+    if topic == "":
+        if len(changelogs) != 1:
+            return None
+        topic = next(iter(changelogs))
+    partition = changelogs.get(topic)
+    return None if partition is None else ends.get((topic, partition))
+
+
+def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
+    """Return the changelog topics of a task and its partition in them."""
+    name, partition = split_task_id(task_id)
+    for part in group.topology.subtopologies:
+        if part.id == name:
+            return dict.fromkeys(part.changelog_topics, partition)
+    return {}
+
+
+def digest(said: TaskReport, before: Report | None, now_ms: int, measured: tuple[int | None, bool]) -> Report:
+    """Return the report to keep: what was said, its lag, and since when and how fast the copy comes closer."""
+    lag, other = measured
+    if before is None:
+        return Report(said, now_ms, lag, other, now_ms, None)
+    progress_ms, rate = before.progress_ms, before.rate
+    if lag is not None and before.lag is not None and now_ms > before.at_ms:
+        speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
+        rate = speed if rate is None else (rate + speed) / 2
+    if _came_closer(said, lag, before):
+        progress_ms = now_ms
+    if said == before.said and lag == before.lag and rate == before.rate and progress_ms == before.progress_ms:
+        return before._replace(at_ms=now_ms)
+    return Report(said, now_ms, lag, other, progress_ms, rate)
+
+
+def _came_closer(said: TaskReport, lag: int | None, before: Report) -> bool:
+    if lag == 0 or said.role != before.said.role:
+        return True
+    if lag is not None and before.lag is not None and lag < before.lag:
+        return True
+    return _total(said.positions) > _total(before.said.positions)
+
+
+def _total(positions: Positions) -> int:
+    return sum(offset for _, offset in positions)
+
+
+def is_within(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
+    """Say whether a known lag is acceptable, in records or (where a rate is known) in time."""
+    if lag is None:
+        return False
+    if lag <= config.acceptable_recovery_lag:
+        return True
+    limit = config.acceptable_catchup_ms
+    return limit is not None and rate is not None and rate > 0 and lag * 1000 <= limit * rate
+
+
+def catch_up_ms(copy: Copy) -> int | None:
+    """Return the estimated time until the copy is level with its changelog; None where lag or rate is unknown."""
+    if copy.readiness is Readiness.RUNNING:
+        return 0
+    if copy.lag is None or copy.rate is None or copy.rate <= 0:
+        return 0 if copy.lag == 0 else None
+    return int(copy.lag * 1000 / copy.rate)
+
+
+def _by_lag(report: Report, config: GroupConfig, *, on_disk: bool) -> Copy:
+    if report.said.lost:
+        return NOTHING
+    if report.lag is None:
+        return Copy(Readiness.UNKNOWN, None, on_disk)
+    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_within(report.lag, report.rate, config):
+        return Copy(Readiness.CAUGHT_UP, report.lag, on_disk, report.rate)
+    return Copy(Readiness.BEHIND, report.lag, on_disk, report.rate)
+
+
+def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
+    """Return what ``member`` has of ``task``.
+
+    State on disk that nobody tails is marked ``on_disk``: whether it counts as caught up depends on who else has the
+    task.
+    """
+    heard = soft.members.get(member.id)
+    report = heard.reports.get(task.id) if heard is not None else None
+    grant = member.picture.get(task.id)
+    if grant is None:
+        return NOTHING if report is None or task.id in member.revoking else _by_lag(report, group.config, on_disk=True)
+    if grant.role is Role.ACTIVE:
+        return _active(group, task, report, reported=heard is not None and heard.full)
+    if task.keeper == member.id and not (report is not None and report.said.lost):
+        return Copy(Readiness.CAUGHT_UP, 0)
+    if report is None:
+        return NOTHING if heard is not None and heard.full else UNREPORTED
+    return _by_lag(report, group.config, on_disk=False)
+
+
+def _active(group: Group, task: Task, report: Report | None, *, reported: bool) -> Copy:
+    if task.state is ActiveState.LOST:
+        return NOTHING
+    if report is None or report.said.role != Role.ACTIVE:
+        if task.state is ActiveState.RUNNING or not reported:
+            return ASSUMED_RUNNING
+        if task.ready_grant:
+            return Copy(Readiness.CAUGHT_UP, None if report is None else report.lag)
+        return NOTHING if report is None else _by_lag(report, group.config, on_disk=False)
+    if task.state is ActiveState.RUNNING:
+        return ASSUMED_RUNNING
+    if report.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
+        return Copy(Readiness.CAUGHT_UP)
+    return _by_lag(report, group.config, on_disk=False)

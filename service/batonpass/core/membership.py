@@ -1,0 +1,250 @@
+"""Who is in the group: joining, coming back, leaving, draining, being put out.
+
+Laws kept here: an id is never used twice; an instance id has one living holder; what a member may still be running
+stays claimed until it confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry and other things
+that only time brings are in ``liveness``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from batonpass.core.answers import answer, refusal
+from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
+from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
+from batonpass.core.lag import changelogs_of, digest, measure
+from batonpass.core.model import Cause, Member
+from batonpass.core.records import (
+    DrainCancelled,
+    DrainStarted,
+    MemberAway,
+    MemberGone,
+    MemberJoined,
+    PlaceInherited,
+    StormEnded,
+    TaskReleased,
+)
+from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.soft import MemberSoft
+from batonpass.core.work import Work
+
+FIRST_EPOCH = 1
+"""The epoch of a member's first picture, which is empty."""
+
+
+def join(work: Work, item: Join) -> Reply:
+    """Let a new run of a worker in, or answer a join whose reply was lost with the present picture.
+
+    A member that is let in is answered ``Done``: its picture is known only when the whole decision stands.
+    """
+    group = work.group
+    if not group.declared:
+        return refusal(group, item.member_id)
+    present = group.members.get(item.member_id)
+    if present is not None and present.away_until_ms is None:
+        return _lost_reply(work, present)
+    if present is not None or item.member_id in group.gone:
+        return Gone(f"member id {item.member_id!r} was used before; join with a new id")
+    if len(group.members) >= work.policy.max_members:
+        return LimitExceeded(
+            f"group {group.id!r} has {len(group.members)} members, the limit is {work.policy.max_members}"
+        )
+    predecessor = _predecessor(work, item)
+    if isinstance(predecessor, ProtocolError):
+        return predecessor
+    is_first = not group.members
+    work.record(MemberJoined(_profile(work, item)))
+    same_place = predecessor is not None and _inherit(work, item, predecessor)
+    _release_claims_of(work, item)
+    _note_disk(work, item)
+    if not same_place:
+        work.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
+    work.touched = True
+    _end_storm_if_back(work)
+    work.wake(work.now_ms + group.config.session_timeout_ms)
+    return Done()
+
+
+def _lost_reply(work: Work, member: Member) -> Reply:
+    """A join is a heartbeat: it renews the lease, and changes nothing else."""
+    heard = work.heard(member.id) or MemberSoft(work.now_ms)
+    work.set_heard(member.id, replace(heard, heard_ms=work.now_ms, poll_broken_ms=None))
+    return answer(work.group, work.soft, member, -1)
+
+
+def _profile(work: Work, item: Join) -> Member:
+    group = work.group
+    return Member(
+        id=item.member_id,
+        joined_ms=work.now_ms,
+        instance_id=item.instance_id,
+        capacity=item.capacity,
+        max_tasks=item.max_tasks,
+        client_tags=dict(sorted(item.client_tags.items())),
+        topology_epoch=group.topology.epoch if item.topology_epoch is None else item.topology_epoch,
+        on_lease_lost=item.on_lease_lost,
+        endpoint=item.endpoint,
+        epoch=FIRST_EPOCH,
+    )
+
+
+def _predecessor(work: Work, item: Join) -> Member | ProtocolError | None:
+    """Return the member whose place the newcomer takes: the one it replaces, or the holder of its instance id."""
+    group = work.group
+    replaced = group.members.get(item.replaces) if item.replaces is not None else None
+    if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
+        return InstanceIdInUse(
+            f"replaces names member {replaced.id!r}, a run of instance {replaced.instance_id!r}; it can only be replaced by that instance"
+        )
+    holder_id = group.instances.get(item.instance_id) if item.instance_id is not None else None
+    holder = group.members.get(holder_id) if holder_id is not None else None
+    if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
+        return replaced or holder
+    rest_ms = max(1, work.lease_end_ms(holder) - work.now_ms)
+    return InstanceIdInUse(
+        f"instance {item.instance_id!r} is held by live member {holder.id!r}; wait for its lease, or join with takeover if it is dead",
+        retry_after_ms=rest_ms,
+    )
+
+
+def _inherit(work: Work, item: Join, old: Member) -> bool:
+    """Put the newcomer in the place of ``old``; return whether nothing has to be placed anew for it."""
+    cause = Cause.REPLACED
+    if old.away_until_ms is not None:
+        cause = Cause.RESTARTED
+    elif old.id != item.replaces:
+        cause = Cause.TAKEN_OVER
+    holder_id = work.group.instances.get(item.instance_id) if item.instance_id is not None else None
+    work.record(
+        PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=work.now_ms, lease_end_ms=work.now_ms)
+    )
+    work.set_heard(old.id, None)
+    if holder_id not in (None, old.id, item.member_id):
+        work.schedule("join")
+    new = work.group.members[item.member_id]
+    same = (
+        new.capacity == old.capacity
+        and new.max_tasks == old.max_tasks
+        and new.client_tags == old.client_tags
+        and new.topology_epoch == old.topology_epoch
+        and old.drain is None
+    )
+    came_without_state = cause is Cause.RESTARTED and not item.tasks
+    return same and not came_without_state
+
+
+def _release_claims_of(work: Work, item: Join) -> None:
+    """Free what a fenced run may still have claimed: ``replaces`` says that every active of it is stopped."""
+    old = item.replaces
+    if old is None:
+        return
+    gone = work.group.gone.get(old)
+    if gone is None or (gone.instance_id is not None and gone.instance_id != item.instance_id):
+        return
+    freed = [
+        TaskReleased(task_id, old)
+        for task_id in sorted(work.group.unsettled)
+        if any(claim.member_id == old for claim in work.group.tasks[task_id].claims)
+    ]
+    if freed:
+        work.record(*freed)
+
+
+def _note_disk(work: Work, item: Join) -> None:
+    """Keep what the newcomer has on disk; its lease runs from now."""
+    group = work.group
+    known = group.table.rank
+    reports = {
+        task_id: digest(
+            said, None, work.now_ms, measure(said, work.now_ms, work.soft.end_offsets, changelogs_of(group, task_id))
+        )
+        for task_id, said in item.tasks.items()
+        if task_id in known
+    }
+    timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
+    work.set_heard(item.member_id, MemberSoft(work.now_ms, full=True, echoed=0, timeouts=timeouts, reports=reports))
+
+
+def _end_storm_if_back(work: Work) -> None:
+    group = work.group
+    since = group.storm_since_ms
+    if since is None:
+        return
+    back = sum(member.joined_ms >= since for member in group.members.values())
+    lost = len(group.losses)
+    size = len(group.members) - back + lost
+    if lost - back <= group.config.max_lost_share * size:
+        work.record(StormEnded())
+        work.schedule("storm-ended")
+
+
+def leave(work: Work, item: Leave) -> Reply:
+    """Take a member out that has stopped its actives; under ``restart`` its place is kept for ``rejoin_grace_ms``.
+
+    Its tasks are free at once: ready standbys serve them; what is cold waits for an instance that restarts.
+    """
+    group = work.group
+    member = group.members.get(item.member_id)
+    if not group.declared or member is None or member.away_until_ms is not None:
+        return refusal(group, item.member_id)
+    if item.restart and member.instance_id is None:
+        message = "mode=restart needs a member that joined with an instance_id; leave without it"
+        return InvalidRequest(message, errors=[("mode", message)])
+    grace_ms = group.config.rejoin_grace_ms
+    work.set_heard(member.id, None)
+    if item.restart and grace_ms > 0 and member.drain is None:
+        work.record(MemberAway(member.id, work.now_ms + grace_ms, work.now_ms))
+        work.wake(work.now_ms + grace_ms)
+        work.touched = True
+        return Done()
+    work.record(MemberGone(member.id, Cause.LEFT, at_ms=work.now_ms, lease_end_ms=work.now_ms))
+    work.schedule("leave")
+    return Done()
+
+
+def evict(work: Work, item: Eviction) -> Reply:
+    """Put a member out. Its tasks are free when its lease is over; at once when its death is vouched for."""
+    group = work.group
+    member = group.members.get(item.member_id)
+    if not group.declared or member is None:
+        return refusal(group, item.member_id)
+    now_ms = work.now_ms
+    end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, work.lease_end_ms(member))
+    work.set_heard(member.id, None)
+    work.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
+    work.wake(end_ms)
+    work.schedule("evict")
+    return Done()
+
+
+def drain(work: Work, item: DrainRequest) -> Reply:
+    """Let a member hand over everything while it goes on processing. A second request may set another deadline."""
+    group = work.group
+    member = group.members.get(item.member_id)
+    if not group.declared or member is None or member.away_until_ms is not None:
+        return refusal(group, item.member_id)
+    now_ms = work.now_ms
+    if member.drain is None or item.deadline_ms is not None:
+        since = now_ms if member.drain is None else member.drain.since_ms
+        deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
+        gives_up_ms = since + group.config.drain_timeout_ms
+        was_draining = member.drain is not None
+        work.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
+        if deadline_ms is not None:
+            work.wake(deadline_ms)
+        work.touched = True
+        if not was_draining:
+            work.schedule("drain")
+    return DrainProgress(work.remaining(work.group.members[member.id]))
+
+
+def undrain(work: Work, item: DrainReversal) -> Reply:
+    """Let a draining member stay. Handovers whose revocation was sent go through."""
+    group = work.group
+    member = group.members.get(item.member_id)
+    if not group.declared or member is None or member.away_until_ms is not None:
+        return refusal(group, item.member_id)
+    if member.drain is not None:
+        work.record(DrainCancelled(member.id))
+        work.schedule("undrain")
+    return Done()

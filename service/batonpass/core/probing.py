@@ -1,0 +1,72 @@
+"""When to look again: a deadline while something is still to come, none at rest.
+
+Whatever can be known at once is acted upon at once: joins, leaves, commands, confirmations, and the heartbeat that
+says that a warmup has caught up. The timer is the safety net for what nobody reports. It belongs to the group and
+survives a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12, D21).
+"""
+
+from __future__ import annotations
+
+from batonpass.core.lag import catch_up_ms
+from batonpass.core.model import Role
+from batonpass.core.reasons import Quiet
+from batonpass.core.records import ProbeScheduled
+from batonpass.core.view import View
+from batonpass.core.work import Work
+
+_JITTER_SHARE = 10
+"""Up to a tenth of the interval is added, so that groups that began together do not go on together."""
+
+
+def is_at_rest(view: View) -> bool:
+    """Say whether every task is where its target says, with every copy caught up and nothing due.
+
+    The cost is one pass over the copies, ending at the first that is behind; nothing is passed over while a task is
+    unsettled.
+    """
+    group = view.group
+    if group.unsettled or group.due_ms is not None or not group.declared:
+        return False
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        if member.away_until_ms is not None or member.revoking:
+            return False
+        for task_id, grant in member.picture.items():
+            if grant.role is not Role.ACTIVE and not view.copy(group.tasks[task_id], member_id).is_caught_up:
+                return False
+    return True
+
+
+def reschedule(work: Work) -> None:
+    """Set the next look: none at rest, else after the interval, or when the first warmup should have caught up.
+
+    A look that is already set for later than now stands, so that a busy group is not looked at ever later.
+    """
+    group, now_ms = work.group, work.now_ms
+    view = work.view()
+    if not group.members or is_at_rest(view):
+        if group.next_probe_ms is not None:
+            work.record(ProbeScheduled(None))
+        work.explain(Quiet.AT_REST if group.members else Quiet.NO_MEMBERS)
+        return
+    interval_ms = group.config.probing_rebalance_interval_ms
+    is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
+    if not is_set:
+        at_ms = now_ms + _delay_ms(view)
+        work.record(ProbeScheduled(at_ms))
+        work.wake(at_ms)
+
+
+def _delay_ms(view: View) -> int:
+    """Return how long to wait: the interval with its jitter, or less where a warmup should catch up before."""
+    config = view.config
+    interval_ms = config.probing_rebalance_interval_ms
+    seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version
+    delay_ms = interval_ms + seed % max(1, interval_ms // _JITTER_SHARE)
+    for task_id in view.group.unsettled:
+        task = view.group.tasks[task_id]
+        for member_id in task.warmups:
+            soon = catch_up_ms(view.copy(task, member_id))
+            if soon is not None:
+                delay_ms = min(delay_ms, max(soon, config.heartbeat_interval_ms))
+    return delay_ms

@@ -1,0 +1,149 @@
+"""What each member does next: from what it may hold now towards what it should hold, one picture at a time.
+
+After KIP-848's state machine. A member is *stable*, *unrevoked* (it was told to give something up and has not
+confirmed it) or *unreleased* (it waits for what others still hold). The rules, in this order:
+
+1. what a member should no longer hold is revoked, at once, in a picture of its own epoch;
+2. no picture gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed;
+3. an active is granted only when nobody else can be running it: the last owner confirmed, left, was vouched for as
+dead, or its lease
+   ran out (L1); then with a fencing token above every one before;
+4. there is no barrier: each member converges alone.
+
+In sets, for one member: revoked = may hold − should hold; granted = should hold − may hold, if nothing is or was
+just revoked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from batonpass.core.copies import Staged
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
+from batonpass.core.records import ClaimsWaived, HeirChosen, PictureChanged, Record
+from batonpass.core.view import View
+
+
+class _Next:
+    """What one member is to be told: roles to give up, to take up, and to change."""
+
+    __slots__ = ("demoted", "granted", "ready", "renamed", "revoked")
+
+    def __init__(self) -> None:
+        self.revoked: list[TaskId] = []
+        self.demoted: dict[TaskId, Role] = {}
+        self.renamed: dict[TaskId, Role] = {}
+        self.granted: dict[TaskId, Role] = {}
+        self.ready: list[TaskId] = []
+
+
+def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
+    """Return the records that take every member one step towards what ``staged`` says it should hold."""
+    members: dict[MemberId, _Next] = {}
+    records: list[Record] = []
+    for one in staged:
+        records.extend(_compare(view, one, members))
+    pictures = [_picture(view, view.group.members[member_id], members[member_id]) for member_id in sorted(members)]
+    waived = [record for record in records if isinstance(record, ClaimsWaived)]
+    heirs = [record for record in records if isinstance(record, HeirChosen)]
+    return [*(picture for picture in pictures if picture is not None), *heirs, *waived]
+
+
+def _compare(view: View, one: Staged, members: dict[MemberId, _Next]) -> list[Record]:
+    """Note for each member what changes about one task; return the records about the task itself."""
+    task, active = one.task, one.choice.active
+    if task.owner is not None and task.owner != active:
+        _give_up_active(task, one.copies.get(task.owner), members.setdefault(task.owner, _Next()))
+    for member_id, role in (*_copies(task),):
+        if member_id == active:
+            continue
+        wanted = one.copies.get(member_id)
+        if wanted is None:
+            members.setdefault(member_id, _Next()).revoked.append(task.id)
+        elif wanted is not role:
+            members.setdefault(member_id, _Next()).renamed[task.id] = wanted
+    held = {member_id for member_id, _ in _copies(task)}
+    for member_id, role in one.copies.items():
+        if member_id not in held and member_id != task.owner:
+            members.setdefault(member_id, _Next()).granted[task.id] = role
+    if active is None or active == task.owner:
+        return []
+    if task.owner is None and not task.claims:
+        following = members.setdefault(active, _Next())
+        following.granted[task.id] = Role.ACTIVE
+        if one.choice.ready:
+            following.ready.append(task.id)
+        return []
+    return _succession(view, task, active)
+
+
+def _copies(task: Task) -> list[tuple[MemberId, Role]]:
+    return [*((one, Role.STANDBY) for one in task.standbys), *((one, Role.WARMUP) for one in task.warmups)]
+
+
+def _give_up_active(task: Task, wanted: Role | None, following: _Next) -> None:
+    if wanted is None:
+        following.revoked.append(task.id)
+    else:
+        following.demoted[task.id] = wanted
+
+
+def _succession(view: View, task: Task, active: MemberId) -> list[Record]:
+    records: list[Record] = []
+    if task.heir != active:
+        records.append(HeirChosen(task.id, active))
+    if task.owner is not None:
+        owner = view.group.members[task.owner]
+        if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
+            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting for its word (DESIGN 2.5).
+            records.append(ClaimsWaived(task.id, owner.id))
+    return records
+
+
+def _picture(view: View, member: Member, following: _Next) -> PictureChanged | None:
+    """Return the member's next picture; None when it has to wait."""
+    now_ms, epoch = view.now_ms, member.epoch + 1
+    granted = {task: Grant(role, epoch, now_ms) for task, role in following.renamed.items()}
+    if following.revoked or following.demoted:
+        granted.update({task: Grant(role, epoch, now_ms) for task, role in following.demoted.items()})
+        return PictureChanged(
+            member.id, epoch, now_ms, _in_order(view, granted), tuple(following.revoked), tuple(following.demoted)
+        )
+    if following.granted and not member.revoking and now_ms >= view.group.grants_from_ms:
+        granted.update(_new_grants(view, member, following, epoch))
+    if not granted:
+        return None
+    ready = tuple(task for task in following.ready if task in granted)
+    return PictureChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready)
+
+
+def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dict[TaskId, Grant]:
+    """Return the grants for which the member has room: actives first, then standbys, then warmups."""
+    room = None if member.max_tasks is None else member.max_tasks - len(member.picture)
+    grants: dict[TaskId, Grant] = {}
+    order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
+    for task_id, role in (
+        sorted(following.granted.items(), key=lambda item: order[item[1]])
+        if room is not None
+        else following.granted.items()
+    ):
+        if room is not None and task_id not in member.picture:
+            if room <= 0:
+                continue
+            room -= 1
+        grants[task_id] = _grant(view, task_id, role, epoch)
+    return grants
+
+
+def _grant(view: View, task_id: TaskId, role: Role, epoch: int) -> Grant:
+    if role is not Role.ACTIVE:
+        return Grant(role, epoch, view.now_ms)
+    task = view.group.tasks[task_id]
+    token = max(task.token, view.group.tokens_from) + 1
+    return Grant(role, epoch, view.now_ms, token, task.final)
+
+
+def _in_order(view: View, grants: Mapping[TaskId, Grant]) -> dict[TaskId, Grant]:
+    rank = view.group.table.rank
+    return {task: grants[task] for task in sorted(grants, key=lambda one: rank.get(one, len(rank)))}

@@ -1,0 +1,99 @@
+"""After the store lost commits (L3): an asynchronous failover, or a restore from a backup.
+
+The proof is a member that reports an epoch or a fencing token above ours. It is never fenced for that. Epochs and
+tokens rise above the highest reported, what members run is adopted as theirs, nothing is granted for one session
+timeout (who else runs something will have said so by then), and an alarm is raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from batonpass.core.ids import TaskId
+from batonpass.core.inputs import Heartbeat, StoreRecovered
+from batonpass.core.model import Group, Member, Role
+from batonpass.core.records import EpochsRaised, GrantsHeld, Record, TasksAdopted
+from batonpass.core.replies import Done, Reply
+from batonpass.core.work import Work
+
+TOKEN_LEAP = 1 << 20
+"""How far new fencing tokens leap: more grants of one task than this cannot have been lost with the commits."""
+
+ALARM = "store-lost-commits"
+
+
+def recover(work: Work, member: Member, item: Heartbeat) -> None:
+    """Answer a member whose epoch is above ours: raise epochs and tokens, hold grants, ask for full reports."""
+    begun = work.group.recovering_until_ms > work.now_ms
+    _hold(work, f"member {member.id} reports epoch {item.member_epoch}, the log has {member.epoch}")
+    tokens_from = work.group.tokens_from if begun else _tokens_from(work.group)
+    work.record(EpochsRaised({member.id: item.member_epoch + 1}, tokens_from))
+    if not begun:
+        _ask_everybody(work)
+
+
+def _hold(work: Work, why: str) -> None:
+    until_ms = work.now_ms + work.group.longest_session_ms
+    if until_ms > work.group.recovering_until_ms:
+        work.record(GrantsHeld(until_ms, why, adopting=True))
+    work.explain(ALARM, detail=why)
+    work.wake(until_ms)
+
+
+def _tokens_from(group: Group) -> int:
+    highest = max((group.tasks[task_id].token for task_id in group.tasks), default=0)
+    return max(highest, group.tokens_from) + TOKEN_LEAP
+
+
+def _ask_everybody(work: Work) -> None:
+    """Forget every report: actives count as running and copies as unknown until each member has spoken again."""
+    heard = {member_id: replace(one, full=False, reports={}) for member_id, one in work.soft.members.items()}
+    work.soft = replace(work.soft, members=work.soft.members.updated(heard))
+    work.touched = True
+
+
+def adopt(work: Work, member: Member, item: Heartbeat) -> None:
+    """Make what the member says that it runs its own, and take from it what it has given up since."""
+    if item.tasks is None:
+        return
+    rank, tasks = work.group.table.rank, work.group.tasks
+    told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
+    running = [
+        task for task in sorted(item.tasks) if item.tasks[task].role == "active" and task in rank and task not in told
+    ]
+    has = {task: grant for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
+    # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
+    dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
+    if not dropped and all(task in has for task in running):
+        return
+    tokens: dict[TaskId, int] = {}
+    for task_id in running:
+        reported = item.tasks[task_id].token
+        tokens[task_id] = max(reported or 0, tasks[task_id].token)
+    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), work.now_ms)]
+    epoch = max(member.epoch, item.member_epoch) + 1
+    records.insert(0, EpochsRaised({member.id: epoch}, work.group.tokens_from))
+    work.record(*records)
+    work.touched = True
+
+
+def notice_unknown(work: Work, item: Heartbeat) -> None:
+    """Take the actives of a member that nobody knows as a sign that its join was lost with the store's last commits."""
+    group = work.group
+    never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
+    runs_something = any(said.role == "active" for said in (item.tasks or {}).values())
+    if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= work.now_ms:
+        _hold(
+            work,
+            f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
+        )
+        work.record(EpochsRaised({}, _tokens_from(group)))
+        _ask_everybody(work)
+
+
+def store_recovered(work: Work, _item: StoreRecovered) -> Reply:
+    """Take an operator's word that commits were lost."""
+    _hold(work, "an operator says that the store lost commits")
+    work.record(EpochsRaised({}, _tokens_from(work.group)))
+    _ask_everybody(work)
+    return Done()

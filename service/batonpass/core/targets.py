@@ -1,0 +1,215 @@
+"""From the group to placement and back: what placement needs to know, and the record of what it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.lag import Readiness
+from batonpass.core.model import Member, Role, Task
+from batonpass.core.placement import place
+from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
+from batonpass.core.reasons import Quiet
+from batonpass.core.records import TargetPlaced
+from batonpass.core.topology import is_ready
+from batonpass.core.view import View
+from batonpass.core.work import Work
+
+_CLASS: Mapping[Readiness, int] = {
+    Readiness.RUNNING: 0,
+    Readiness.CAUGHT_UP: 1,
+    Readiness.BEHIND: 2,
+    Readiness.COLD: 4,
+    Readiness.UNKNOWN: 5,
+}
+_ON_DISK = 3
+
+Change = tuple[MemberId | None, tuple[MemberId, ...], str]
+
+
+def place_now(work: Work) -> None:
+    """Place the group's tasks anew and record what differs from the target before.
+
+    Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
+    already.
+    """
+    group = work.group
+    if not group.members or not is_ready(group.topology):
+        work.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
+        changes: dict[TaskId, Change] = {}
+        moves = lower_bound = 0
+    else:
+        request = build_request(work.view())
+        placed = place(request)
+        changes = differences(work.view(), request, placed)
+        moves, lower_bound = placed.moves, placed.lower_bound
+        for rank, why in placed.why.items():
+            task = group.table.ids[rank]
+            if task in changes:
+                to = request.seats[placed.owner[rank]].member if placed.owner[rank] != NOBODY else None
+                work.explain(str(why), task, to)
+    if not changes:
+        work.explain(Quiet.SAME_TARGET)
+        if group.due_ms is None and group.generation_epoch == group.group_epoch:
+            return
+    generation = group.generation + (1 if changes else 0)
+    work.record(TargetPlaced(generation, group.group_epoch, work.now_ms, changes, moves, lower_bound))
+    work.touched = True
+
+
+def build_request(view: View) -> PlacementRequest:
+    """Return what placement is asked for the group as it stands."""
+    group = view.group
+    table = group.table
+    members = [group.members[one] for one in sorted(group.members)]
+    number = {member.id: index for index, member in enumerate(members)}
+    count = len(table.ids)
+    home = [NOBODY] * count
+    standbys: list[tuple[int, ...]] = [()] * count
+    _fill_settled(members, number, table.rank, home, standbys)
+    special = _Special(view, number)
+    for task_id in group.unsettled:
+        rank = table.rank.get(task_id)
+        if rank is not None:
+            special.fill(rank, group.tasks[task_id], home, standbys)
+    for task_id in special.pins(members):
+        rank = table.rank[task_id]
+        pin = group.tasks[task_id].pin
+        if pin is not None and pin in number and rank not in special.bound:
+            special.bound[rank] = number[pin]
+    pause_held = view.moves_held(draining=False) is not None
+    return PlacementRequest(
+        table=table,
+        seats=[_seat(member) for member in members],
+        home=home,
+        standbys=standbys,
+        previous=special.previous,
+        warming=special.warming,
+        bound=special.bound,
+        warmth=lambda rank: special.warmth(table.ids[rank]),
+        num_standby_replicas=view.config.num_standby_replicas,
+        rack_aware_tags=view.config.rack_aware_tags,
+        balance_held=pause_held,
+    )
+
+
+def _seat(member: Member) -> Seat:
+    return Seat(
+        member=member.id,
+        capacity=member.capacity,
+        max_tasks=member.max_tasks,
+        tags=member.client_tags,
+        topology_epoch=member.topology_epoch,
+        open=member.drain is None,
+    )
+
+
+def _fill_settled(
+    members: list[Member],
+    number: Mapping[MemberId, int],
+    ranks: Mapping[TaskId, int],
+    home: list[int],
+    standbys: list[tuple[int, ...]],
+) -> None:
+    """Write down what members hold; unsettled tasks are corrected afterwards."""
+    for member in members:
+        seat = number[member.id]
+        for task_id, grant in member.picture.items():
+            rank = ranks.get(task_id)
+            if rank is None:
+                continue
+            if grant.role is Role.ACTIVE:
+                home[rank] = seat
+            elif grant.role is Role.STANDBY:
+                standbys[rank] = (*standbys[rank], seat)
+
+
+class _Special:
+    """What placement must know of the tasks that are on their way."""
+
+    __slots__ = ("_number", "_view", "bound", "previous", "warming")
+
+    def __init__(self, view: View, number: Mapping[MemberId, int]) -> None:
+        self._view = view
+        self._number = number
+        self.previous: dict[int, int] = {}
+        self.warming: dict[int, int] = {}
+        self.bound: dict[int, int] = {}
+
+    def fill(self, rank: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
+        """Note the home, the move under way and the bonds of one unsettled task."""
+        view, number = self._view, self._number
+        target = task.target if task.target in number else None
+        is_away = target is not None and view.member(target) is None
+        owner = task.owner
+        if owner is None and task.heir is not None and view.member(task.heir) is not None:
+            owner = task.heir
+            self.bound[rank] = number[task.heir]
+        elif is_away and target is not None:
+            # The place of an instance that restarts is kept: nothing else moves on its account.
+            self.bound[rank] = number[target]
+            owner = owner or target
+        home[rank] = number[owner] if owner is not None else NOBODY
+        if task.target_standbys or target is not None:
+            standbys[rank] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
+        if target is not None and number[target] != home[rank]:
+            self.previous[rank] = number[target]
+            if target in task.warmups:
+                self.warming[rank] = number[target]
+        if rank not in self.bound:
+            self._bind_unready(rank, task, target, home)
+
+    def _bind_unready(self, rank: int, task: Task, target: MemberId | None, home: list[int]) -> None:
+        """Keep in place what nobody can read, and what stalled at its target."""
+        view = self._view
+        if not view.group.table.stateful[rank]:
+            return
+        if target is not None and home[rank] != NOBODY and view.is_stalled(task, target):
+            self.previous.pop(rank, None)
+            self.warming.pop(rank, None)
+            if view.group.members[view.group.tasks[task.id].owner or target].drain is None:
+                self.bound[rank] = home[rank]
+            return
+        held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
+        if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
+            keep = target if target is not None else task.owner
+            if keep is not None and view.group.members[keep].drain is None:
+                self.bound[rank] = self._number[keep]
+
+    def pins(self, members: list[Member]) -> list[TaskId]:
+        """Return the tasks with a pin. Pins are few, and stand on tasks that are held by or meant for some member."""
+        tasks = self._view.group.tasks
+        return [task_id for task_id in self._view.group.table.ids if tasks[task_id].pin is not None] if members else []
+
+    def warmth(self, task_id: TaskId) -> dict[int, Warmth]:
+        """Return how warm every copy of a task is, state on disk included, by seat."""
+        view, number = self._view, self._number
+        task = view.group.tasks[task_id]
+        found: dict[int, Warmth] = {}
+        owners = [task.owner] if task.owner is not None else []
+        for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
+            if view.member(member_id) is None or view.is_stalled(task, member_id):
+                continue
+            copy = view.copy(task, member_id)
+            ready_class = _CLASS[copy.readiness]
+            if copy.on_disk and copy.readiness is not Readiness.UNKNOWN:
+                ready_class = _ON_DISK if task.owner is not None else ready_class
+            found[number[member_id]] = Warmth(ready_class, copy.lag or 0)
+        return found
+
+
+def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Change]:
+    """Return the tasks whose target is another than before, with the new one."""
+    tasks, ids = view.group.tasks, view.group.table.ids
+    names = [seat.member for seat in request.seats]
+    changes: dict[TaskId, Change] = {}
+    waiting = placed.waiting
+    for rank, seat in enumerate(placed.owner):
+        task = tasks[ids[rank]]
+        owner = names[seat] if seat != NOBODY else None
+        standbys = placed.standbys[rank]
+        why = str(waiting.get(rank, "")) if waiting else ""
+        chosen = tuple(names[one] for one in standbys) if standbys else ()
+        if owner != task.target or chosen != task.target_standbys or why != task.waiting:
+            changes[ids[rank]] = (owner, chosen, why)
+    return changes

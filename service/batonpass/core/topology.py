@@ -1,0 +1,92 @@
+"""Topology: which tasks there are, and what a change of it means.
+
+A topology may grow and change, under an epoch that never goes back. A subtopology that is new or different carries
+the epoch of the change: its tasks go only to members whose program knows that epoch (KIP-1071, topology epochs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from batonpass.core.errors import InvalidTopology
+from batonpass.core.ids import TaskId, subtopology_order, task_id
+from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
+from batonpass.core.placement_types import TaskTable
+
+
+def build_table(topology: Topology) -> TaskTable:
+    """Return the tasks of ``topology`` in order; a subtopology whose partition count is unknown has none."""
+    ids: list[TaskId] = []
+    index: list[int] = []
+    stateful: list[bool] = []
+    weight: list[float] = []
+    epoch: list[int] = []
+    for number, part in enumerate(sorted(topology.subtopologies, key=lambda one: subtopology_order(one.id))):
+        count = part.partitions or 0
+        ids.extend(task_id(part.id, partition) for partition in range(count))
+        index.extend([number] * count)
+        stateful.extend([part.stateful] * count)
+        weight.extend([part.weight] * count)
+        epoch.extend([part.epoch] * count)
+    if not ids:
+        return EMPTY_TABLE
+    return TaskTable(tuple(ids), tuple(index), tuple(stateful), tuple(weight), tuple(epoch))
+
+
+def is_ready(topology: Topology) -> bool:
+    """Say whether every partition count is known, so that tasks can be placed."""
+    return bool(topology.subtopologies) and all(part.partitions is not None for part in topology.subtopologies)
+
+
+def missing(topology: Topology) -> str:
+    """Return why the topology is not ready, for people; "" when it is."""
+    if not topology.subtopologies:
+        return "the topology has no subtopologies; declare at least one"
+    unknown = [part for part in topology.subtopologies if part.partitions is None]
+    if not unknown:
+        return ""
+    names = ", ".join(f"{part.id} ({', '.join(part.source_topics) or 'no source topics'})" for part in unknown)
+    return f"partition counts are not known yet of subtopology {names}"
+
+
+def succeed(before: Topology, wanted: Topology) -> Topology:
+    """Return ``wanted`` as the successor of ``before``: unchanged parts keep their epoch and known partition counts.
+
+    Raises:
+        InvalidTopology: when the epoch goes back,
+            or when a subtopology would lose partitions.
+    """
+    if wanted.epoch < before.epoch:
+        message = f"topology epoch {wanted.epoch} is below the present one, {before.epoch}; an epoch never goes back"
+        raise InvalidTopology(message, errors=[("topology.epoch", message)])
+    known = {part.id: part for part in before.subtopologies}
+    parts: list[Subtopology] = []
+    faults: list[tuple[str, str]] = []
+    for number, part in enumerate(wanted.subtopologies):
+        old = known.get(part.id)
+        partitions = part.partitions
+        if old is not None and partitions is None:
+            partitions = old.partitions
+        if old is not None and old.partitions is not None and partitions is not None and partitions < old.partitions:
+            path = f"topology.subtopologies[{number}].partitions"
+            faults.append((path, f"{part.id} has {old.partitions} partitions and cannot shrink to {partitions}"))
+        same = old is not None and replace(part, epoch=0, partitions=None) == replace(old, epoch=0, partitions=None)
+        epoch = old.epoch if old is not None and same else wanted.epoch
+        parts.append(replace(part, partitions=partitions, epoch=epoch))
+    if faults:
+        raise InvalidTopology("; ".join(reason for _, reason in faults), errors=faults)
+    return Topology(wanted.epoch, tuple(sorted(parts, key=lambda one: subtopology_order(one.id))))
+
+
+def with_partitions(topology: Topology, counts: Mapping[str, int]) -> Topology:
+    """Return ``topology`` with the partition counts that its source topics have now; a count never falls.
+
+    A subtopology of which no source topic is listed stays as it is.
+    """
+    parts = []
+    for part in topology.subtopologies:
+        seen = [counts[topic] for topic in part.source_topics if topic in counts]
+        most = max(seen, default=0)
+        parts.append(replace(part, partitions=most) if most > (part.partitions or 0) else part)
+    return replace(topology, subtopologies=tuple(parts))

@@ -1,0 +1,91 @@
+"""One look at a group: hard and soft state at one instant, as the deciding files read it."""
+
+from __future__ import annotations
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.lag import Copy, copy_of
+from batonpass.core.model import Group, Member, PauseScope, Role, Task
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Held
+from batonpass.core.soft import Soft
+
+
+class View:
+    """Group and soft state at ``now_ms``. Reads only, and remembers what it has looked up.
+
+    ``complete`` asks what holds when every revocation is confirmed (the dry run), instead of what may be done now.
+    """
+
+    __slots__ = ("_disk", "_load", "complete", "config", "group", "now_ms", "policy", "soft")
+
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, complete: bool = False) -> None:
+        self.group = group
+        self.soft = soft
+        self.now_ms = now_ms
+        self.policy = policy
+        self.config = group.config
+        self.complete = complete
+        self._disk: dict[TaskId, list[MemberId]] | None = None
+        self._load: dict[MemberId, float] = {}
+
+    def member(self, member_id: MemberId | None) -> Member | None:
+        """Return a member that is here: not gone, and not away to restart."""
+        if member_id is None:
+            return None
+        member = self.group.members.get(member_id)
+        return None if member is None or member.away_until_ms is not None else member
+
+    def copy(self, task: Task, member_id: MemberId) -> Copy:
+        """Return what a member that is here has of the task."""
+        return copy_of(self.group, self.soft, task, self.group.members[member_id])
+
+    def is_stateful(self, task_id: TaskId) -> bool:
+        """Say whether the task has state to restore."""
+        table = self.group.table
+        return table.stateful[table.rank[task_id]]
+
+    def holders(self, task: Task) -> dict[MemberId, Role]:
+        """Return the copies granted beside the active, with their roles; holders are members that are here."""
+        copies = dict.fromkeys(task.standbys, Role.STANDBY)
+        copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
+        return copies
+
+    def on_disk(self, task_id: TaskId) -> list[MemberId]:
+        """Return the members that have reported state of the task which nobody gave them to tail, in order."""
+        if self._disk is None:
+            self._disk = {}
+            for member_id in sorted(self.soft.members):
+                member = self.member(member_id)
+                if member is None:
+                    continue
+                for reported, report in self.soft.members[member_id].reports.items():
+                    if report.said.role == "none" and not report.said.lost and reported not in member.picture:
+                        self._disk.setdefault(reported, []).append(member_id)
+        return self._disk.get(task_id, [])
+
+    def load(self, member_id: MemberId) -> float:
+        """Return the stateful active load of a member per capacity."""
+        found = self._load.get(member_id)
+        if found is None:
+            table, member = self.group.table, self.group.members[member_id]
+            found = 0.0
+            for task_id, grant in member.picture.items():
+                rank = table.rank.get(task_id)
+                if rank is not None and grant.role is Role.ACTIVE and table.stateful[rank]:
+                    found += table.weight[rank]
+            found /= member.capacity
+            self._load[member_id] = found
+        return found
+
+    def is_stalled(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether the member is not to be tried for this task now, because a warmup there came no closer."""
+        return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
+
+    def moves_held(self, *, draining: bool) -> Held | None:
+        """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
+        pause = self.group.pause
+        if pause is not None and (pause.scope is PauseScope.ALL or not draining):
+            return Held.PAUSED
+        if self.group.storm_since_ms is not None and not draining:
+            return Held.STORM
+        return None

@@ -1,0 +1,98 @@
+"""One decision in the making: the group as far as it has been decided, with the records, reasons and wake-ups so far.
+
+Every step of a decision folds its records at once, so that the next step sees their effect. A ``Work`` lives for one
+call of ``decide``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Group, Member, Role
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Reason
+from batonpass.core.records import RebalanceScheduled, Record
+from batonpass.core.soft import MemberSoft, Soft
+from batonpass.core.view import View
+
+
+class Work:
+    """What one decision has come to so far.
+
+    Attributes:
+        touched: something changed that may let a task move; the group is taken a step further before the decision ends.
+    """
+
+    __slots__ = ("_view", "group", "now_ms", "policy", "reasons", "records", "soft", "touched", "wake_ms")
+
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy) -> None:
+        self.group = group
+        self.soft = soft
+        self.now_ms = now_ms
+        self.policy = policy
+        self.records: list[Record] = []
+        self.reasons: list[Reason] = []
+        self.touched = False
+        self.wake_ms: int | None = soft.wake_ms
+        self._view: View | None = None
+
+    def record(self, *records: Record) -> None:
+        """Add facts, and fold them."""
+        self.records.extend(records)
+        self.group = evolve(self.group, records)
+        self._view = None
+
+    def explain(
+        self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1
+    ) -> None:
+        """Add a reason."""
+        self.reasons.append(Reason(code, task, to, detail, tasks))
+
+    def wake(self, at_ms: int) -> None:
+        """Ask to be woken at ``at_ms`` at the latest."""
+        if self.wake_ms is None or at_ms < self.wake_ms:
+            self.wake_ms = at_ms
+
+    def view(self) -> View:
+        """Return the group as it stands, to look at."""
+        if self._view is None:
+            self._view = View(self.group, self.soft, self.now_ms, self.policy)
+        return self._view
+
+    def schedule(self, trigger: str, delay_ms: int | None = None) -> None:
+        """Let a new target be placed, after the batch delay unless another is given."""
+        due_ms = self.now_ms + (self.group.config.rebalance_batch_ms if delay_ms is None else delay_ms)
+        self.record(RebalanceScheduled(due_ms, trigger))
+        self.wake(due_ms)
+        self.touched = True
+
+    def heard(self, member_id: MemberId) -> MemberSoft | None:
+        """Return what is softly known of a member."""
+        return self.soft.members.get(member_id)
+
+    def set_heard(self, member_id: MemberId, heard: MemberSoft | None) -> None:
+        """Keep, or forget, what is softly known of a member."""
+        self.soft = replace(self.soft, members=self.soft.members.updated({member_id: heard}))
+        self._view = None
+
+    def lease_end_ms(self, member: Member) -> int:
+        """Return when a member's lease is over as this coordinator counts it: from receipt, by the largest timeout."""
+        heard = self.soft.members.get(member.id)
+        if heard is None:
+            return max(self.soft.judge_from_ms, member.joined_ms + self.group.longest_session_ms)
+        if not heard.timeouts:
+            return heard.heard_ms + self.group.longest_session_ms
+        return heard.heard_ms + max(timeout for _, timeout in heard.timeouts)
+
+    def is_draining_done(self, member: Member) -> bool:
+        """Say whether a member has no active left, and none that it may still be running."""
+        return not self.remaining(member)
+
+    def remaining(self, member: Member) -> tuple[TaskId, ...]:
+        """Return the tasks that a member has as active, or may still be running, in order."""
+        rank = self.group.table.rank
+        ids = [task for task, grant in member.picture.items() if grant.role is Role.ACTIVE]
+        ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
+        return tuple(sorted(ids, key=lambda task: (rank.get(task, len(rank)), task)))
