@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from batonpass.worker.protocol import (
     Instruction,
@@ -113,19 +114,17 @@ class Scripted:
         picture: dict[str, object] | None = None,
         *,
         to: Request | None = None,
-        **fields: object,
+        **fields: Any,
     ) -> list[Instruction]:
         """Answer a request, the last heartbeat if none is named, with status 200."""
         request = to or self.last()
         return self.do("on_answer", request, 200, answer(request.member_id, epoch, picture, **fields))
 
-    def refuse(
-        self, kind: str, status: int, *, to: Request | None = None, **fields: object
-    ) -> list[Instruction]:
+    def refuse(self, kind: str, status: int, *, to: Request | None = None, **fields: object) -> list[Instruction]:
         """Answer a request, the last heartbeat if none is named, with a refusal."""
         return self.do("on_answer", to or self.last(), status, problem(kind, status, **fields))
 
-    def beat(self, epoch: int, picture: dict[str, object] | None = None, **fields: object) -> list[Instruction]:
+    def beat(self, epoch: int, picture: dict[str, object] | None = None, **fields: Any) -> list[Instruction]:
         """Let time pass to the next heartbeat, and answer it at once."""
         before = self.count()
         done: list[Instruction] = []
@@ -140,7 +139,7 @@ def joined(
     epoch: int = 1,
     picture: dict[str, object] | None = None,
     settings: MemberSettings | None = None,
-    **fields: object,
+    **fields: Any,
 ) -> Scripted:
     """Return a worker that joined at time 0 and was answered with this picture, and heard once that it is current."""
     worker = Scripted(settings)

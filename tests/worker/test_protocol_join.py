@@ -1,5 +1,7 @@
 """Joining: what a run says of itself, lost replies, ids, and what happens when the group will not have it."""
 
+from tests.worker.scripted import Scripted, answer, assignment, joined, reported
+
 from batonpass.worker.protocol import (
     Joined,
     LeaveMode,
@@ -14,7 +16,6 @@ from batonpass.worker.protocol import (
     StartWarmup,
     StopForGood,
 )
-from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
 JOIN = RequestKind.JOIN
 

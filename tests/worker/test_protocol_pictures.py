@@ -1,5 +1,7 @@
 """From one picture to the next: what stops, what starts, in which order, and when a revocation is confirmed."""
 
+from tests.worker.scripted import Scripted, answer, assignment, joined, reported
+
 from batonpass.worker.protocol import (
     DemoteActive,
     MemberSettings,
@@ -15,7 +17,6 @@ from batonpass.worker.protocol import (
     StopActive,
     StopCopy,
 )
-from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
 
 def running(tokens: dict[str, int], **kinds: list[str]) -> Scripted:

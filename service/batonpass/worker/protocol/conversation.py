@@ -217,9 +217,8 @@ class Conversation:
             case RequestKind.POLL:
                 self._polled(request, None if status == 204 else answer_to(request, body), out)
             case RequestKind.DRAIN | RequestKind.UNDRAIN:
-                if self.side.is_answer_to(request):
-                    self.side.answered()
-                    self.side.due_ms = None
+                if self._drain_wish is not None and self._drain_wish.is_asked_by(request):
+                    self.side.clear()
             case RequestKind.LEAVE:
                 self.finish(Phase.LEFT, "left", out)
         self._seen.pop(request.kind, None)

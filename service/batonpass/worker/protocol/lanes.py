@@ -84,5 +84,10 @@ class Lane:
 
 
 def _is_same(one: Request, other: Request) -> bool:
-    """Whether both are attempts at one request."""
-    return one.kind is other.kind and one.seq == other.seq and one.member_id == other.member_id
+    """Whether both are attempts at one request, which share the time of the first."""
+    return (
+        one.first_sent_ms == other.first_sent_ms
+        and one.seq == other.seq
+        and one.kind is other.kind
+        and one.member_id == other.member_id
+    )

@@ -242,14 +242,14 @@ class MemberProtocol:
         """Ask to have the tasks handed over; the status `drained` says when that is done."""
         out = self._talk.open(now_ms)
         self._talk.ask_about_drain(
-            DrainWish(is_wanted=True, by_ms=None if deadline_ms is None else now_ms + deadline_ms)
+            DrainWish(is_wanted=True, asked_ms=now_ms, by_ms=None if deadline_ms is None else now_ms + deadline_ms)
         )
         return self._talk.close(out)
 
     def undrain(self, *, now_ms: int) -> list[Instruction]:
         """Call a drain off."""
         out = self._talk.open(now_ms)
-        self._talk.ask_about_drain(DrainWish(is_wanted=False))
+        self._talk.ask_about_drain(DrainWish(is_wanted=False, asked_ms=now_ms))
         return self._talk.close(out)
 
     def leave(self, *, now_ms: int, mode: LeaveMode = LeaveMode.LEAVE) -> list[Instruction]:

@@ -23,7 +23,12 @@ class DrainWish:
     """That the worker wants to be drained, by a point of its own clock if by any, or wants it no more."""
 
     is_wanted: bool
+    asked_ms: int
     by_ms: int | None = None
+
+    def is_asked_by(self, request: Request) -> bool:
+        """Whether an answer to the request means that this wish was heard, whichever attempt it was."""
+        return (request.kind is RequestKind.DRAIN) is self.is_wanted and request.sent_ms >= self.asked_ms
 
 
 def join_request(

@@ -1,0 +1,276 @@
+"""When a heartbeat goes out and what it leaves out; when a poll is opened; how long retries wait."""
+
+import pytest
+from tests.worker.scripted import Scripted, answer, assignment, joined, reported
+
+from batonpass.worker.protocol import (
+    MemberSettings,
+    Progress,
+    RequestKind,
+    RoleChanged,
+    Status,
+    StatusChanged,
+    StopActive,
+)
+from batonpass.worker.protocol.lease import backoff_ms
+
+POLL = RequestKind.POLL
+
+
+def lists_tasks(worker: Scripted) -> bool:
+    """Whether the last heartbeat lists the tasks."""
+    body = worker.last().body
+    return body is not None and "tasks" in body
+
+
+def test_heartbeats_follow_the_interval_from_sending_to_sending() -> None:
+    """However long an answer takes, the next heartbeat is an interval after the last one was sent."""
+    worker = joined(1, assignment())
+    worker.beat(1)
+    sent_ms = worker.now_ms
+    worker.until(sent_ms + 3_000)
+    assert worker.last().first_sent_ms == sent_ms + 3_000
+    worker.later(1_000)
+    worker.reply(1, heartbeat_interval_ms=2_000)
+    worker.until(sent_ms + 5_000)
+    assert worker.last().first_sent_ms == sent_ms + 5_000
+
+
+def test_tasks_are_left_out_while_nothing_changes() -> None:
+    """Unchanged since a report that was heard: left out. Changed: listed."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.beat(1)
+    assert not lists_tasks(worker)
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.beat(1)
+    assert lists_tasks(worker)
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.beat(1)
+    assert not lists_tasks(worker)
+
+
+def test_tasks_are_listed_until_the_report_was_heard() -> None:
+    """What the last report said does not count as known before that very report was answered 200."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.later(3_000)
+    lost = worker.last()
+    worker.later(4_000)
+    assert worker.last().seq > lost.seq
+    assert lists_tasks(worker)
+    worker.reply(1, to=lost)
+    worker.reply(1)
+    worker.beat(1)
+    assert not lists_tasks(worker)
+
+
+def test_an_answer_to_an_older_report_does_not_make_the_last_one_heard() -> None:
+    """The coordinator may believe the older report until a later one is answered."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.later(3_000)
+    older = worker.last()
+    worker.do("copy_progress", "0_1", Progress(lag=4))
+    worker.later(3_900)
+    assert worker.last().seq > older.seq
+    worker.reply(1, to=older)
+    worker.later(4_000)
+    assert lists_tasks(worker)
+    assert reported(worker.last())["0_1"]["lag"] == 4
+
+
+def test_a_full_report_is_given_when_it_is_asked_for() -> None:
+    """The next heartbeat lists everything, and so does each one until a later one was heard."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.beat(1)
+    worker.beat(1, report="full")
+    assert not lists_tasks(worker)
+    worker.later(3_000)
+    assert lists_tasks(worker)
+    worker.later(4_000)
+    assert lists_tasks(worker)
+    worker.reply(1)
+    worker.beat(1)
+    assert not lists_tasks(worker)
+
+
+def test_a_poll_may_ask_for_a_full_report() -> None:
+    """Any channel may ask."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.beat(1)
+    worker.do("on_answer", worker.last(POLL), 200, answer("run-1", 1, None, report="full"))
+    worker.beat(1)
+    assert lists_tasks(worker)
+
+
+def test_a_heartbeat_under_way_does_not_count_as_the_full_report_asked_for() -> None:
+    """Only one that was composed after the question answers it; nor is the old one repeated."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.beat(1)
+    worker.later(3_000)
+    before = worker.last()
+    worker.do("on_answer", worker.last(POLL), 200, answer("run-1", 1, None, report="full"))
+    worker.do("on_no_answer", before)
+    worker.later(300)
+    assert worker.last().seq == before.seq + 1
+    assert lists_tasks(worker)
+
+
+def test_a_warmup_that_comes_within_the_acceptable_lag_is_reported_at_once() -> None:
+    """Once, and again only after a report that said otherwise."""
+    worker = joined(1, assignment(warmup=["0_1"]))
+    before = worker.count()
+    worker.do("copy_progress", "0_1", Progress(position=1, end_offset=1002))
+    worker.later(200)
+    assert worker.count() == before
+    worker.do("copy_progress", "0_1", Progress(position=2, end_offset=1002))
+    assert worker.count() == before + 1
+    assert reported(worker.last())["0_1"] == {"role": "warmup", "position": 2, "end_offset": 1002}
+    worker.reply(1)
+    worker.do("copy_progress", "0_1", Progress(position=1002, end_offset=1002))
+    worker.later(200)
+    assert worker.count() == before + 1, "it was within before"
+    worker.do("copy_progress", "0_1", Progress(lag=5_000))
+    worker.beat(1)
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == {"role": "warmup", "lag": 5}
+
+
+def test_a_warmup_is_ready_by_its_time_to_catch_up_where_the_group_says_so() -> None:
+    """A known rate counts only where `acceptable_catchup_ms` is set."""
+    worker = joined(1, assignment(warmup=["0_1"]), acceptable_catchup_ms=500)
+    before = worker.count()
+    worker.do("copy_progress", "0_1", Progress(lag=9_000, catchup_ms=501))
+    worker.later(100)
+    assert worker.count() == before
+    worker.do("copy_progress", "0_1", Progress(lag=8_000, catchup_ms=500))
+    worker.later(100)
+    assert worker.count() == before + 1
+    assert reported(worker.last())["0_1"] == {"role": "warmup", "lag": 8_000}
+    off = joined(1, assignment(warmup=["0_1"]))
+    before = off.count()
+    off.do("copy_progress", "0_1", Progress(lag=8_000, catchup_ms=1))
+    off.later(100)
+    assert off.count() == before
+
+
+def test_a_standby_within_the_acceptable_lag_waits_for_the_interval() -> None:
+    """Only a warmup's lag changes what the coordinator does next; a standby that becomes one is news again."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    before = worker.count()
+    worker.do("copy_progress", "0_1", Progress(lag=0))
+    worker.later(100)
+    assert worker.count() == before
+    assert worker.beat(2, assignment(warmup=["0_1"]))[-1:] == [RoleChanged("0_1", worker.machine.holdings["0_1"].role)]
+    worker.later(60)
+    assert reported(worker.last())["0_1"] == {"role": "warmup", "lag": 0}
+
+
+def test_urgent_heartbeats_stay_below_twenty_a_second() -> None:
+    """However much happens, the gap between two heartbeats keeps them exempt from the rate limit."""
+    worker = joined(1, assignment({f"0_{each}": each for each in range(50)}))
+    before = worker.count()
+    started_ms = worker.now_ms
+    for each in range(50):
+        worker.do("task_running", f"0_{each}")
+        worker.later(10)
+        if worker.machine.seq and worker.last().sent_ms == worker.now_ms:
+            worker.reply(1)
+    assert worker.count() - before <= (worker.now_ms - started_ms) / 1000 * 20
+
+
+def test_news_while_a_heartbeat_is_under_way_goes_out_as_soon_as_it_is_answered() -> None:
+    """One heartbeat at a time; what happened meanwhile follows at once."""
+    worker = joined(1, assignment({"0_1": 1}))
+    worker.later(3_000)
+    first = worker.last()
+    worker.do("task_running", "0_1")
+    worker.later(500)
+    assert worker.last() is first
+    worker.reply(1)
+    assert worker.last().seq == first.seq + 1
+    assert reported(worker.last())["0_1"]["state"] == "running"
+
+
+def test_the_statuses_are_shown_when_they_change() -> None:
+    """Draining, drained and the rest reach the worker once each time that they differ."""
+    worker = joined(1, assignment())
+    drained = [{"code": "drained", "detail": "nothing left"}]
+    assert worker.beat(1, status=drained) == [StatusChanged((Status("drained", "nothing left"),))]
+    assert worker.beat(1, status=drained) == []
+    assert worker.machine.statuses == (Status("drained", "nothing left"),)
+    assert worker.beat(1) == [StatusChanged(())]
+
+
+def test_a_poll_is_open_at_all_times() -> None:
+    """Answered, it is opened again at once; ended without news, at once unless it ended at once."""
+    worker = joined(1, assignment())
+    first = worker.last(POLL)
+    assert first.query == {"after": 1, "wait_ms": 30_000}
+    worker.later(10_000 - worker.now_ms)
+    worker.do("on_answer", first, 204, None)
+    second = worker.last(POLL)
+    assert second.sent_ms == 10_000
+    worker.do("on_answer", second, 204, None)
+    worker.later(999)
+    assert worker.last(POLL) is second
+    worker.later(1)
+    third = worker.last(POLL)
+    assert third.sent_ms == 11_000
+    worker.do("on_answer", third, 200, answer("run-1", 2, assignment(standby=["0_1"])))
+    worker.later(60)
+    assert worker.last(POLL).query["after"] == 2
+
+
+def test_a_broken_poll_is_opened_again_before_the_member_is_suspected() -> None:
+    """The first time at once, then with a backoff that stays below any sensible suspect timeout."""
+    worker = joined(1, assignment())
+    for failure in range(12):
+        poll = worker.last(POLL)
+        worker.do("on_no_answer", poll)
+        worker.later(60 if failure == 0 else 1_000)
+        assert worker.last(POLL) is not poll
+
+
+def test_a_refused_poll_waits_and_is_shown() -> None:
+    """A 503 on the long-poll is no reason to stop anything."""
+    worker = joined(1, assignment({"0_1": 1}))
+    poll = worker.last(POLL)
+    [seen] = worker.refuse("coordinator-loading", 503, to=poll, retry_after_ms=700)
+    assert not isinstance(seen, StopActive)
+    worker.later(699)
+    assert worker.last(POLL) is poll
+    worker.later(1)
+    assert worker.last(POLL) is not poll
+
+
+def test_a_heartbeat_waits_for_its_answer_no_longer_than_makes_sense() -> None:
+    """About an interval, and never more than a third of the lease."""
+    assert joined(1, assignment()).last().timeout_ms == 3_000
+    quick = joined(1, assignment(), heartbeat_interval_ms=10, session_timeout_ms=1_500)
+    assert quick.last().timeout_ms == 500
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 8, 50])
+def test_waits_double_and_are_spread_by_seed(failures: int) -> None:
+    """Between half and all of a doubling ceiling, the same for the same seed, different for most seeds."""
+    ceiling = min(5_000, 200 * 2 ** (failures - 1))
+    waits = [backoff_ms(failures, 5_000, seed) for seed in range(100)]
+    assert all(ceiling // 2 <= wait <= ceiling for wait in waits)
+    assert waits == [backoff_ms(failures, 5_000, seed) for seed in range(100)]
+    assert len(set(waits)) > 40
+
+
+def test_the_seed_decides_when_retries_go_out() -> None:
+    """Members with different seeds do not come back all at once."""
+    times = set()
+    for seed in range(20):
+        worker = joined(1, assignment(), MemberSettings(jitter_seed=seed))
+        worker.later(3_000)
+        worker.do("on_no_answer", worker.last())
+        wake_ms = worker.machine.wake_at_ms
+        assert wake_ms is not None
+        times.add(wake_ms - worker.now_ms)
+    assert len(times) > 10
+    assert all(100 <= time <= 200 for time in times)
