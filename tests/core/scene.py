@@ -1,0 +1,189 @@
+"""A scene: one group, its soft state and a clock, to which a test says what happens, one input at a time.
+
+Every input is held to the laws that need no story: the decision is the same when it is made twice (L10), its records
+fold to the group that it says (L2), and the invariants find nothing wrong with the step or with the whole group.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from batonpass.core.decide import Decision, decide
+from batonpass.core.errors import ProtocolError
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
+from batonpass.core.invariants import Step, check_group, check_repeated, check_step
+from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.records import Record
+from batonpass.core.replies import Answer, Reply
+from batonpass.core.soft import Soft, TaskReport
+
+T = TypeVar("T")
+START_MS = 1_000_000
+"""When every scene begins; far from zero, so that a test may look back."""
+
+
+def topology(
+    partitions: int = 2, *, epoch: int = 1, stateless: int = 0, more: tuple[Subtopology, ...] = ()
+) -> Topology:
+    """Return subtopology ``0`` with state, ``1`` without where ``stateless`` gives it partitions, and ``more``."""
+    parts = [Subtopology("0", partitions)] if partitions else []
+    if stateless:
+        parts.append(Subtopology("1", stateless, stateful=False))
+    return Topology(epoch, (*parts, *more))
+
+
+class Scene:
+    """One group on a stage.
+
+    Attributes:
+        log: every record so far; the group is what they add up to.
+        last: the decision on the last input.
+        whole: whether the whole group is checked after every input, not only what the records name.
+    """
+
+    def __init__(self, name: str = "g", *, policy: Policy | None = None, whole: bool = True) -> None:
+        self.group = Group(GroupId(name))
+        self.soft = Soft()
+        self.now_ms = START_MS
+        self.policy = policy or Policy()
+        self.whole = whole
+        self.log: list[Record] = []
+        self.last: Decision | None = None
+        self._seqs: dict[MemberId, int] = {}
+
+    def do(self, item: Input) -> Reply:
+        """Let ``item`` happen now; return what its sender is answered, a refusal included."""
+        before, soft = self.group, self.soft
+        decision = decide(before, soft, item, self.now_ms, self.policy)
+        again = decide(before, soft, item, self.now_ms, self.policy)
+        assert check_repeated(decision, again) == []
+        assert evolve(before, decision.records) == decision.after
+        assert decision.records or decision.after is before
+        step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)
+        assert check_step(step) == [], f"{item} at {self.now_ms}: {decision.records}"
+        if self.whole and decision.records:
+            assert check_group(decision.after) == [], f"{item} at {self.now_ms}: {decision.records}"
+        self.log.extend(decision.records)
+        self.group, self.soft, self.last = decision.after, decision.soft, decision
+        return decision.reply
+
+    def ok(self, item: Input, kind: type[T]) -> T:
+        """Let ``item`` happen; its answer must be of this kind."""
+        reply = self.do(item)
+        assert isinstance(reply, kind), reply
+        return reply
+
+    def refused(self, item: Input, kind: type[ProtocolError]) -> ProtocolError:
+        """Let ``item`` happen; it must be refused with exactly this error."""
+        reply = self.do(item)
+        assert type(reply) is kind, reply
+        return reply
+
+    def declare(self, shape: Topology | None = None, **config: object) -> None:
+        """Declare the group; by default without any delay before or between placements."""
+        settings = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0} | config
+        self.do(GroupDeclaration(self.group.id, shape or topology(), settings))
+        assert self.group.declared
+
+    def change(self, shape: Topology | None = None, **config: object) -> Reply:
+        """Change topology or config under the present revision."""
+        return self.do(GroupDeclaration(self.group.id, shape, config or None, self.group.revision))
+
+    def join(self, name: str, tasks: dict[str, TaskReport] | None = None, **fields: object) -> Answer:
+        """Let a member join; it must be let in."""
+        found = {TaskId(task): said for task, said in (tasks or {}).items()}
+        return self.ok(Join(MemberId(name), tasks=found, **fields), Answer)  # type: ignore[arg-type]
+
+    def beat(self, name: str, tasks: dict[str, TaskReport] | None = None, *, epoch: int | None = None) -> Reply:
+        """Let a member heartbeat with its next ``seq``, at its present epoch unless another is given."""
+        member_id = MemberId(name)
+        self._seqs[member_id] = self._seqs.get(member_id, 0) + 1
+        if epoch is None:
+            member = self.group.members.get(member_id)
+            epoch = member.epoch if member is not None else 1
+        found = None if tasks is None else {TaskId(task): said for task, said in tasks.items()}
+        return self.do(Heartbeat(member_id, self._seqs[member_id], epoch, found))
+
+    def obey(self, *names: str, lag: int = 0) -> None:
+        """Let members (default: all) report what their pictures say: actives run, copies are ``lag`` behind."""
+        for name in names or sorted(self.group.members):
+            picture = self.member(name).picture
+            self.beat(
+                name,
+                {
+                    task: running() if grant.role is Role.ACTIVE else copy(grant.role, lag)
+                    for task, grant in picture.items()
+                },
+            )
+
+    def settle(self, rounds: int = 30) -> None:
+        """Let all members obey, a second apart, until nothing changes any more."""
+        for _ in range(rounds):
+            version = self.group.version
+            self.tick(1_000)
+            for name in sorted(self.group.members):
+                if self.member(name).away_until_ms is None:
+                    self.obey(name)
+            if self.group.version == version:
+                return
+        raise AssertionError(f"no rest after {rounds} rounds; unsettled: {dict(self.group.unsettled)}")
+
+    def tick(self, after_ms: int = 0) -> Decision:
+        """Let time pass, and the group be looked at."""
+        self.now_ms += after_ms
+        self.do(Tick())
+        assert self.last is not None
+        return self.last
+
+    def member(self, name: str) -> Member:
+        """Return a member, which must be there."""
+        return self.group.members[MemberId(name)]
+
+    def task(self, name: str) -> Task:
+        """Return a task."""
+        return self.group.tasks[TaskId(name)]
+
+    def grant(self, member: str, task: str) -> Grant | None:
+        """Return what the member may hold of the task."""
+        return self.member(member).picture.get(TaskId(task))
+
+    def owners(self) -> dict[str, str | None]:
+        """Return who has each task as active."""
+        return {task: self.task(task).owner for task in self.group.table.ids}
+
+    def held(self, name: str, role: Role) -> list[str]:
+        """Return the tasks that a member has in a role, in order."""
+        return sorted(task for task, grant in self.member(name).picture.items() if grant.role is role)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Return the records of one kind in the last decision."""
+        assert self.last is not None
+        return [record for record in self.last.records if isinstance(record, kind)]
+
+
+def running(**fields: object) -> TaskReport:
+    """Return the report of an active that processes."""
+    return replace_report(TaskReport("active", ActiveState.RUNNING), fields)
+
+
+def restoring(lag: int | None = None, **fields: object) -> TaskReport:
+    """Return the report of an active that restores."""
+    return replace_report(TaskReport("active", ActiveState.RESTORING, lag), fields)
+
+
+def failed(detail: str = "broken") -> TaskReport:
+    """Return the report of an active that cannot go on."""
+    return TaskReport("active", ActiveState.FAILED, detail=detail)
+
+
+def copy(role: str, lag: int | None = 0, **fields: object) -> TaskReport:
+    """Return the report of a standby, a warmup, or (``none``) of state on disk; a lag of None is unknown."""
+    return replace_report(TaskReport(str(role), lag=lag), fields)
+
+
+def replace_report(report: TaskReport, fields: dict[str, object]) -> TaskReport:
+    """Return the report with other fields."""
+    return report._replace(**fields)  # type: ignore[arg-type]
