@@ -181,6 +181,11 @@ class Ledger:
 
     def _adopted(self, record: r.TasksAdopted) -> None:
         member_id = record.member_id
+        for task_id in record.dropped:
+            self.owners[task_id] = None
+            self.claimants(task_id)[member_id] = None
+            self.grants[member_id, task_id] = None
+            self.revoking[member_id, task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
         for task_id, token in sorted(record.tokens.items()):
             other = self.owner(task_id)
             if other is not None and other != member_id:

@@ -58,11 +58,20 @@ def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
     if not step.after.table.stateful[step.after.table.rank[task.id]]:
         return [] if heir == task.target else [Violation("L8", f"goes to {heir}, not to its target", task.id, owner.id)]
     found = []
-    if not is_caught_up_copy(step.after, step.soft_after, heir, task.id):
+    failed = state is ActiveState.FAILED or _said_failed(step, owner.id, task.id)
+    runs = state is ActiveState.RUNNING and not failed
+    if not is_caught_up_copy(step.after, step.soft_after, heir, task.id, on_disk=not runs):
         found.append(Violation("L7", f"taken for {heir}, whose copy is not caught up", task.id, owner.id))
-    if state is ActiveState.RUNNING and not _said_failed(step, owner.id, task.id) and heir != task.target:
+    if runs and heir != task.target:
         found.append(Violation("L8", f"taken for {heir}, which is not its target {task.target}", task.id, owner.id))
+    if not runs and not failed and before is not None and heir == before.keeper and not _is_stuck(step, before):
+        found.append(Violation("L8", f"a handover is taken back for its last owner {heir}", task.id, owner.id))
     return found
+
+
+def _is_stuck(step: Step, task: Task) -> bool:
+    """Say whether the owner has had a task for so long without running it that somebody else may be tried."""
+    return step.now_ms - task.since_ms >= step.before.config.warmup_stall_timeout_ms
 
 
 def _is_past_deadline(step: Step, owner: Member) -> bool:
@@ -85,12 +94,17 @@ def _said_failed(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
     return report is not None and report.said.state is ActiveState.FAILED
 
 
-def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId) -> bool:
-    """Say whether the member tails a copy of the task whose state is as good as the owner's."""
+def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId, *, on_disk: bool) -> bool:
+    """Say whether the member's state of the task is as good as the owner's.
+
+    State on disk that nobody tails counts only with ``on_disk``: where no owner runs that it would have to keep up with.
+    """
     member = group.members.get(member_id)
     grant = member.picture.get(task_id) if member is not None else None
     report = _report(soft, member_id, task_id)
-    if grant is None or grant.role is Role.ACTIVE or report is None or report.said.lost or report.other_incarnation:
+    if member is None or report is None or report.said.lost or report.other_incarnation:
+        return False
+    if not on_disk and (grant is None or grant.role is Role.ACTIVE):
         return False
     lags = recomputed_lags(group, soft, report, task_id)
     if not lags:
@@ -129,9 +143,12 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
 
 
 def extra_copies(group: Group, task: Task) -> int:
-    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number."""
+    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number.
+
+    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active that it becomes.
+    """
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
-    return max(len(task.warmups), copies - 1 - group.config.num_standby_replicas)
+    return max(len(task.warmups) - (task.heir in task.warmups), copies - 1 - group.config.num_standby_replicas)
 
 
 def _is_of_a_drain(group: Group, task: Task) -> bool:
@@ -153,7 +170,7 @@ def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
         task = after.tasks[task_id]
         spent[_is_of_a_drain(after, task)] += extra_copies(after, task)
     found = []
-    stateful, config = after.table.stateful_count, after.config
+    stateful, config = sum(after.table.stateful), after.config
     normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
     of_drains = [one for one in grown if _is_of_a_drain(after, after.tasks[one])]
     if len(of_drains) < len(grown) and spent[False] > normal:
@@ -188,7 +205,11 @@ def _check_member_budgets(step: Step, new: dict[TaskId, list[MemberId]]) -> list
         member = step.after.members.get(member_id)
         if member is None:
             continue
-        warm = sorted(task for task, grant in member.picture.items() if grant.role is Role.WARMUP)
+        warm = sorted(
+            task
+            for task, grant in member.picture.items()
+            if grant.role is Role.WARMUP and step.after.tasks[task].heir != member_id
+        )
         if len(warm) > most and any(member_id in new.get(task, ()) for task in warm):
             found.append(
                 Violation("L8", f"{len(warm)} warmups; max_warmups_per_member allows {most}", warm[-1], member_id)

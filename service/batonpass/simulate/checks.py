@@ -1,0 +1,233 @@
+"""The laws, held against what is true in the world after every step.
+
+``core.invariants`` judges each decision by itself. Here is what needs more than one decision: who really processes what,
+by the workers' own machines and clocks; what was heard when; how often a task changed hands; that folding and deciding
+again come out the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from batonpass.core import records as r
+from batonpass.core.decide import Decision, decide
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Input
+from batonpass.core.invariants import Step, Violation, check_group, check_repeated, check_step
+from batonpass.core.model import ActiveState, Cause, Group
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft, TaskReport
+
+if TYPE_CHECKING:
+    from batonpass.simulate.coordinators import Coordinator
+    from batonpass.simulate.workers import Worker
+    from batonpass.simulate.world import World
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+POLICY = Policy()
+Changes = Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
+
+# Every so many decisions one is made twice, and a whole group is looked at.
+SAMPLE = 23
+
+
+def reordered(group: Group, soft: Soft) -> tuple[Group, Soft]:
+    """Return the same group and soft state with every mapping filled in the opposite order."""
+    return (
+        replace(
+            group,
+            members=_reversed(group.members),
+            instances=_reversed(group.instances),
+            tasks=_reversed(group.tasks),
+            gone=_reversed(group.gone),
+            unsettled=_reversed(group.unsettled),
+        ),
+        replace(soft, members=_reversed(soft.members), end_offsets=_reversed(soft.end_offsets)),
+    )
+
+
+def _reversed(mapping: PMap[K, V]) -> PMap[K, V]:
+    return PMap(dict(reversed(list(mapping.items()))))
+
+
+class Checks:
+    """Looks at the laws and keeps what is needed to judge them. ``broken`` lists what was found, the first first."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.broken: list[Violation] = []
+        self.decisions = 0
+        self.handovers = 0
+        self.moves = 0
+        # Tasks that more than one process might be processing; the only ones at which time alone can break L1.
+        self.contested: dict[str, None] = {}
+        # How many handovers from a running owner the target of each task still allows (L8).
+        self.credit: dict[TaskId, int] = {}
+        self.generation = 0
+        # Nobody promises L1 before the coordinator can know that the store lost commits (L3).
+        self.excused_until_ms = 0
+        self.interruptions: dict[str, int] = {}
+
+    def fail(self, law: str, detail: str, task: str | None = None, member: str | None = None) -> None:
+        """Note a broken law."""
+        violation = Violation(
+            law, detail, None if task is None else TaskId(task), None if member is None else MemberId(member)
+        )
+        self._found([violation])
+
+    def _found(self, violations: list[Violation]) -> None:
+        for violation in violations:
+            self.world.log(f"BROKEN {violation}")
+            self.broken.append(violation)
+
+    # --- after every step ---------------------------------------------------------------------------------------
+
+    def look_at(self, task: str) -> None:
+        """Note that a task has another process at work."""
+        self.contested[task] = None
+
+    def after_step(self) -> None:
+        """Check L1 for the tasks at which more than one process is at work."""
+        for task in list(self.contested):
+            busy = [worker for worker in self.world.workers if task in worker.tasks and worker.tasks[task].token]
+            if len(busy) < 2:
+                del self.contested[task]
+                continue
+            self._check_one_owner(task, [worker for worker in busy if worker.processes(task)])
+
+    def _check_one_owner(self, task: str, busy: list[Worker]) -> None:
+        if len(busy) < 2 or self.world.now_ms < self.excused_until_ms:
+            return
+        # First form: whoever stops at the end of its lease is alone. Second: of those that go on, one is accepted.
+        newest = max(worker.tasks[task].token for worker in busy)
+        accepted = [worker for worker in busy if worker.tasks[task].token >= self.world.sinks.get(task, 0)]
+        late = [worker for worker in busy if worker.tasks[task].token < newest and not worker.is_fenced_by_token]
+        names = ", ".join(f"{worker.last_id} (token {worker.tasks[task].token})" for worker in busy)
+        if len(accepted) > 1:
+            self.fail("L1", f"writes of several are accepted: {names}", task)
+        elif late:
+            self.fail("L1", f"processed by several at once: {names}", task)
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    def on_decision(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+        """Check a decision before it is appended."""
+        self.decisions += 1
+        before, soft, now_ms = coordinator.group, coordinator.soft, coordinator.clock_ms
+        step = Step(before, decision.after, decision.records, soft, decision.soft, now_ms, item)
+        self._found(check_step(step))
+        if decision.records or self.decisions % SAMPLE == 0:
+            self.world.log(f"{coordinator.name} {item} -> {decision.reply}")
+            for record in decision.records:
+                self.world.log(f"    {record}")
+        if decision.records and evolve(before, decision.records) != decision.after:
+            self.fail("L2", "the records do not lead to the group that was decided")
+        if not decision.records and decision.after is not before:
+            self.fail("L2", "the group changed without a record")
+        if self.decisions % SAMPLE == 0:
+            self._found(check_group(decision.after))
+            self._decide_again(coordinator, item, decision)
+        for record in decision.records:
+            if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
+                self._check_silence(coordinator, record.member_id)
+
+    def _decide_again(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+        """Decide once more, on the same state built in another order (L10)."""
+        group, soft = reordered(coordinator.group, coordinator.soft)
+        again = decide(group, soft, item, coordinator.clock_ms, POLICY)
+        for one, other in (
+            (decision.records, again.records),
+            (decision.reply, again.reply),
+            (decision.wake_at_ms, again.wake_at_ms),
+            (decision.reasons, again.reasons),
+        ):
+            self._found(check_repeated(one, other))
+        if again.after != decision.after or again.soft != decision.soft:
+            self.fail("L10", "the same input led to another state")
+
+    def _check_silence(self, coordinator: Coordinator, member_id: MemberId) -> None:
+        """Nobody is expired for a silence that was the coordinator's own (L5)."""
+        timeout_ms = coordinator.group.config.session_timeout_ms
+        heard_ms = coordinator.heard_at_ms.get(member_id)
+        since_ms = max(coordinator.started_at_ms, heard_ms or 0)
+        if self.world.now_ms - since_ms < timeout_ms:
+            self.fail("L5", f"expired {self.world.now_ms - since_ms} ms after it was heard", None, member_id)
+
+    def on_commit(self, coordinator: Coordinator, decision: Decision) -> None:
+        """Count what was committed: generations, and handovers by task."""
+        before = coordinator.group
+        for record in decision.records:
+            match record:
+                case r.TargetPlaced(changes=changes, generation=generation):
+                    self._on_target(before, changes, generation)
+                case r.PictureChanged():
+                    self._on_picture(before, decision, record)
+                case r.PlaceInherited(member_id=member_id) | r.MemberGone(member_id=member_id):
+                    self._renew_credit(before, member_id)
+                case r.EpochsRaised() | r.GrantsHeld() | r.TaskPinned():
+                    self.credit.clear()
+                case _:
+                    pass
+
+    def _on_target(self, before: Group, changes: Changes, generation: int) -> None:
+        for task_id, (owner, _, _) in changes.items():
+            task = before.tasks.get(task_id)
+            if task is None or task.target != owner:
+                self.credit[task_id] = 1
+                self.moves += 1
+        if changes and generation != self.generation + 1 and self.generation:
+            self.fail("L2", f"generation {generation} follows {self.generation}")
+        self.generation = max(self.generation, generation)
+
+    def _renew_credit(self, before: Group, member_id: MemberId) -> None:
+        for task_id, task in before.tasks.items():
+            if task.target == member_id:
+                self.credit[task_id] = 1
+
+    def _on_picture(self, before: Group, decision: Decision, record: r.PictureChanged) -> None:
+        owner = before.members.get(record.member_id)
+        for task_id in (*record.revoked, *record.demoted):
+            task = before.tasks.get(task_id)
+            runs = task is not None and task.owner == record.member_id and task.state is ActiveState.RUNNING
+            if not runs or owner is None or owner.suspected or not _is_stateful(before, task_id):
+                continue
+            report = _said(decision.soft, record.member_id, task_id)
+            if report is not None and (report.lost or report.state is ActiveState.FAILED):
+                continue
+            self.handovers += 1
+            left = self.credit.get(task_id, 1) - 1
+            self.credit[task_id] = left
+            if left < 0:
+                self.fail("L8", "handed over twice for one change of its target", task_id, record.member_id)
+
+    def store_lost_commits(self) -> None:
+        """Take it that history is other than it was: counts start from what is left of it."""
+        self.credit.clear()
+        self.generation = self.world.store.group.generation
+
+    def on_load(self, group: Group, stored: Group) -> None:
+        """Check that the log leads to the group that was in memory, and that it agrees with itself."""
+        if group != stored:
+            self.fail("L3", "the log leads to another group than was committed")
+        self._found(check_group(group))
+
+    def on_interruption(self, worker: Worker, task: str) -> None:
+        """Count a task that stops on a worker in good order, by worker."""
+        self.interruptions[worker.plan.name] = self.interruptions.get(worker.plan.name, 0) + 1
+
+
+def _is_stateful(group: Group, task_id: TaskId) -> bool:
+    rank = group.table.rank.get(task_id)
+    return rank is not None and group.table.stateful[rank]
+
+
+def _said(soft: Soft, member_id: MemberId, task_id: TaskId) -> TaskReport | None:
+    member = soft.members.get(member_id)
+    report = member.reports.get(task_id) if member is not None else None
+    return report.said if report is not None else None

@@ -1,0 +1,175 @@
+"""Worlds from beginning to end: faults, then calm, then rest (L9); and many of them in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from batonpass.core.inputs import DrainReversal, ResumeRequest
+from batonpass.core.invariants import Violation, check_group
+from batonpass.simulate import faults
+from batonpass.simulate.scenario import Scenario, draw
+from batonpass.simulate.world import BEGIN_MS, World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one world went. ``rested_ms`` is how long after the faults it came to rest; None when it did not."""
+
+    scenario: Scenario
+    steps: int
+    decisions: int
+    handovers: int
+    moves: int
+    lived_ms: int
+    rested_ms: int | None
+    violations: tuple[Violation, ...]
+    tail: tuple[str, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a law was broken."""
+        return bool(self.violations)
+
+
+def run_world(
+    scenario: Scenario, *, trace: Callable[[str], None] | None = None, most_steps: int | None = None
+) -> Outcome:
+    """Run one world: faults for as long as the scenario says, then calm until it rests, then a while at rest.
+
+    An exception out of the core or the worker's machine breaks the world as a broken law does. ``most_steps`` ends the
+    world before that; what has not happened by then is not judged.
+    """
+    world = World(scenario, trace=trace)
+    rested_ms: int | None = None
+    try:
+        rested_ms = _live(world, most_steps)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is a finding about this world, kept with its seed
+        world.checks.fail("exception", f"{type(error).__name__}: {error} at {_place(error)}")
+    checks = world.checks
+    return Outcome(
+        scenario,
+        world.steps,
+        checks.decisions,
+        checks.handovers,
+        checks.moves,
+        world.now_ms - BEGIN_MS,
+        rested_ms,
+        tuple(checks.broken),
+        tuple(world.recent) if checks.broken else (),
+    )
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
+
+
+def _live(world: World, most_steps: int | None) -> int | None:
+    def is_spent() -> bool:
+        return most_steps is not None and world.steps >= most_steps
+
+    world.begin()
+    for event in world.scenario.events:
+        world.after(event.at_ms, faults.apply, world, event)
+    world.run_until(BEGIN_MS + world.scenario.chaos_ms, stop=is_spent)
+    if world.checks.broken or is_spent():
+        return None
+    # What an event began (a machine that boots later, a commit that hangs) ends before the calm.
+    world.calm()
+    calm_ms = world.now_ms
+    _tidy(world)
+    limit_ms = calm_ms + patience_ms(world)
+    world.run_until(limit_ms, stop=lambda: is_spent() or not why_not_at_rest(world))
+    if world.checks.broken or is_spent():
+        return None
+    if why := why_not_at_rest(world):
+        world.checks.fail("L9", f"not at rest {limit_ms - calm_ms} ms after the faults: {why}")
+        return None
+    rested_ms = world.now_ms - calm_ms
+    _stay_at_rest(world, is_spent)
+    return rested_ms
+
+
+def patience_ms(world: World) -> int:
+    """Return how long a group may take to rest once faults stop: every timeout once, and every move in rounds."""
+    config, group = world.store.group.config, world.store.group
+    longest = max(group.longest_session_ms, config.session_timeout_ms)
+    waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
+    waits += config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
+    speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - world.scenario.growth_per_s
+    tasks = world.task_ids()
+    restore_ms = max((world.end_of(task) for task in tasks), default=0) * 1000 // speed + 2_000
+    rounds = len(tasks) * (1 + config.num_standby_replicas) + 2
+    return waits + rounds * (restore_ms + 2 * config.heartbeat_interval_ms)
+
+
+def _tidy(world: World) -> None:
+    """Do what operators do after an incident, again and again until it holds."""
+    group, leader = world.store.group, world.leader
+    if not leader.is_up and world.leader is leader:
+        world.take_over(leader)
+    if leader.is_up and not group.declared:
+        world.declare(world.topology, world.config)
+    if group.pause is not None or group.storm_since_ms is not None:
+        world.operate(ResumeRequest())
+    faults.release_parked(world)
+    for member_id, member in sorted(group.members.items()):
+        worker = world.owner_of_id.get(member_id)
+        if member.drain is not None and worker is not None and not worker.leaving:
+            if worker.last_id == member_id and worker.is_up:
+                worker.feed(lambda machine, one=worker: machine.undrain(now_ms=one.clock_ms))  # type: ignore[misc]
+            world.operate(DrainReversal(member_id))
+    for worker in world.workers:
+        if not worker.is_up and not worker.retired:
+            worker.boot()
+    world.after(3_000, _tidy, world)
+
+
+def why_not_at_rest(world: World) -> str:
+    """Return what is still to come, or "" when the group rests and every task that can be processed is."""
+    leader, group = world.leader, world.leader.group
+    if not leader.is_up or not group.declared:
+        return "there is no coordinator"
+    if world.pending:
+        return f"{world.pending} consequences of events are still to come"
+    up = [worker for worker in world.workers if worker.is_up]
+    if not up:
+        return ""
+    if late := [worker.plan.name for worker in up if not worker.is_joined or worker.is_suspended]:
+        return f"{late} have not joined"
+    strangers = sorted(set(group.members) - {worker.last_id for worker in up if worker.last_id})
+    if strangers:
+        return f"{strangers} are members and do not run"
+    if group.due_ms is not None or group.next_probe_ms is not None:
+        return f"a look is due ({group.due_ms}, {group.next_probe_ms}); unsettled: {sorted(group.unsettled)}"
+    waiting = [task for task in group.unsettled if not group.tasks[task].waiting]
+    if waiting:
+        return f"unsettled: {[group.tasks[task] for task in sorted(waiting)]}"
+    for task in group.table.ids:
+        if not group.tasks[task].waiting and len(world.processors(task)) != 1:
+            return f"{task} is processed by {[one.last_id for one in world.processors(task)]}"
+    return ""
+
+
+def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
+    """A group at rest writes nothing, moves nothing, and agrees with itself."""
+    version = world.store.group.version
+    config = world.store.group.config
+    world.run_until(world.now_ms + 3 * config.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)
+    for violation in check_group(world.store.group):
+        world.checks.fail(violation.law, violation.detail, violation.task, violation.member)
+    if not world.checks.broken and world.store.group.version != version:
+        world.checks.fail("L9", f"wrote {world.store.group.version - version} records at rest")
+
+
+def run_many(first_seed: int, *, steps: int | None, worlds: int | None) -> Iterator[Outcome]:
+    """Yield world after world from ``first_seed`` on, until so many steps or worlds are done."""
+    done, number = 0, 0
+    while (steps is None or done < steps) and (worlds is None or number < worlds):
+        outcome = run_world(draw(first_seed + number))
+        yield outcome
+        done += outcome.steps
+        number += 1
