@@ -110,6 +110,18 @@ def test_an_answer_to_a_heartbeat_that_did_not_say_it_forgets_no_final_position(
     assert reported(worker.last())["0_1"]["final_position"] == 905
 
 
+def test_positions_by_topic_go_both_ways() -> None:
+    """A task with several changelogs has its places by topic: in a grant, and where its owner stopped."""
+    places = {"orders-a": 905, "orders-b": 7}
+    worker = joined(1, assignment())
+    active = {"task": "0_1", "fencing_token": 41, "restore_to": places}
+    assert worker.beat(2, assignment() | {"active": [active]}) == [StartActive("0_1", 41, places)]
+    worker.beat(3, assignment())
+    worker.do("task_stopped", "0_1", final_position=places)
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "none", "positions": places, "final_positions": places}}
+
+
 def test_a_stateless_task_is_given_up_without_a_position() -> None:
     """No position, nothing on disk: said once that it is gone, then not at all."""
     worker = running({"0_1": 1})

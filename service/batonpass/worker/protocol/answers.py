@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batonpass.core.ids import split_task_id
-from batonpass.worker.protocol.types import Problem, Request, RequestKind, Role, Status
+from batonpass.worker.protocol.types import Offsets, Problem, Request, RequestKind, Role, Status
 
 
 class MalformedAnswer(ValueError):
@@ -22,7 +22,7 @@ class Grant:
     """The right to run one task: its token, and the position that its last owner reached, where known."""
 
     fencing_token: int
-    restore_to: int | None
+    restore_to: Offsets | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _picture(value: object) -> Picture:
         roles[task] = Role.ACTIVE
         grants[task] = Grant(
             fencing_token=_count(active.get("fencing_token"), f"the fencing_token of {task}"),
-            restore_to=None if restore_to is None else _count(restore_to, f"the restore_to of {task}"),
+            restore_to=None if restore_to is None else _offsets(restore_to, f"the restore_to of {task}"),
         )
     for role in (Role.STANDBY, Role.WARMUP):
         for entry in _items(fields.get(role.value, ()), f"assignment.{role}"):
@@ -142,6 +142,12 @@ def _task(value: object, taken: Mapping[str, Role]) -> str:
     if task in taken:
         raise MalformedAnswer(f"task {task} stands twice in the assignment")
     return task
+
+
+def _offsets(value: object, name: str) -> Offsets:
+    if isinstance(value, Mapping):
+        return {_text(topic, f"a topic of {name}"): _count(offset, name) for topic, offset in value.items()}
+    return _count(value, name)
 
 
 def _status(value: object) -> Status:

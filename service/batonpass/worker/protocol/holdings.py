@@ -23,6 +23,7 @@ from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,
     DemoteActive,
     Instruction,
+    Offsets,
     Progress,
     PromoteCopy,
     Role,
@@ -96,7 +97,7 @@ class Final:
     nothing has been revoked that could be confirmed.
     """
 
-    position: int | None
+    position: Offsets | None
     since_seq: int | None
 
 
@@ -217,7 +218,7 @@ class Holdings:
 
     # --- what the worker says -----------------------------------------------------------------------------------
 
-    def stopped(self, task: str, final_position: int | None, *, still_granted: bool) -> bool:
+    def stopped(self, task: str, final_position: Offsets | None, *, still_granted: bool) -> bool:
         """Forget a task that has stopped, but for its state on disk; return whether that was asked for."""
         holding = self.held.pop(task, None)
         if holding is None:
@@ -227,7 +228,7 @@ class Holdings:
         if holding.role is Role.ACTIVE:
             self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
             if final_position is not None:
-                progress = Progress(position=final_position)
+                progress = Progress.at(final_position)
             elif holding.stage is not Stage.RESTORING:
                 # What was known while it was restored is long past; better unknown than caught up with an old end.
                 progress = UNKNOWN_PROGRESS
@@ -239,12 +240,12 @@ class Holdings:
             self.barred[task] = self.seq
         return asked
 
-    def demoted(self, task: str, final_position: int | None, *, still_granted: bool) -> bool:
+    def demoted(self, task: str, final_position: Offsets | None, *, still_granted: bool) -> bool:
         """Make an active that was told to stop or demote a copy in place; return whether it was."""
         holding = self.held.get(task)
         if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.NONE:
             return False
-        progress = UNKNOWN_PROGRESS if final_position is None else Progress(position=final_position)
+        progress = UNKNOWN_PROGRESS if final_position is None else Progress.at(final_position)
         self.held[task] = Holding(task, holding.becomes, progress=progress)
         self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
         self.changed = True
@@ -326,7 +327,10 @@ class Holdings:
                 holding.told_ready = _is_ready(holding.progress, acceptable_lag, acceptable_catchup_ms)
             final = self.finals.get(task)
             if final is not None and final.position is not None:
-                fields["final_position"] = final.position
+                if isinstance(final.position, int):
+                    fields["final_position"] = final.position
+                else:
+                    fields["final_positions"] = dict(final.position)
             tasks[task] = fields
         self.changed = False
         return tasks

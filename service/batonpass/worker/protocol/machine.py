@@ -12,6 +12,7 @@ from batonpass.worker.protocol.types import (
     Instruction,
     LeaveMode,
     MemberSettings,
+    Offsets,
     OnLeaseLost,
     Phase,
     Problem,
@@ -184,10 +185,10 @@ class MemberProtocol:
         self._talk.is_urgent |= self._talk.holdings.staged(task, Stage.FAILED, detail=detail)
         return self._talk.close(out)
 
-    def task_stopped(self, task: str, *, now_ms: int, final_position: int | None = None) -> list[Instruction]:
-        """Take it that nothing of the task runs here any more; `final_position` is where an active's changelog ends.
+    def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
+        """Take it that nothing of the task runs here any more; an active's changelog ends at `final_position`.
 
-        Said unasked, the task starts again once a later heartbeat is answered with the task still in the picture.
+        That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered with the task still in the picture.
         """
         out = self._talk.open(now_ms)
         granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
@@ -195,7 +196,7 @@ class MemberProtocol:
         self._talk.follow(out)
         return self._talk.close(out)
 
-    def task_demoted(self, task: str, *, now_ms: int, final_position: int | None = None) -> list[Instruction]:
+    def task_demoted(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Take it that an active has stopped, with its last commit done, and goes on as a copy in place."""
         out = self._talk.open(now_ms)
         granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE

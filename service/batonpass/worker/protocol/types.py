@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Role(StrEnum):
@@ -70,6 +67,10 @@ class RequestKind(StrEnum):
     LEAVE = "leave"
 
 
+Offsets = int | Mapping[str, int]
+"""A place in a task's changelog, or in each of its changelogs by topic."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
     """What a worker says of itself when it joins, and how its machine behaves. Durations are milliseconds.
@@ -111,6 +112,11 @@ class Progress:
     positions: Mapping[str, int] | None = None
     end_offsets: Mapping[str, int] | None = None
     catchup_ms: int | None = None
+
+    @classmethod
+    def at(cls, offsets: Offsets) -> Progress:
+        """Return the progress of a copy that has come to these offsets, with nothing known of the end."""
+        return cls(position=offsets) if isinstance(offsets, int) else cls(positions=offsets)
 
     @property
     def is_known(self) -> bool:
@@ -257,7 +263,7 @@ class StartActive:
 
     task: str
     fencing_token: int
-    restore_to: int | None
+    restore_to: Offsets | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ class PromoteCopy:
 
     task: str
     fencing_token: int
-    restore_to: int | None
+    restore_to: Offsets | None
 
 
 @dataclass(frozen=True, slots=True)
