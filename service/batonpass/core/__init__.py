@@ -5,7 +5,8 @@
 
 What it promises:
 
-* it is pure: standard library values only, no clock, no I/O, no randomness; the same input gives the same decision (L10);
+* it is pure: standard library values only, no clock, no I/O, no randomness; the same input gives the same decision
+  (L10);
 * it never makes a decision that breaks a law (``invariants``); the service checks before it appends, tests check after
   every step;
 * every move, every move held back, and every look that changed nothing carries a typed reason (``reasons``).

@@ -34,9 +34,9 @@ class HeldBack(NamedTuple):
 
 
 class _Slots:
-    """What is left of the budgets of one step."""
+    """What is left of the budgets of one step, and of the room that members have."""
 
-    __slots__ = ("balance", "copies", "drain", "per_member", "view", "warmups")
+    __slots__ = ("balance", "drain", "per_member", "room", "view", "warmups")
 
     def __init__(self, view: View, staged: list[Staged]) -> None:
         self.view = view
@@ -45,14 +45,15 @@ class _Slots:
         self.drain = view.config.drain_budget(stateful)
         self.per_member = view.config.max_warmups_per_member
         self.warmups: dict[MemberId, int] = {}
-        self.copies: dict[MemberId, int] = {}
+        self.room = _room(view, staged)
         for one in staged:
             self._count(one)
 
     def _count(self, one: Staged) -> None:
         used = extra_copies(one, self.view.config.num_standby_replicas)
-        if used:
-            if self._is_drain(one):
+        if used > 0:
+            owner = one.task.owner
+            if owner is not None and self.view.group.members[owner].drain is not None:
                 self.drain -= used
             else:
                 self.balance -= used
@@ -60,28 +61,55 @@ class _Slots:
             if role is Role.WARMUP:
                 self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
 
-    def _is_drain(self, one: Staged) -> bool:
-        owner = one.task.owner
-        return owner is not None and self.view.group.members[owner].drain is not None
-
     def refuse(self, ask: Ask) -> Held | None:
-        """Return why the ask gets no slot now; None when it may have one."""
-        held = self.view.moves_held(draining=ask.draining)
+        """Return why the ask cannot be met now; None when it can."""
+        held = self.view.moves_held(draining=ask.draining or ask.free)
         if held is not None:
             return held
+        if self.room.get(ask.member_id, 1) <= 0:
+            return Held.NO_CAPACITY
+        if ask.free:
+            return None
         if (self.drain if ask.draining else self.balance) <= 0:
             return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
         if self.warmups.get(ask.member_id, 0) >= self.per_member:
             return Held.MEMBER_WARMUP_BUDGET
         return None
 
-    def take(self, ask: Ask) -> None:
-        """Give the ask its slot."""
+    def take(self, ask: Ask) -> Role:
+        """Meet the ask; return the role of the copy."""
+        if ask.member_id in self.room:
+            self.room[ask.member_id] -= 1
+        if ask.free:
+            return Role.STANDBY
         if ask.draining:
             self.drain -= 1
         else:
             self.balance -= 1
         self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
+        return Role.WARMUP
+
+
+def _room(view: View, staged: list[Staged]) -> dict[MemberId, int]:
+    """Return how many more copies each member with a limit may take, after giving up what no target wants of it."""
+    room = {one.id: one.max_tasks for one in view.group.members.values() if one.max_tasks is not None}
+    if not room:
+        return {}
+    for member_id in room:
+        # What is settled does not come up in this step, but takes its place all the same.
+        picture = view.group.members[member_id].picture
+        room[member_id] -= sum(task_id not in view.group.unsettled for task_id in picture)
+    for one in staged:
+        holders = [*one.copies] if one.choice.active is None else [one.choice.active, *one.copies]
+        for member_id in holders:
+            if member_id in room:
+                room[member_id] -= 1
+    for one in staged:
+        for member_id in [holder for holder in one.copies if room.get(holder, 0) < 0]:
+            if member_id != one.task.target and member_id not in one.task.target_standbys:
+                del one.copies[member_id]
+                room[member_id] += 1
+    return room
 
 
 def extra_copies(one: Staged, num_standby_replicas: int) -> int:
@@ -96,15 +124,14 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     Held back is reported for moves of actives only, one entry a task, in the order of tasks.
     """
     held: list[HeldBack] = []
-    asks = [(ask, one) for one in staged for ask in one.asks]
-    if asks:
-        slots = _Slots(view, staged)
+    slots = _Slots(view, staged) if any(one.asks for one in staged) or _has_limits(view) else None
+    if slots is not None:
+        asks = [(ask, one) for one in staged for ask in one.asks]
         asks.sort(key=lambda pair: _order(view, pair[0]))
         for ask, one in asks:
             refusal = slots.refuse(ask)
             if refusal is None:
-                slots.take(ask)
-                one.copies[ask.member_id] = Role.WARMUP
+                one.copies[ask.member_id] = slots.take(ask)
             elif ask.for_active:
                 held.append(HeldBack(ask.task.id, ask.member_id, refusal))
     held.extend(_waiting(view, staged))
@@ -113,12 +140,17 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     return held
 
 
-def _order(view: View, ask: Ask) -> tuple[bool, bool, float, int, int, int]:
+def _has_limits(view: View) -> bool:
+    return view.complete and any(member.max_tasks is not None for member in view.group.members.values())
+
+
+def _order(view: View, ask: Ask) -> tuple[bool, bool, bool, float, int, int, int]:
     task = ask.task
     copy = view.copy(task, ask.member_id)
     overload = view.load(task.owner) if task.owner is not None else float("inf")
     soon = catch_up_ms(copy)
     return (
+        not ask.free,
         not ask.draining,
         not ask.for_active,
         -overload,

@@ -111,8 +111,6 @@ def delete(work: Work, item: GroupDeletion) -> Reply:
         )
     longest_ms = group.longest_session_ms if group.members or group.unsettled else 0
     work.record(GroupDeleted(work.now_ms, work.now_ms + longest_ms))
-    for member_id in list(work.soft.members):
-        work.set_heard(member_id, None)
     return Done()
 
 

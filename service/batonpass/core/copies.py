@@ -13,17 +13,20 @@ from batonpass.core.handover import Choice, choose
 from batonpass.core.ids import MemberId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import ActiveState, Role, Task
-from batonpass.core.reasons import Held
 from batonpass.core.view import View
 
 
 class Ask(NamedTuple):
-    """A copy that needs a slot: a warmup of ``task`` on ``member_id``, for its move as active or as standby."""
+    """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
+
+    ``free`` ones bring the task up to its number of copies and need no slot.
+    """
 
     task: Task
     member_id: MemberId
     for_active: bool
     draining: bool
+    free: bool
 
 
 class Staged(NamedTuple):
@@ -62,7 +65,8 @@ def _kept(view: View, task: Task, choice: Choice) -> dict[MemberId, Role]:
     if keeper is not None and keeper != active and view.member(keeper) is not None:
         if task.owner == keeper and task.state is not ActiveState.LOST:
             holders[keeper] = Role.STANDBY
-        if keeper in holders and not view.complete:
+        was_running = task.owner != keeper or task.state is ActiveState.RUNNING
+        if keeper in holders and was_running and not view.complete:
             kept[keeper] = Role.STANDBY
     wanted = _wanted_standbys(view, task, active)  # type: ignore[arg-type]
     ready = 0
@@ -121,11 +125,7 @@ def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role])
     free = view.config.num_standby_replicas - len(copies)
     asks: list[Ask] = []
     for member_id, for_active in needs:
-        if member_id in copies or member_id == task.owner:
-            continue
-        if free > 0 and view.moves_held(draining=True) is not Held.PAUSED:
-            copies[member_id] = Role.STANDBY
+        if member_id not in (task.owner, *(ask.member_id for ask in asks)):
+            asks.append(Ask(task, member_id, for_active, draining, free > 0))
             free -= 1
-        else:
-            asks.append(Ask(task, member_id, for_active, draining))
     return Staged(task, choice, copies, tuple(asks))

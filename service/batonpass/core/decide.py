@@ -139,13 +139,11 @@ def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
     group = work.group
     if not group.declared:
         return
-    advance(work)
     is_due = group.due_ms is not None and group.due_ms <= work.now_ms
     if is_due or asked or (is_look and group.due_ms is None and _probe_is_due(work)):
-        # What was held back for want of a target is explained again, and better, once there is one.
-        work.reasons.clear()
+        # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(work)
-        advance(work)
+    advance(work)
     reschedule(work)
     if not work.records:
         work.explain(Quiet.UNCHANGED)

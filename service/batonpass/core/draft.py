@@ -29,6 +29,16 @@ class Draft:
             return self.members[member_id]
         return self.before.members.get(member_id)
 
+    def every_task(self) -> list[TaskId]:
+        """Return the ids of all tasks as things stand."""
+        return list(dict.fromkeys([*self.before.tasks, *self.tasks]))
+
+    def every_member(self) -> list[tuple[MemberId, Member]]:
+        """Return all members as things stand."""
+        ids = dict.fromkeys([*self.before.members, *self.members])
+        found = [(member_id, self.member(member_id)) for member_id in ids]
+        return [(member_id, member) for member_id, member in found if member is not None]
+
     def change_member(self, member_id: MemberId, **fields: object) -> None:
         """Change fields of a member; nothing happens when it is gone."""
         member = self.member(member_id)

@@ -10,7 +10,7 @@ change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from batonpass.core import evolve_members as of_members
 from batonpass.core import evolve_tasks as of_tasks
@@ -18,7 +18,7 @@ from batonpass.core import records as r
 from batonpass.core.draft import Draft
 from batonpass.core.model import Group
 
-_FOLD: Final[Mapping[type[object], Callable[..., None]]] = {
+_FOLD: Final[Mapping[type[r.Record], object]] = {
     r.GroupDeclared: of_members.declared,
     r.TopologyChanged: of_members.topology_changed,
     r.ConfigChanged: of_members.config_changed,
@@ -62,6 +62,7 @@ def evolve(group: Group, records: Iterable[r.Record]) -> Group:
     draft = Draft(group)
     count = 0
     for record in records:
-        _FOLD[type(record)](draft, record)
+        fold = cast("Callable[[Draft, r.Record], None]", _FOLD[type(record)])
+        fold(draft, record)
         count += 1
     return draft.finish(group.version + count) if count else group

@@ -48,10 +48,10 @@ def config_changed(draft: Draft, record: r.ConfigChanged) -> None:
 
 def deleted(draft: Draft, record: r.GroupDeleted) -> None:
     """A tombstone stays: epochs, generation, tokens and the ids of members."""
-    for task_id in draft.before.tasks:
+    for task_id in draft.every_task():
         draft.tasks[task_id] = Task(task_id, token=draft.task(task_id).token)
     gone_now: dict[MemberId, GoneMember | None] = {}
-    for member_id, member in draft.before.members.items():
+    for member_id, member in draft.every_member():
         draft.members[member_id] = None
         gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
     empty: PMap[InstanceId, MemberId] = PMap()

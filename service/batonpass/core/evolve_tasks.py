@@ -32,7 +32,9 @@ def picture_changed(draft: Draft, record: r.PictureChanged) -> None:
         picture[task_id] = grant
         if task_id in demoted:
             revoking[task_id] = _give_up(draft, member, task_id, record)
-            draft.tasks[task_id] = draft.task(task_id)._replace(keeper=member.id)
+            task = draft.task(task_id)
+            if task.state is ActiveState.RUNNING:
+                draft.tasks[task_id] = task._replace(keeper=member.id)
         _take_up(draft, member, task_id, grant, ready=task_id in ready)
     draft.change_member(
         member.id,

@@ -76,7 +76,7 @@ def _stateless(view: View, task: Task, owner: Member) -> Choice:
 
 def _lost(view: View, task: Task, owner: Member) -> Choice:
     """The holder of lost state is the last choice, but better than nobody."""
-    found = _best_ready(view, task, besides=owner.id) or _most_caught_up(view, task, besides=owner.id)
+    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task, besides=(owner.id,))
     if found is not None:
         return found
     target = view.member(task.target)
@@ -87,7 +87,7 @@ def _lost(view: View, task: Task, owner: Member) -> Choice:
 
 def _suspected(view: View, task: Task, owner: Member) -> Choice:
     """Only a copy that is ready takes over from a member that may still be alive."""
-    found = _best_ready(view, task, besides=owner.id, on_disk=False)
+    found = _best_ready(view, task, besides=(owner.id,), on_disk=False)
     return found._replace(why=Why.TAKEOVER) if found is not None else _stays(task)
 
 
@@ -106,7 +106,7 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _deadline(view: View, task: Task, owner: Member) -> Choice:
-    found = _best_ready(view, task, besides=owner.id) or _most_caught_up(view, task, besides=owner.id)
+    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task, besides=(owner.id,))
     target = view.member(task.target)
     if found is None and target is not None and target.id != owner.id:
         found = Choice(target.id, Why.DEADLINE)
@@ -119,7 +119,9 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
     if own.is_caught_up and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
         return _stays(task)
-    return _best_ready(view, task, besides=owner.id) or _stays(task)
+    # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
+    keeps = None if task.state is ActiveState.FAILED or _is_stuck(view, task, owner) else task.keeper
+    return _best_ready(view, task, besides=(owner.id, keeps)) or _stays(task)
 
 
 def _is_stuck(view: View, task: Task, owner: Member) -> bool:
@@ -186,12 +188,14 @@ def _target_or_wait(view: View, task: Task) -> Choice:
     return Choice(None, Why.STAYS, held=Held(task.waiting))
 
 
-def _best_ready(view: View, task: Task, *, besides: MemberId | None = None, on_disk: bool = True) -> Choice | None:
-    """Return the best caught-up copy: the keeper, the target, then the least lag; on a draining member only the last."""
+def _best_ready(
+    view: View, task: Task, *, besides: tuple[MemberId | None, ...] = (), on_disk: bool = True
+) -> Choice | None:
+    """Return the best caught-up copy: the keeper, the target, then the least lag; draining members come last."""
     ranked: list[tuple[bool, bool, bool, int, float, MemberId]] = []
     candidates = [*view.holders(task), *(view.on_disk(task.id) if on_disk else ())]
     for member_id in candidates:
-        if member_id == besides:
+        if member_id in besides:
             continue
         copy = view.copy(task, member_id)
         if copy.is_caught_up:
@@ -208,11 +212,11 @@ def _best_ready(view: View, task: Task, *, besides: MemberId | None = None, on_d
     return Choice(best, Why.FAILOVER, ready=True)
 
 
-def _most_caught_up(view: View, task: Task, *, besides: MemberId | None = None) -> Choice | None:
+def _most_caught_up(view: View, task: Task, *, besides: tuple[MemberId | None, ...] = ()) -> Choice | None:
     """Return the copy, tailed or on disk, with the least known lag; the target wins between equals."""
     ranked: list[tuple[bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
-        if member_id == besides:
+        if member_id in besides:
             continue
         copy = view.copy(task, member_id)
         if copy.readiness <= Readiness.BEHIND and copy.lag is not None:

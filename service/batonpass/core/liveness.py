@@ -74,6 +74,7 @@ def poll_opened(work: Work, item: PollOpened) -> Reply:
 def pass_time(work: Work) -> None:
     """Do whatever is due by now, in the order in which one thing may spare another."""
     group, now_ms = work.group, work.now_ms
+    _drop_departed(work)
     if group.pause is not None and group.pause.expires_ms is not None and group.pause.expires_ms <= now_ms:
         work.record(Resumed())
         work.schedule("pause-over")
@@ -86,6 +87,16 @@ def pass_time(work: Work) -> None:
     _find_stalls(work)
     _forget(work)
     work.touched = True
+
+
+def _drop_departed(work: Work) -> None:
+    """Forget what was heard of members that are gone.
+
+    It is dropped here, and not by the decision that let them go: were its records refused, they would still be members.
+    """
+    departed = {member_id: None for member_id in work.soft.members if member_id not in work.group.members}
+    if departed:
+        work.soft = replace(work.soft, members=work.soft.members.updated(departed))
 
 
 def _set_clock_back(work: Work) -> None:
@@ -116,7 +127,6 @@ def _expire(work: Work) -> None:
         picture = work.group.members[member_id].picture
         ran.extend(task for task, grant in picture.items() if grant.role is Role.ACTIVE)
         work.record(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms))
-        work.set_heard(member_id, None)
         work.explain("expired", to=member_id)
     _guard_against_storm(work)
     park(work, sorted(ran))
@@ -166,7 +176,6 @@ def _fence_slow(work: Work) -> None:
             continue
         end_ms = max(work.now_ms, work.lease_end_ms(member))
         work.record(MemberGone(member_id, Cause.FENCED, at_ms=work.now_ms, lease_end_ms=end_ms))
-        work.set_heard(member_id, None)
         work.explain("fenced", to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms")
         work.schedule("fenced")
 

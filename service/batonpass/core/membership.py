@@ -118,7 +118,6 @@ def _inherit(work: Work, item: Join, old: Member) -> bool:
     work.record(
         PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=work.now_ms, lease_end_ms=work.now_ms)
     )
-    work.set_heard(old.id, None)
     if holder_id not in (None, old.id, item.member_id):
         work.schedule("join")
     new = work.group.members[item.member_id]
@@ -191,7 +190,6 @@ def leave(work: Work, item: Leave) -> Reply:
         message = "mode=restart needs a member that joined with an instance_id; leave without it"
         return InvalidRequest(message, errors=[("mode", message)])
     grace_ms = group.config.rejoin_grace_ms
-    work.set_heard(member.id, None)
     if item.restart and grace_ms > 0 and member.drain is None:
         work.record(MemberAway(member.id, work.now_ms + grace_ms, work.now_ms))
         work.wake(work.now_ms + grace_ms)
@@ -210,7 +208,6 @@ def evict(work: Work, item: Eviction) -> Reply:
         return refusal(group, item.member_id)
     now_ms = work.now_ms
     end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, work.lease_end_ms(member))
-    work.set_heard(member.id, None)
     work.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
     work.wake(end_ms)
     work.schedule("evict")

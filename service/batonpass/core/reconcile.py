@@ -10,7 +10,7 @@ dead, or its lease
    ran out (L1); then with a fencing token above every one before;
 4. there is no barrier: each member converges alone.
 
-In sets, for one member: revoked = may hold − should hold; granted = should hold − may hold, if nothing is or was
+In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or was
 just revoked.
 """
 
@@ -96,7 +96,7 @@ def _succession(view: View, task: Task, active: MemberId) -> list[Record]:
     if task.owner is not None:
         owner = view.group.members[task.owner]
         if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
-            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting for its word (DESIGN 2.5).
+            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting (DESIGN 2.5).
             records.append(ClaimsWaived(task.id, owner.id))
     return records
 

@@ -95,7 +95,7 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
         group, member = work.group, work.group.members[item.member_id]
     heard = work.heard(member.id)
     before = heard.reports if heard is not None else {}
-    reports, news = _digest_all(work, member, before, tasks)
+    reports, news = _digest_all(work, before, tasks)
     work.set_heard(member.id, replace(heard or MemberSoft(work.now_ms), reports=reports, full=True))
     if heard is None or not heard.full:
         news = True
@@ -110,7 +110,7 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
 
 
 def _digest_all(
-    work: Work, member: Member, before: Mapping[TaskId, Report], tasks: Mapping[TaskId, TaskReport]
+    work: Work, before: Mapping[TaskId, Report], tasks: Mapping[TaskId, TaskReport]
 ) -> tuple[dict[TaskId, Report], bool]:
     """Return the reports to keep, and whether any of them may let a task move."""
     group, now_ms = work.group, work.now_ms
