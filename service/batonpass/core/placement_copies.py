@@ -29,6 +29,8 @@ class Standbys:
         slots: per seat, how many more copies its limit lets in.
         stateful: per seat, the stateful actives that it is to have.
         tags: the kinds of seats.
+        touched: the tasks whose copies were changed.
+        wanted: the standbys that every task should have.
     """
 
     __slots__ = (
@@ -44,6 +46,8 @@ class Standbys:
         "slots",
         "stateful",
         "tags",
+        "touched",
+        "wanted",
     )
 
     def __init__(self, draft: Draft, tags: Tags, copies: list[tuple[int, ...]], ranks: Sequence[int]) -> None:
@@ -61,8 +65,10 @@ class Standbys:
         seats = draft.request.seats
         self.epochs = [seat.topology_epoch for seat in seats] if draft.restricted else []
         self.stateful = draft.count(self.owner[rank] for rank in ranks)
+        self.wanted = draft.request.num_standby_replicas
         total = draft.request.num_standby_replicas * len(ranks)
         self.even = total / sum(self.capacity[seat] for seat in draft.open)
+        self.touched: set[int] = set()
         self._heaps: list[list[tuple[float, int]]] = []
         self._pairs: Counter[tuple[int, int]] | None = None
 
@@ -87,6 +93,7 @@ class Standbys:
         self._change(rank, seat, -1)
 
     def _change(self, rank: int, seat: int, by: int) -> None:
+        self.touched.add(rank)
         self.count[seat] += by
         self.slots[seat] -= by
         if self._pairs is not None:
@@ -109,8 +116,8 @@ class Standbys:
         return self.tags.tiers(tuple(sorted(held if owner == NOBODY else [*held, kind[owner]])))
 
     def may_shift(self, rank: int, source: int, target: int) -> bool:
-        """Tell whether a copy may go from one seat to another without bringing the task's copies closer together."""
-        if self.slots[target] <= 0 or not self.may_hold(rank, target):
+        """Tell whether a copy may go from one seat to another, limits aside, and its task's copies stay apart."""
+        if not self.may_hold(rank, target):
             return False
         kind = self.tags.kind
         if kind[source] == kind[target]:

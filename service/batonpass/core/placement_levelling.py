@@ -37,6 +37,14 @@ def level_standbys(board: Standbys, ranks: Sequence[int]) -> None:
         stuck = _level_among(board, ranks, opened)
 
 
+def fill_by_paths(board: Standbys, ranks: Sequence[int], missing: Sequence[int]) -> None:
+    """Place the copies that found no seat, as long as there are slots that others can make use of."""
+    for rank in missing:
+        while len(board.copies[rank]) < board.wanted and any(board.slots[seat] > 0 for seat in board.draft.open):
+            if not _Paths(board, ranks).make_room(rank):
+                break
+
+
 def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) -> bool:
     """Shift copies directly until these seats are level; return whether something stood in the way."""
     have = [board.count[seat] for seat in seats]
@@ -174,15 +182,30 @@ class _Paths:
         for seat in sorted(board.draft.open, key=lambda seat: (-board.level(seat), seat)):
             height = board.level(seat)
             hope = min((lowest[one] for one in self.reach[kind[seat]] if one in lowest), default=height)
-            if hope < height and self._shift_from(seat, lambda low, height=height: board.level(low, 1) < height):
+            if hope < height:
+
+                def is_low(other: int, height: float = height) -> bool:
+                    return board.level(other, 1) < height
+
+                if self._search({seat: (NOBODY, NOBODY)}, is_low):
+                    return True
+        return False
+
+    def make_room(self, rank: int) -> bool:
+        """Give a task one more copy, on a seat that hands one on to make room for it."""
+        board = self.board
+        first = [seat for seat in board.draft.open if board.may_hold(rank, seat)]
+        for tier in board.tiers(rank):
+            came = {seat: (NOBODY, rank) for seat in first if board.tags.kind[seat] in tier}
+            if came and self._search(came, lambda _: True):
                 return True
         return False
 
-    def _shift_from(self, start: int, low_enough: Callable[[int], bool]) -> bool:
+    def _search(self, came: dict[int, tuple[int, int]], low_enough: Callable[[int], bool]) -> bool:
+        """Look for a path from one of the first seats to a low one with a slot, and hand copies on along it."""
         board = self.board
-        came: dict[int, tuple[int, int]] = {start: (NOBODY, NOBODY)}
-        rest = set(board.draft.open) - {start}
-        queue = deque([start])
+        rest = set(board.draft.open).difference(came)
+        queue = deque(came)
         while queue and rest:
             source = queue.popleft()
             for rank in self.held[source]:
@@ -198,6 +221,7 @@ class _Paths:
         return False
 
     def _hand_on(self, end: int, came: dict[int, tuple[int, int]]) -> None:
+        """Move every copy of the path by one seat, beginning at its end; a task that starts it gets a new copy."""
         target = end
         source, rank = came[target]
         while source != NOBODY:
@@ -205,3 +229,5 @@ class _Paths:
             self.board.put(rank, target)
             target = source
             source, rank = came[target]
+        if rank != NOBODY:
+            self.board.put(rank, target)

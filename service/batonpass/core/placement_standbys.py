@@ -7,14 +7,16 @@ one from the lowest seats. What the seats hold is levelled afterwards (`placemen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from batonpass.core.placement_copies import Standbys
 from batonpass.core.placement_draft import UNLIMITED, Draft
-from batonpass.core.placement_levelling import level_standbys
+from batonpass.core.placement_levelling import fill_by_paths, level_standbys
 from batonpass.core.placement_tags import Tags
 from batonpass.core.placement_types import NOBODY, Ready, Warmth
 
-NOTHING = Warmth(int(Ready.NOTHING), 0)
+NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
+_ROUNDS: Final = 8
 
 
 def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]:
@@ -29,21 +31,42 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
         return copies, {}
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
-    if wanted and not any(board.count) and _deal(board, ranks, wanted):
-        unfinished = [rank for rank in ranks if len(board.copies[rank]) < wanted]
-    else:
-        unfinished = _unfinished(board, ranks, wanted)
-    owner = draft.owner
-    for rank in sorted(unfinished, key=lambda rank: (owner[rank], rank)):
-        _fill(board, rank, wanted)
-    if wanted:
-        level_standbys(board, ranks)
+    if wanted and not any(board.count):
+        _deal(board, ranks, wanted)
+    # Without limits one round does it. With them, levelling may open a slot that tags have wanted.
+    limited = any(draft.limit[seat] != UNLIMITED for seat in draft.open)
+    for _ in range(_ROUNDS if limited else 1):
+        before = list(board.copies)
+        _shed(board, ranks)
+        _complete(board, ranks, limited=limited)
+        if wanted:
+            level_standbys(board, ranks)
+        for rank in board.touched:
+            board.copies[rank] = tuple(sorted(board.copies[rank]))
+        if board.copies == before:
+            break
     short = {
         rank: wanted - len(board.copies[rank])
         for rank in ranks
-        if len(board.copies[rank]) < wanted and owner[rank] != NOBODY
+        if len(board.copies[rank]) < wanted and draft.owner[rank] != NOBODY
     }
     return board.copies, short
+
+
+def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
+    """Fill up the unfinished tasks, one owner's after another's."""
+    owner = board.owner
+    missing = sorted(_unfinished(board, ranks, board.wanted), key=lambda rank: (owner[rank], rank))
+    changed = True
+    while changed and missing:
+        before = sum(board.count)
+        for rank in missing:
+            _fill(board, rank, board.wanted)
+        missing = [rank for rank in missing if len(board.copies[rank]) < board.wanted and owner[rank] != NOBODY]
+        # Where limits bind, a task may find a slot that another one has left since.
+        changed = limited and sum(board.count) != before
+    if limited:
+        fill_by_paths(board, ranks, missing)
 
 
 def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]:
@@ -64,22 +87,33 @@ def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]
     return sorted(suspects.union(unfinished))
 
 
-def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> bool:
+def _shed(board: Standbys, ranks: Sequence[int]) -> None:
+    """Drop what goes beyond a seat's limit, coldest copies first."""
+    full = {seat for seat in board.draft.open if board.slots[seat] < 0}
+    if not full:
+        return
+    warmth = board.draft.request.warmth
+    held = [(seat, rank) for rank in ranks for seat in board.copies[rank] if seat in full]
+    for _, _, rank, seat in sorted(
+        (seat, tuple(-part for part in warmth(rank).get(seat, NOTHING)), rank, seat) for seat, rank in held
+    ):
+        if board.slots[seat] < 0:
+            board.drop(rank, seat)
+
+
+def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> None:
     """Deal first standbys in rings, where seats are equal and nothing tells them apart.
 
     With the seats in a ring, an owner's tasks go in turn to the seats one, two, three places further on. Every round, a
     task of each owner, gives every seat as many copies as any other, and spreads each owner's over the whole ring.
     What is left of the last, incomplete round is filled up like any other task.
-
-    Returns:
-        False, with nothing dealt, where the seats are not equal.
     """
     draft = board.draft
     ring = sorted(draft.open, key=lambda seat: (-draft.actives[seat], seat))
     size = len(ring)
     equal = len({draft.capacity[seat] for seat in ring}) == 1 and all(draft.limit[seat] == UNLIMITED for seat in ring)
     if not equal or size <= wanted or board.tags.kinds > 1 or board.epochs:
-        return False
+        return
     by_owner: dict[int, list[int]] = {seat: [] for seat in ring}
     for rank in ranks:
         if board.owner[rank] in by_owner:
@@ -96,7 +130,6 @@ def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> bool:
     for seat in ring:
         board.count[seat] += rounds * wanted
         board.slots[seat] -= rounds * wanted
-    return True
 
 
 def _fill(board: Standbys, rank: int, wanted: int) -> None:
