@@ -1,0 +1,59 @@
+"""The error table of the protocol, and errors as values."""
+
+import pytest
+
+from batonpass.core import errors as e
+
+# PROTOCOL, the table of errors: type, status, and what the caller should do next.
+TABLE: list[tuple[type[e.ProtocolError], str, int, str]] = [
+    (e.UnknownGroup, "unknown-group", 404, "fix"),
+    (e.UnknownMember, "unknown-member", 404, "stop-and-rejoin"),
+    (e.Gone, "gone", 409, "stop-and-rejoin"),
+    (e.Fenced, "fenced", 409, "stop-and-rejoin"),
+    (e.FencedInstanceId, "fenced-instance-id", 409, "stop"),
+    (e.StaleMemberEpoch, "stale-member-epoch", 409, "retry"),
+    (e.InstanceIdInUse, "instance-id-in-use", 409, "retry"),
+    (e.InvalidTopology, "invalid-topology", 422, "fix"),
+    (e.InvalidConfig, "invalid-config", 422, "fix"),
+    (e.InvalidRequest, "invalid-request", 422, "fix"),
+    (e.GroupNotEmpty, "group-not-empty", 409, "fix"),
+    (e.NotSafeToStop, "not-safe-to-stop", 409, "retry"),
+    (e.PreconditionRequired, "precondition-required", 428, "fix"),
+    (e.PreconditionFailed, "precondition-failed", 412, "fix"),
+    (e.LimitExceeded, "limit-exceeded", 429, "retry"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "status", "action"), TABLE, ids=[row[1] for row in TABLE])
+def test_each_error_is_the_row_of_the_table(kind: type[e.ProtocolError], name: str, status: int, action: str) -> None:
+    """Type, status and action of an error are those of its row, and it has a title of its own."""
+    error = kind("why")
+    assert (error.type, error.status, error.action) == (name, status, action)
+    assert error.title
+    assert (error.detail, error.errors, error.retry_after_ms, error.answer) == ("why", (), None, None)
+    assert str(error) == "why"
+
+
+def test_no_error_is_missing_from_the_table() -> None:
+    """Every error that the core can answer stands in the table, under a type of its own."""
+    assert set(e.ProtocolError.__subclasses__()) == {row[0] for row in TABLE}
+    assert len({row[1] for row in TABLE}) == len(TABLE)
+
+
+def test_errors_are_equal_by_kind_and_content() -> None:
+    """Two errors of one kind that say the same are one value; another kind or another word makes another."""
+    error = e.Gone("it left", errors=[("a", "b")], retry_after_ms=5, answer="x")
+    same = e.Gone("it left", errors=[("a", "b")], retry_after_ms=5, answer="x")
+    assert error == same
+    assert hash(error) == hash(same)
+    assert error != e.Fenced("it left", errors=[("a", "b")], retry_after_ms=5, answer="x")
+    assert error != e.Gone("it left", errors=[("a", "b")], retry_after_ms=6, answer="x")
+    assert error != e.Gone("it left", errors=[("a", "c")], retry_after_ms=5, answer="x")
+    assert error != e.Gone("it left", errors=[("a", "b")], retry_after_ms=5, answer="y")
+    assert error != "it left"
+
+
+def test_an_error_can_be_raised_and_caught_as_one() -> None:
+    """An error is an exception too: whoever catches the protocol's errors catches each of them."""
+    with pytest.raises(e.ProtocolError, match="has changed"):
+        raise e.PreconditionFailed("the group has changed")

@@ -1,0 +1,90 @@
+"""The persistent mapping: it is a dictionary that an update leaves as it was."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batonpass.core.pmap import PMap
+
+KEYS = st.integers(min_value=0, max_value=60)
+CHANGES = st.lists(st.dictionaries(KEYS, st.none() | st.integers(), max_size=12), max_size=40)
+
+
+@given(st.dictionaries(KEYS, st.integers()), CHANGES)
+def test_it_agrees_with_a_dictionary_through_any_history(
+    start: dict[int, int], changes: list[dict[int, int | None]]
+) -> None:
+    """After any updates it holds what a plain dictionary would, by every way of reading it."""
+    model, mapping = dict(start), PMap(start)
+    for change in changes:
+        for key, value in change.items():
+            if value is None:
+                model.pop(key, None)
+            else:
+                model[key] = value
+        mapping = mapping.updated(change)
+        assert dict(mapping) == model
+        assert len(mapping) == len(model)
+        assert sorted(mapping) == sorted(model)
+        for key in range(62):
+            assert (key in mapping) == (key in model)
+            assert mapping.get(key) == model.get(key)
+            assert mapping.get(key, -7) == model.get(key, -7)
+            if key in model:
+                assert mapping[key] == model[key]
+            else:
+                with pytest.raises(KeyError):
+                    mapping[key]
+
+
+@given(st.dictionaries(KEYS, st.integers()), CHANGES)
+def test_an_update_never_changes_what_came_before(start: dict[int, int], changes: list[dict[int, int | None]]) -> None:
+    """Every mapping of a history still holds at the end what it held when it was made."""
+    mapping = PMap(start)
+    history = [(mapping, dict(mapping))]
+    for change in changes:
+        mapping = mapping.updated(change)
+        history.append((mapping, dict(mapping)))
+    assert all(dict(one) == held for one, held in history)
+
+
+def test_the_dictionary_that_it_was_made_of_may_change() -> None:
+    """It keeps its own copy of what it was made of."""
+    source = {1: "a"}
+    mapping = PMap(source)
+    source[1] = "b"
+    source[2] = "c"
+    assert dict(mapping) == {1: "a"}
+
+
+def test_an_update_of_nothing_is_the_same_mapping() -> None:
+    """No change and taking out what is not there cost nothing and make nothing."""
+    mapping = PMap({1: "a"})
+    assert mapping.updated({}) is mapping
+    assert mapping.without(2) is mapping
+    assert dict(mapping.without(1)) == {}
+    assert dict(mapping.having(2, "b")) == {1: "a", 2: "b"}
+
+
+def test_two_histories_of_the_same_content_are_equal() -> None:
+    """Mappings are equal by what they hold, whatever way they came to it; a dictionary of the same content too."""
+    one = PMap({1: "a"}).having(2, "b").without(1)
+    other = PMap({2: "b"})
+    assert one == other
+    assert one == {2: "b"}
+    assert one != PMap({2: "c"})
+
+
+def test_it_prints_what_it_holds() -> None:
+    """Its printed form shows its present content, which is what two decisions are compared by."""
+    assert repr(PMap({1: "a", 2: "b"}).without(1)) == "PMap({2: 'b'})"
+
+
+def test_a_key_put_back_is_there_once() -> None:
+    """A key taken out and put back, before and after the fold of many changes, counts once."""
+    mapping = PMap({n: n for n in range(100)})
+    for _ in range(3):
+        mapping = mapping.without(5).having(5, 50)
+        mapping = mapping.updated({n: n + 1 for n in range(200, 240)})
+    assert len(mapping) == len(list(mapping)) == 140
+    assert mapping[5] == 50
