@@ -79,6 +79,18 @@ def test_an_answer_to_an_older_report_does_not_make_the_last_one_heard() -> None
     assert reported(worker.last())["0_1"]["lag"] == 4
 
 
+def test_tasks_are_listed_with_each_new_epoch() -> None:
+    """What is left out confirms nothing: a task granted and revoked unseen is given up by a list without it."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.beat(1)
+    worker.beat(3, assignment(standby=["0_1"]))
+    worker.later(60)
+    assert worker.last().body == {"seq": worker.machine.seq, "member_epoch": 3, "tasks": {"0_1": {"role": "standby"}}}
+    worker.reply(3)
+    worker.beat(3)
+    assert not lists_tasks(worker)
+
+
 def test_a_full_report_is_given_when_it_is_asked_for() -> None:
     """The next heartbeat lists everything, and so does each one until a later one was heard."""
     worker = joined(1, assignment(standby=["0_1"]))

@@ -33,8 +33,9 @@ class Run:
     picture: Picture = NOTHING
     # The last answer that was not older than the picture; None before the first.
     latest: Answer | None = None
-    # The last heartbeat that listed the tasks, and whether it was answered 200.
+    # The last heartbeat that listed the tasks, the epoch that it echoed, and whether it was answered 200.
     told_seq: int = 0
+    told_epoch: int = -1
     is_told: bool = False
     # A report that is complete must come with a heartbeat above this.
     full_after_seq: int = 0
@@ -74,12 +75,16 @@ class Run:
             self.is_told = True
 
     def must_list_tasks(self) -> bool:
-        """Whether a heartbeat must list the tasks even though nothing changed since they were listed last."""
-        return not self.is_told or self.told_seq <= self.full_after_seq
+        """Whether a heartbeat must list the tasks even though nothing changed since they were listed last.
+
+        It must when the epoch has changed, for what is left out confirms nothing: a task that was granted and revoked
+        before this member saw either is given up only by a list without it.
+        """
+        return not self.is_told or self.told_epoch != self.epoch or self.told_seq <= self.full_after_seq
 
     def listed(self, seq: int) -> None:
         """Note that heartbeat ``seq`` lists the tasks."""
-        self.told_seq, self.is_told = seq, False
+        self.told_seq, self.told_epoch, self.is_told = seq, self.epoch, False
 
 
 @dataclass(slots=True)
