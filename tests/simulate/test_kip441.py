@@ -71,7 +71,10 @@ def test_06_uneven_threads_get_uneven_shares() -> None:
     """Six tasks over one, two and three threads are one, two and three tasks."""
     tasks = grid(2, 3)
     clients = [client(f"c{threads}", tasks, 10, capacity=threads) for threads in (1, 2, 3)]
-    assert actives(assign(clients, TaskSet(tasks), STRICT)) == [1, 2, 3]
+    assignment = assign(clients, TaskSet(tasks), STRICT)
+    assert actives(assignment) == [1, 2, 3]
+    # Of what was dealt out by turns the first task moved.
+    assert assignment.clients["c1"].active == ((1, 0),)
 
 
 def test_07_more_clients_than_tasks_leaves_one_empty() -> None:

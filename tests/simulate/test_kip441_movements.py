@@ -76,6 +76,19 @@ def test_the_rarest_state_comes_first_in_the_queue() -> None:
     assert assignment.clients["c1"].warmup == ()
 
 
+def test_loads_are_read_anew_after_every_movement() -> None:
+    """A client that a movement took its task from has less than its neighbour when the next task is given out."""
+    tasks = grid(1, 4)
+    clients = [
+        client("c1", tasks),
+        caught_up("c2", tasks, (0, 0), (0, 1)),
+        caught_up("c3", tasks, (0, 0)),
+        caught_up("c4", tasks, (0, 2), (0, 3)),
+    ]
+    assignment = assign(clients, TaskSet(tasks), Kip441Config(max_warmup_replicas=0))
+    assert owners(assignment) == ["c3", "c2", "c4", "c4"]
+
+
 def test_a_caught_up_standby_changes_places_without_a_warmup() -> None:
     """The ideal owner and a caught-up standby swap roles; that is a movement, and costs nothing of the budget."""
     task = (0, 0)

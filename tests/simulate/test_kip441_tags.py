@@ -61,6 +61,18 @@ def test_a_tag_without_a_value_left_stops_to_count() -> None:
     assert sum(len(draft.standby) for draft in drafts.values()) == 4
 
 
+def test_a_key_that_stopped_to_count_leaves_the_others_in_force() -> None:
+    """With both clusters used up the second standby still goes to the third zone, though others have less to do."""
+    tags = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in ZONES for cluster in ("x", "y")}
+    drafts = {name: Draft(ClientState(name, {}, tags=tags[name])) for name in sorted(tags)}
+    drafts["ax"].add_active((0, 0))
+    for place, name in enumerate(("cx", "cy")):
+        drafts[name].add_active((1, place))
+    config = Kip441Config(num_standby_replicas=2, rack_aware_tags=("zone", "cluster"))
+    place_standbys(list(drafts.values()), [(0, 0)], config)
+    assert holders(drafts, (0, 0)) == ["by", "cx"]
+
+
 def test_standbys_stay_in_other_zones_when_capacity_is_used_up() -> None:
     """Six clients with a task each get a standby each, none from its own zone."""
     tags = {f"{number}{zone}": {"zone": zone} for zone in ZONES for number in (1, 2)}

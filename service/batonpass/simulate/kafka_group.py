@@ -140,7 +140,6 @@ class KafkaGroup:
         """Stop a process in good order; without `leave` its session runs on (None: as the group is configured)."""
         self._stop(client)
         if self._settings.leave_on_close if leave is None else leave:
-            self._told.pop(client, None)
             if self._rebalance is None:
                 self._start(set())
         else:
