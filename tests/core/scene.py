@@ -59,7 +59,9 @@ class Scene:
         before, soft = self.group, self.soft
         decision = decide(before, soft, item, self.now_ms, self.policy)
         again = decide(before, soft, item, self.now_ms, self.policy)
-        assert check_repeated(decision, again) == []
+        assert decision == again
+        told = (decision.records, decision.reply, decision.wake_at_ms, decision.reasons)
+        assert check_repeated(told, (again.records, again.reply, again.wake_at_ms, again.reasons)) == []
         assert evolve(before, decision.records) == decision.after
         assert decision.records or decision.after is before
         step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)

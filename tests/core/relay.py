@@ -1,0 +1,238 @@
+"""A relay: a group whose workers do at once what they are told, played until it rests, with everything counted.
+
+The workers are simple on purpose: they restore, run, stop and report, one round at a time. A round is DESIGN's: it lasts
+until the copies that were begun before it are caught up, so a worker's copy comes ``step`` records closer each round. All
+heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import ceil
+
+from tests.core.scene import Scene, copy, restoring, running, topology
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Leave
+from batonpass.core.model import Group, Role, Task, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.probing import is_at_rest
+from batonpass.core.records import PictureChanged
+from batonpass.core.replies import Done
+from batonpass.core.soft import TaskReport
+from batonpass.core.view import View
+
+COLD_LAG = 1_000_000
+"""The records that a copy made from nothing has to restore."""
+ROUND_MS = 1_000
+
+
+class Relay:
+    """A group at play.
+
+    Attributes:
+        lag: per member and task, how far the worker's copy is behind; a copy never begun is not in it. None: unreadable.
+        step: the records by which every copy comes closer in a round.
+        rates: per member, the step where it differs; 0 for a copy that never gets on.
+        taken: per task, how often it was taken from an owner that was running it.
+        granted: per task, its owners in order of their grants.
+        begun: every (task, member) that was given a standby or a warmup.
+        most_extra: the most extra copies that the group had at any moment.
+        cold: the tasks that were granted to an owner which then had to restore.
+    """
+
+    def __init__(
+        self, shape: Topology | None = None, *, policy: Policy | None = None, whole: bool = True, **config: object
+    ) -> None:
+        self.scene = Scene(policy=policy, whole=whole)
+        self.lag: dict[tuple[MemberId, TaskId], int | None] = {}
+        self.step = COLD_LAG
+        self.rates: dict[MemberId, int] = {}
+        self.silent: set[MemberId] = set()
+        self.taken: Counter[TaskId] = Counter()
+        self.granted: dict[TaskId, list[MemberId]] = {}
+        self.begun: list[tuple[TaskId, MemberId]] = []
+        self.most_extra = 0
+        self.cold: set[TaskId] = set()
+        self._counted = 0
+        self._seen: Group = self.scene.group
+        # Only here are durations shorter than a round: a stall or a probe is then a matter of a few rounds.
+        self.scene.declare(shape or topology(), **({"acceptable_recovery_lag": 100} | config))
+        self.count()
+
+    @property
+    def group(self) -> Group:
+        """The group as it stands."""
+        return self.scene.group
+
+    def forget(self) -> None:
+        """Count from now on."""
+        self.taken.clear()
+        self.granted.clear()
+        self.begun.clear()
+        self.cold.clear()
+        self.most_extra = 0
+
+    def count(self) -> None:
+        """Count what the decision just made did; to be called after every input."""
+        before, after = self._seen, self.group
+        log = self.scene.log
+        for record in log[self._counted :]:
+            if isinstance(record, PictureChanged):
+                self._count_picture(before, record)
+        self._counted, self._seen = len(log), after
+        if before is not after:
+            self.most_extra = max(self.most_extra, extra_copies(after))
+
+    def _count_picture(self, before: Group, record: PictureChanged) -> None:
+        member_id = record.member_id
+        for task_id in (*record.revoked, *record.demoted):
+            task = before.tasks[task_id]
+            if task.owner == member_id:
+                self.taken[task_id] += 1
+        for task_id, grant in record.granted.items():
+            if grant.role is Role.ACTIVE:
+                self.granted.setdefault(task_id, []).append(member_id)
+            elif task_id not in record.demoted:
+                self.begun.append((task_id, member_id))
+
+    def join(self, *names: str, disk: Mapping[str, int | None] | None = None, **fields: object) -> None:
+        """Let members join, with state on disk of so many records behind for some tasks."""
+        for name in names:
+            for task, lag in (disk or {}).items():
+                self.lag[MemberId(name), TaskId(task)] = lag
+            self.scene.join(name, {task: copy("none", lag) for task, lag in (disk or {}).items()}, **fields)
+            self.count()
+
+    def leave(self, name: str, *, restart: bool = False) -> None:
+        """Let a member stop and go."""
+        self.scene.ok(Leave(MemberId(name), restart), Done)
+        self.count()
+
+    def beat(self, name: str) -> None:
+        """Let a member do what its picture says, and report what it then has."""
+        member = self.scene.member(name)
+        said: dict[str, TaskReport] = {}
+        for task_id, grant in member.picture.items():
+            said[task_id] = self._report(member.id, task_id, grant.role)
+        for key in [key for key in self.lag if key[0] == name and key[1] not in member.picture and member.epoch > 1]:
+            # Given up: its state is forgotten, as by a worker that keeps no state of what is not its own.
+            del self.lag[key]
+        self.scene.beat(name, said)
+        self.count()
+
+    def _report(self, member_id: MemberId, task_id: TaskId, role: Role) -> TaskReport:
+        rank = self.group.table.rank.get(task_id)
+        stateful = rank is not None and self.group.table.stateful[rank]
+        lag = self.lag.setdefault((member_id, task_id), COLD_LAG) if stateful else 0
+        if role is not Role.ACTIVE:
+            return copy(role, lag)
+        if lag == 0 or lag is None:
+            return running()
+        self.cold.add(task_id)
+        return restoring(lag)
+
+    def beats(self) -> None:
+        """Let all members heartbeat until nobody has anything new to say or to be told."""
+        for _ in range(50):
+            version = self.group.version
+            for member_id in sorted(self.group.members):
+                if self.scene.member(member_id).away_until_ms is None and member_id not in self.silent:
+                    self.beat(member_id)
+            if self.group.version == version:
+                return
+        raise AssertionError(f"no end of heartbeats; the last records: {self.scene.log[-6:]}")
+
+    def restore(self) -> None:
+        """Let every copy come a step closer."""
+        for (member_id, task_id), lag in self.lag.items():
+            if lag is not None and member_id in self.group.members:
+                member = self.group.members[member_id]
+                if task_id in member.picture:
+                    self.lag[member_id, task_id] = max(0, lag - self.rates.get(member_id, self.step))
+
+    def round(self) -> None:
+        """Let one round pass."""
+        self.restore()
+        self.scene.tick(ROUND_MS)
+        self.count()
+        self.beats()
+
+    def at_rest(self) -> bool:
+        """Say whether nothing is to come, by the group's own word."""
+        view = View(self.group, self.scene.soft, self.scene.now_ms, self.scene.policy)
+        return is_at_rest(view)
+
+    def play(self, most: int = 400) -> int:
+        """Play until the group rests; return how many rounds that took."""
+        self.beats()
+        for rounds in range(most):
+            if self.at_rest():
+                assert self.group.next_probe_ms is None
+                return rounds
+            self.round()
+        left = [self.group.tasks[task] for task in list(self.group.unsettled)[:5]]
+        raise AssertionError(f"no rest after {most} rounds: {left}; {self.scene.last and self.scene.last.reasons}")
+
+    def actives(self) -> dict[str, int]:
+        """Return how many stateful actives each member has."""
+        table = self.group.table
+        counts = dict.fromkeys(sorted(self.group.members), 0)
+        for rank in table.stateful_ranks:
+            owner = self.group.tasks[table.ids[rank]].owner
+            if owner is not None:
+                counts[owner] += 1
+        return {str(member): count for member, count in counts.items()}
+
+    def owners(self) -> dict[TaskId, MemberId | None]:
+        """Return who has each stateful task."""
+        table = self.group.table
+        return {table.ids[rank]: self.group.tasks[table.ids[rank]].owner for rank in table.stateful_ranks}
+
+    def interrupted(self) -> set[TaskId]:
+        """Return the tasks that an owner which was running them had to give up."""
+        return set(self.taken)
+
+
+def extra_copies(group: Group) -> int:
+    """Return the slots in use: warmups, or what a task has beyond its active and its wanted standbys."""
+    extra = 0
+    for task_id in group.unsettled:
+        extra += extra_of(group, group.tasks[task_id])
+    return extra
+
+
+def extra_of(group: Group, task: Task) -> int:
+    """Return the slots that one task uses; a warmup that is the next owner is an active already."""
+    warmups = len(task.warmups) - (task.heir in task.warmups)
+    copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
+    return max(warmups, copies - 1 - group.config.num_standby_replicas, 0)
+
+
+def moved(before: Mapping[TaskId, MemberId | None], after: Mapping[TaskId, MemberId | None]) -> dict[TaskId, MemberId | None]:
+    """Return the tasks that have another owner, with the new one."""
+    return {task: owner for task, owner in after.items() if before.get(task) != owner}
+
+
+def rounds_bound(group: Group, moves: Iterable[MemberId | None]) -> int:
+    """Return the most rounds that L9 allows for moves to these members."""
+    to = Counter(moves)
+    budget = group.config.warmup_budget(len(group.table.stateful_ranks))
+    per_member = max((ceil(count / group.config.max_warmups_per_member) for count in to.values()), default=0)
+    return max(ceil(to.total() / budget), per_member) + 2
+
+
+def least_moves(before: Mapping[TaskId, MemberId | None], members: Iterable[str]) -> int:
+    """Return the fewest moves that level counts need for equal capacities: orphans, and what is above the quota."""
+    names = list(members)
+    counts = Counter(owner for owner in before.values() if owner in names)
+    floor, ceils = divmod(len(before), len(names))
+    kept = 0
+    for _, count in sorted(((name, counts[MemberId(name)]) for name in names), key=lambda one: -one[1]):
+        if count > floor and ceils > 0:
+            ceils -= 1
+            kept += floor + 1
+        else:
+            kept += min(count, floor)
+    return len(before) - kept
