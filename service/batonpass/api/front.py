@@ -95,10 +95,10 @@ class Front:
         try:
             await asyncio.wait((poll, gone), return_when=asyncio.FIRST_COMPLETED)
             if not poll.done():
-                coordinator.poll_broken(group_id, member_id)
                 raise Disconnected
             found = poll.result()
         finally:
+            # For a poll that still waits, this is how the coordinator learns that it broke.
             poll.cancel()
             gone.cancel()
         if isinstance(found, ProtocolError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.core.errors import ProtocolError
@@ -60,9 +61,9 @@ def install(app: FastAPI) -> None:
     async def unrouted(request: Request, error: Exception) -> Response:
         error = cast("HTTPException", error)
         if error.status_code == MethodNotAllowed.status:
-            allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{request.method} is not served at {request.url.path}; {allowed or 'another method'} is"
-            return problem(MethodNotAllowed(detail), dict(error.headers or {}))
+            allowed = ", ".join(_methods(app, request))
+            detail = f"{request.method} is not served at {request.url.path}; {allowed} is"
+            return problem(MethodNotAllowed(detail), {"allow": allowed})
         return problem(UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is"))
 
     async def failed(_request: Request, _error: Exception) -> Response:
@@ -71,3 +72,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ProtocolError, refused)
     app.add_exception_handler(HTTPException, unrouted)
     app.add_exception_handler(Exception, failed)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Return every method that is served at the path of a request, sorted."""
+    found: set[str] = set()
+    for one in app.routes:
+        match, _ = one.matches(request.scope)
+        if match is not Match.NONE:
+            found.update(getattr(one, "methods", None) or ())
+    return sorted(found)

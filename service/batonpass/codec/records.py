@@ -55,7 +55,7 @@ _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()
 def _plain(value: object) -> object:
     if isinstance(value, PMap):
         return dict(value)
-    raise UnwritableRecord(f"{type(value).__name__} has no form in a stored record")
+    raise TypeError(f"{type(value).__name__} has no form in a stored record")
 
 
 def _rich(wanted: Any, value: object) -> object:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, Tick
+from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, PollOpened, Tick
 from batonpass.runtime.deadlines import Deadline
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.mailbox import Mailbox
@@ -35,11 +36,31 @@ class Room:
         self.deadline = Deadline(ports.clock, self._tick)
         self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
         self.mailbox = Mailbox(self.engine, ports.observer, limit=letters_max)
+        self._polls: Counter[MemberId] = Counter()
+        self._broken: set[MemberId] = set()
 
     @property
     def is_empty(self) -> bool:
         """Whether the group has never been declared and nobody is waiting here."""
         return self.engine.group.version == 0 and self.mailbox.is_idle and not self.watchers
+
+    def poll_opened(self, member_id: MemberId) -> None:
+        """Count a long-poll; one that follows a broken one is the member's word that it lives."""
+        self._polls[member_id] += 1
+        if member_id in self._broken and self.mailbox.post(PollOpened(member_id)):
+            self._broken.discard(member_id)
+
+    def poll_closed(self, member_id: MemberId) -> None:
+        """Count a long-poll that ended, answered or not."""
+        self._polls[member_id] -= 1
+        if not self._polls[member_id]:
+            del self._polls[member_id]
+
+    def poll_broken(self, member_id: MemberId) -> None:
+        """Hear that a long-poll broke. While the member has another one open, that says nothing about it."""
+        is_last = self._polls[member_id] == 1
+        if is_last and member_id in self.engine.group.members and self.mailbox.post(PollBroken(member_id)):
+            self._broken.add(member_id)
 
     def _tick(self) -> None:
         if not self.mailbox.post(Tick()):
@@ -108,12 +129,6 @@ class Coordinator:
         finally:
             self._tidy(room)
 
-    def post(self, group_id: GroupId, item: Input) -> None:
-        """Have an input carried out some time soon, if the group is known here."""
-        room = self._rooms.get(group_id)
-        if room is not None:
-            room.mailbox.post(item)
-
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
         """Return the group as it is committed, with what is softly known of it.
 
@@ -138,12 +153,27 @@ class Coordinator:
     ) -> Answer | ProtocolError | None:
         """Return the member's picture as soon as it is not the one of epoch ``after``; None when the wait is over.
 
+        To cancel this call says that the poll broke: its caller went away without an answer.
+
         Raises:
             StoreUnavailable: when the group cannot be read.
         """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait_ms / 1_000
         room = await self._loaded(group_id)
+        room.poll_opened(member_id)
+        try:
+            return await self._picture(room, member_id, after=after, wait_s=wait_ms / 1_000)
+        except asyncio.CancelledError:
+            if not self._stopping.is_set():
+                room.poll_broken(member_id)
+            raise
+        finally:
+            room.poll_closed(member_id)
+
+    async def _picture(
+        self, room: Room, member_id: MemberId, *, after: int, wait_s: float
+    ) -> Answer | ProtocolError | None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
         while True:
             engine = room.engine
             found = self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
@@ -158,11 +188,6 @@ class Coordinator:
         if room is None or self._stopping.is_set():
             return False
         return await room.watchers.wait(member_id, wait_s) and not self._stopping.is_set()
-
-    def poll_broken(self, group_id: GroupId, member_id: MemberId) -> None:
-        """Hear that the long-poll of a member broke without an answer."""
-        if not self._stopping.is_set():
-            self.post(group_id, PollBroken(member_id))
 
     async def _loaded(self, group_id: GroupId) -> Room:
         room = self._room(group_id)

@@ -1,0 +1,150 @@
+"""Snapshots of groups and what is planned for them, as JSON (PROTOCOL, Snapshot)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from batonpass.codec.bodies import Name, Share, TagKey, TagValue, TaskName
+from batonpass.codec.shape import Shape, refusal
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import ActiveState, PauseScope
+from batonpass.core.plan import Plan, Roles
+from batonpass.core.policy import parse_config
+from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
+
+_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Instant = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+
+
+class _CopyBody(Struct, forbid_unknown_fields=True):
+    role: Literal["active", "standby", "warmup", "none"]
+    state: Literal["restoring", "running", "failed"] | UnsetType = UNSET
+    lag: _Count | UnsetType = UNSET
+    position: _Count | UnsetType = UNSET
+    end_offset: _Count | UnsetType = UNSET
+    lost: bool = False
+    progress_at_ms: _Instant | UnsetType = UNSET
+
+
+class _TaskBody(Struct, forbid_unknown_fields=True):
+    id: TaskName
+    stateful: bool = True
+    weight: Share = 1.0
+    revoking: Name | None = None
+
+
+class _MemberBody(Struct, forbid_unknown_fields=True):
+    id: Name
+    capacity: Share = 1.0
+    max_tasks: _Count | None = None
+    client_tags: dict[TagKey, TagValue] = {}  # noqa: RUF012
+    draining: bool = False
+    tasks: dict[TaskName, _CopyBody] = {}  # noqa: RUF012
+
+
+class _TargetBody(Struct, forbid_unknown_fields=True):
+    active: tuple[TaskName, ...] = ()
+    standby: tuple[TaskName, ...] = ()
+
+
+class SnapshotBody(Struct, forbid_unknown_fields=True):
+    """A group in a file, as it is written."""
+
+    config: dict[str, Any] = {}  # noqa: RUF012
+    tasks: tuple[_TaskBody, ...] = ()
+    members: tuple[_MemberBody, ...] = ()
+    now_ms: _Instant = 0
+    target: dict[Name, _TargetBody] | None = None
+    pins: dict[TaskName, Name] = {}  # noqa: RUF012
+    paused: bool | Literal["balance", "all"] = False
+
+
+_SNAPSHOT: Final = Shape(SnapshotBody)
+
+
+def read_snapshot(body: bytes) -> Snapshot:
+    """Return the snapshot that a JSON object holds.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason: what is malformed, unknown, out of range or contradicts
+            itself.
+        InvalidConfig: the same for its settings.
+    """
+    said = _SNAPSHOT.parse(body).value
+    config = parse_config(said.config)
+    paused = PauseScope.BALANCE if said.paused is True else (PauseScope(said.paused) if said.paused else None)
+    snapshot = Snapshot(
+        config=config,
+        tasks=tuple(_task(one) for one in said.tasks),
+        members=tuple(_member(one) for one in said.members),
+        now_ms=said.now_ms,
+        target=_target(said.target or {}),
+        pins={TaskId(task): MemberId(member) for task, member in said.pins.items()},
+        paused=paused,
+    )
+    faults = contradictions(snapshot)
+    if faults:
+        raise refusal(faults)
+    return snapshot
+
+
+def _task(said: _TaskBody) -> SnapshotTask:
+    revoking = None if said.revoking is None else MemberId(said.revoking)
+    return SnapshotTask(TaskId(said.id), stateful=said.stateful, weight=said.weight, revoking=revoking)
+
+
+def _member(said: _MemberBody) -> SnapshotMember:
+    return SnapshotMember(
+        id=MemberId(said.id),
+        capacity=said.capacity,
+        max_tasks=said.max_tasks,
+        client_tags=said.client_tags,
+        draining=said.draining,
+        tasks={TaskId(task): _copy(copy) for task, copy in said.tasks.items()},
+    )
+
+
+def _copy(said: _CopyBody) -> SnapshotCopy:
+    lag = None if said.lag is UNSET else said.lag
+    if lag is None and not isinstance(said.position, UnsetType) and not isinstance(said.end_offset, UnsetType):
+        lag = max(0, said.end_offset - said.position)
+    return SnapshotCopy(
+        role=said.role,
+        state=None if isinstance(said.state, UnsetType) else ActiveState(said.state),
+        lag=lag,
+        lost=said.lost,
+        progress_at_ms=None if isinstance(said.progress_at_ms, UnsetType) else said.progress_at_ms,
+    )
+
+
+def _target(said: Mapping[str, _TargetBody]) -> dict[TaskId, tuple[MemberId | None, tuple[MemberId, ...]]]:
+    owners: dict[TaskId, MemberId] = {}
+    standbys: dict[TaskId, list[MemberId]] = {}
+    for member, roles in said.items():
+        for task in roles.active:
+            owners[TaskId(task)] = MemberId(member)
+        for task in roles.standby:
+            standbys.setdefault(TaskId(task), []).append(MemberId(member))
+    return {task: (owners.get(task), tuple(sorted(standbys.get(task, ())))) for task in sorted({*owners, *standbys})}
+
+
+def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:
+    """Return the answer to a snapshot, as PROTOCOL has it."""
+    return {
+        "target": {member: _roles(roles) for member, roles in plan.target.items()},
+        "assignment": {member: _roles(roles) for member, roles in plan.assignment.items()},
+        "moves": plan.moves,
+        "lower_bound": plan.lower_bound,
+        "at_rest": plan.at_rest,
+        "probing_needed": plan.probing_needed,
+        "decide_ms": round(decide_ms, 3),
+        "held_back": [{"task": one.task, "to": one.to, "reason": one.reason.value} for one in plan.held_back],
+        "reasons": [{"task": one.task, "code": one.code, "detail": one.detail} for one in plan.reasons],
+    }
+
+
+def _roles(roles: Roles) -> dict[str, list[str]]:
+    return {role: list(tasks) for role, tasks in roles.items()}

@@ -1,0 +1,192 @@
+"""A clock that is set, a log that can be held and broken, and a core small enough to see the runtime through it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from batonpass.core.decide import Decision
+from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import Heartbeat, Input, PauseRequest, PollBroken, PollOpened, ProbeRequest
+from batonpass.core.invariants import Step, Violation
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.records import PictureChanged, ProbeScheduled, Record
+from batonpass.core.replies import Answer, Done
+from batonpass.core.soft import MemberSoft, Soft
+from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.ports import Ports, StoreUnavailable
+
+GROUP = GroupId("orders")
+M1, M2 = MemberId("m1"), MemberId("m2")
+
+
+class SetClock:
+    """A clock that shows what it was set to."""
+
+    def __init__(self, now_ms: int = 1_000) -> None:
+        self.at_ms = now_ms
+
+    def now_ms(self) -> int:
+        """Return what it was set to."""
+        return self.at_ms
+
+
+class BreakableLog(MemoryRecordLog):
+    """A log in memory whose appends can be held back, refused, or carried out without the caller being told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refuse = self.lose_reply = self.refuse_reads = False
+        self.appends = 0
+
+    async def append(self, group_id: GroupId, records: Sequence[Record], *, expected_version: int) -> None:
+        """Append, as far as the test lets it."""
+        self.appends += 1
+        await self.open.wait()
+        if self.refuse:
+            raise StoreUnavailable("the store is away")
+        await super().append(group_id, records, expected_version=expected_version)
+        if self.lose_reply:
+            self.lose_reply = False
+            raise StoreUnavailable("the connection broke")
+
+    async def read(self, group_id: GroupId, *, after_version: int = 0) -> tuple[int, Sequence[Record]]:
+        """Read, as far as the test lets it."""
+        if self.refuse_reads:
+            raise StoreUnavailable("the store is away")
+        return await super().read(group_id, after_version=after_version)
+
+    def forget(self, group_id: GroupId, count: int) -> None:
+        """Lose the last records of a group."""
+        del self._stored[group_id][-count:]
+
+
+@dataclass
+class Seen:
+    """What an observer was told, and what the core was asked, in order."""
+
+    asked: list[Input] = field(default_factory=list)
+    effects: list[Input] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    broken: list[Violation] = field(default_factory=list)
+    defects: list[Exception] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Note what took effect."""
+        assert decide_ms >= 0
+        assert decision.after.version == before.version + len(decision.records)
+        self.effects.append(item)
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Note a failure of the store."""
+        self.failures.append(reason)
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Note a broken law."""
+        self.broken += violations
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Note a defect."""
+        self.defects.append(error)
+
+    def stalled(self, gap_ms: float) -> None:
+        """Note a stall."""
+        self.stalls.append(gap_ms)
+
+
+def fold(group: Group, records: Sequence[Record]) -> Group:
+    """Count the records, and keep when the next look is due."""
+    for record in records:
+        group = replace(group, version=group.version + 1, declared=True)
+        if isinstance(record, ProbeScheduled):
+            group = replace(group, next_probe_ms=record.at_ms)
+    return group
+
+
+class SmallCore:
+    """Decides as simply as can be.
+
+    A probe request writes when it came, a pause a new picture of the member that its reason names; a heartbeat is heard
+    and writes nothing; everything else does nothing. ``wake_at_ms`` is what every decision answers.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.wake_at_ms: int | None = None
+        self.raises: Exception | None = None
+        self.pictures: dict[MemberId, int] = {}
+
+    def decide(self, group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
+        """Decide on an input."""
+        self.seen.asked.append(item)
+        if self.raises is not None:
+            error, self.raises = self.raises, None
+            raise error
+        records: tuple[Record, ...] = ()
+        match item:
+            case ProbeRequest():
+                records = (ProbeScheduled(now_ms),)
+            case PauseRequest(reason=member):
+                self.pictures[MemberId(member)] = self.pictures.get(MemberId(member), 0) + 1
+                records = (PictureChanged(MemberId(member), self.pictures[MemberId(member)], now_ms),)
+            case Heartbeat() | PollBroken() | PollOpened():
+                soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms)))
+            case _:
+                pass
+        return Decision(records, fold(group, records), soft, Done(), self.wake_at_ms, ())
+
+    def poll(
+        self, group: Group, soft: Soft, member_id: MemberId, after: int, policy: Policy
+    ) -> Answer | ProtocolError | None:
+        """Answer when the member's picture is another than ``after``."""
+        epoch = self.pictures.get(member_id, 0)
+        if epoch == after:
+            return None
+        return Answer(
+            member_id=member_id,
+            seq=0,
+            member_epoch=epoch,
+            generation=0,
+            heartbeat_interval_ms=3_000,
+            session_timeout_ms=45_000,
+            acceptable_recovery_lag=0,
+            acceptable_catchup_ms=None,
+            report=None,
+            assignment={},
+        )
+
+
+@dataclass
+class World:
+    """Ports with everything that a test wants to get at."""
+
+    clock: SetClock
+    log: BreakableLog
+    seen: Seen
+    core: SmallCore
+    ports: Ports
+    stalls: list[int]
+
+
+def make_world(check: Callable[[Step], Sequence[Violation]] = lambda _step: ()) -> World:
+    """Return a fresh world whose laws are those of ``check``."""
+    clock, log, seen, stalls = SetClock(), BreakableLog(), Seen(), [0]
+    core = SmallCore(seen)
+    ports = Ports(
+        log=log,
+        clock=clock,
+        observer=seen,
+        decide=core.decide,
+        evolve=fold,
+        poll=core.poll,
+        check_step=check,
+        stalls=lambda: stalls[0],
+        policy=Policy(),
+    )
+    return World(clock, log, seen, core, ports, stalls)

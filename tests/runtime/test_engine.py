@@ -1,0 +1,195 @@
+"""The engine keeps one order, persist, change memory, answer, whatever the store does."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started
+from batonpass.core.invariants import Violation
+from batonpass.core.records import ProbeScheduled, Record
+from batonpass.core.replies import Done
+from batonpass.runtime.engine import ATTEMPTS_MAX, Engine
+from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.ports import CoordinatorLoading, Defect, StoreUnavailable
+from tests.runtime.fakes import GROUP, M1, World, make_world
+
+BEAT = Heartbeat(M1, 1, 1)
+
+
+class Bench:
+    """An engine with what it told its room."""
+
+    def __init__(self, world: World) -> None:
+        self.changes: list[Sequence[Record] | None] = []
+        self.wakes: list[int | None] = []
+        self.engine = Engine(GROUP, world.ports, changed=self.changes.append, wake_at=self.wakes.append)
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world without laws."""
+    return make_world()
+
+
+async def test_what_is_answered_is_in_the_log(world: World) -> None:
+    """A command is persisted before it is answered, and memory is what the log adds up to."""
+    bench = Bench(world)
+    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await world.log.read(GROUP) == (1, (ProbeScheduled(1_000),))
+    assert (bench.engine.group.version, bench.engine.group.next_probe_ms) == (1, 1_000)
+    assert bench.changes == [None, (ProbeScheduled(1_000),)]
+
+
+async def test_memory_follows_the_log_and_never_leads_it(world: World) -> None:
+    """While an append is under way the group is as it was."""
+    bench = Bench(world)
+    seen: list[int] = []
+
+    async def append(*_args: object, **_names: object) -> None:
+        seen.append(bench.engine.group.version)
+
+    world.log.append = append  # type: ignore[method-assign]
+    await bench.engine.carry_out(ProbeRequest())
+    assert (seen, bench.engine.group.version) == ([0], 1)
+
+
+async def test_an_input_without_records_writes_nothing(world: World) -> None:
+    """A steady heartbeat is answered on the spot once the group is loaded, and the log is left alone."""
+    bench = Bench(world)
+    assert bench.engine.answer_at_once(BEAT) is None
+    await bench.engine.carry_out(BEAT)
+    assert bench.engine.answer_at_once(BEAT) == Done()
+    assert world.log.appends == 0
+
+
+async def test_an_input_with_records_is_decided_once(world: World) -> None:
+    """A decision that turned out to write is carried out as it was made, not made again."""
+    bench = Bench(world)
+    await bench.engine.carry_out(BEAT)
+    item = ProbeRequest()
+    assert bench.engine.answer_at_once(item) is None
+    await bench.engine.carry_out(item)
+    assert world.seen.asked.count(item) == 1
+
+
+async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(world: World) -> None:
+    """Of two inputs the later one is decided on what the earlier one led to."""
+    bench = Bench(world)
+    await bench.engine.carry_out(BEAT)
+    item = ProbeRequest()
+    assert bench.engine.answer_at_once(item) is None
+    await bench.engine.carry_out(Heartbeat(M1, 2, 1))
+    await bench.engine.carry_out(item)
+    assert (bench.engine.group.version, await world.log.read(GROUP)) == (1, (1, (ProbeScheduled(1_000),)))
+
+
+async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
+    """With the store away a command is answered 503, the group stands, and the caller's word still counts (L5)."""
+    bench = Bench(world)
+    await bench.engine.carry_out(BEAT)
+    world.log.refuse, world.clock.at_ms = True, 9_000
+    reply = await bench.engine.carry_out(ProbeRequest())
+    assert isinstance(reply, StoreUnavailable)
+    assert reply.retry_after_ms is not None
+    assert bench.engine.group.version == 0
+    world.log.refuse_reads = True
+    assert isinstance(await bench.engine.carry_out(BEAT), StoreUnavailable)
+    assert bench.engine.soft.members[M1].heard_ms == 9_000
+    assert bench.wakes[-1] == 10_000
+
+
+async def test_service_goes_on_when_the_store_is_back(world: World) -> None:
+    """After a failed append the next input is carried out on the state of before."""
+    bench = Bench(world)
+    world.log.refuse = True
+    await bench.engine.carry_out(ProbeRequest())
+    world.log.refuse = False
+    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert bench.engine.group.version == 1
+    assert world.seen.asked.count(Started()) == 1
+
+
+async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) -> None:
+    """Records that went through unseen are adopted with the decision that made them; nobody is judged anew for it."""
+    bench = Bench(world)
+    await bench.engine.carry_out(BEAT)
+    world.log.lose_reply = True
+    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    assert bench.engine.group.version == 0
+    assert await bench.engine.carry_out(BEAT) == Done()
+    assert bench.engine.group.version == 1
+    assert bench.changes[-1] == (ProbeScheduled(1_000),)
+    assert world.seen.asked.count(Started()) == 1
+
+
+async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -> None:
+    """When somebody else wrote, the input is decided on what they wrote, after a fresh start of judging (L3)."""
+    bench = Bench(world)
+    await bench.engine.carry_out(ProbeRequest())
+    await MemoryRecordLog.append(world.log, GROUP, [ProbeScheduled(5)], expected_version=1)
+    world.seen.asked.clear()
+    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert bench.engine.group.version == 3
+    assert world.seen.asked == [ProbeRequest(), Started(), ProbeRequest()]
+    assert None in bench.changes
+
+
+async def test_conflicts_without_end_are_given_up(world: World) -> None:
+    """A group that somebody else keeps writing to is refused after a few attempts."""
+    bench = Bench(world)
+    append = world.log.append
+
+    async def beaten(group: str, records: Sequence[Record], *, expected_version: int) -> None:
+        await MemoryRecordLog.append(world.log, GROUP, [ProbeScheduled(5)], expected_version=expected_version)
+        await append(GROUP, records, expected_version=expected_version)
+
+    world.log.append = beaten  # type: ignore[assignment, method-assign]
+    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    assert world.log.appends == ATTEMPTS_MAX
+
+
+async def test_a_store_that_lost_commits_is_believed(world: World) -> None:
+    """When the log holds less than memory the group is read whole again: the log is the truth."""
+    bench = Bench(world)
+    for _ in range(3):
+        await bench.engine.carry_out(ProbeRequest())
+    world.log.forget(GROUP, 2)
+    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert bench.engine.group.version == 2
+    assert world.seen.asked.count(Started()) == 2
+
+
+async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
+    """Nothing is appended or changed, the observer hears of it, and deadlines come again."""
+    world = make_world(check=lambda step: [Violation("L1", "two owners")] if step.records else [])
+    bench = Bench(world)
+    reply = await bench.engine.carry_out(ProbeRequest())
+    assert isinstance(reply, Defect)
+    assert "L1" in reply.detail
+    assert (world.log.appends, bench.engine.group.version) == (0, 0)
+    assert [violation.law for violation in world.seen.broken] == ["L1"]
+    assert bench.wakes[-1] == 2_000
+
+
+async def test_a_stall_restarts_judging_before_anything_else(world: World) -> None:
+    """After the process stood still a fresh start is decided before the input that comes next (L5)."""
+    bench = Bench(world)
+    await bench.engine.carry_out(BEAT)
+    world.seen.asked.clear()
+    world.stalls[0] = 1
+    assert bench.engine.answer_at_once(BEAT) is None
+    await bench.engine.carry_out(BEAT)
+    assert world.seen.asked == [Started(), BEAT]
+    assert bench.engine.answer_at_once(BEAT) == Done()
+
+
+async def test_a_group_that_was_never_read_says_so(world: World) -> None:
+    """Before the first read has succeeded the answer is that the coordinator is loading, and the next try reads."""
+    bench = Bench(world)
+    world.log.refuse_reads = True
+    assert isinstance(await bench.engine.carry_out(BEAT), CoordinatorLoading)
+    assert not bench.engine.is_loaded
+    world.log.refuse_reads = False
+    assert await bench.engine.carry_out(BEAT) == Done()
+    asked: list[Input] = [Started(), BEAT]
+    assert world.seen.asked == asked

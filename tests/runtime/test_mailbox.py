@@ -1,0 +1,134 @@
+"""A group's inputs are carried out one at a time, in order, and never more than fit."""
+
+import asyncio
+
+import pytest
+
+from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started, Tick
+from batonpass.core.replies import Done
+from batonpass.runtime.engine import Engine
+from batonpass.runtime.mailbox import Mailbox
+from batonpass.runtime.ports import Defect, StoreUnavailable
+from tests.runtime.fakes import GROUP, M1, M2, World, make_world
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world without laws."""
+    return make_world()
+
+
+def mailbox_of(world: World, *, limit: int = 10) -> Mailbox:
+    """Return a mailbox of a fresh engine."""
+    engine = Engine(GROUP, world.ports, changed=lambda _: None, wake_at=lambda _: None)
+    return Mailbox(engine, world.seen, limit=limit)
+
+
+async def test_inputs_are_carried_out_in_order_and_one_at_a_time(world: World) -> None:
+    """While one append is under way the inputs behind it wait, and take effect in the order in which they came."""
+    mailbox = mailbox_of(world)
+    await mailbox.ask(Tick())
+    world.seen.asked.clear()
+    world.log.open.clear()
+    first, second = asyncio.create_task(mailbox.ask(ProbeRequest())), asyncio.create_task(mailbox.ask(ProbeRequest()))
+    beat = asyncio.create_task(mailbox.ask(Heartbeat(M1, 1, 1)))
+    await asyncio.sleep(0.01)
+    assert world.seen.asked == [ProbeRequest()]
+    world.log.open.set()
+    assert await asyncio.gather(first, second, beat) == [Done(), Done(), Done()]
+    expected: list[Input] = [ProbeRequest(), ProbeRequest(), Heartbeat(M1, 1, 1)]
+    assert world.seen.effects[-3:] == expected
+
+
+async def test_a_full_mailbox_refuses_at_once(world: World) -> None:
+    """What does not fit is answered 503 with a time to wait, without waiting itself."""
+    mailbox = mailbox_of(world, limit=1)
+    await mailbox.ask(Tick())
+    world.log.open.clear()
+    waiting = [asyncio.create_task(mailbox.ask(ProbeRequest()))]
+    await asyncio.sleep(0.01)
+    waiting.append(asyncio.create_task(mailbox.ask(ProbeRequest())))
+    await asyncio.sleep(0.01)
+    reply = await asyncio.wait_for(mailbox.ask(ProbeRequest()), 1)
+    assert isinstance(reply, StoreUnavailable)
+    assert reply.retry_after_ms is not None
+    assert not mailbox.post(Tick())
+    world.log.open.set()
+    assert await asyncio.gather(*waiting) == [Done(), Done()]
+
+
+async def test_a_heartbeat_that_found_no_room_counts_before_any_deadline(world: World) -> None:
+    """A heartbeat answered 503 counts as received (L5): the core hears of its member before the next tick."""
+    mailbox = mailbox_of(world, limit=1)
+    await mailbox.ask(Tick())
+    world.log.open.clear()
+    waiting = [asyncio.create_task(mailbox.ask(ProbeRequest()))]
+    await asyncio.sleep(0.01)
+    waiting.append(asyncio.create_task(mailbox.ask(ProbeRequest())))
+    await asyncio.sleep(0.01)
+    assert isinstance(await mailbox.ask(Heartbeat(M2, 7, 3)), StoreUnavailable)
+    world.log.open.set()
+    await asyncio.gather(*waiting)
+    world.seen.asked.clear()
+    assert mailbox.post(Tick())
+    await mailbox.close()
+    heard, tick = world.seen.asked
+    assert isinstance(heard, Heartbeat)
+    assert (heard.member_id, heard.seq < 0, heard.tasks, tick) == (M2, True, None, Tick())
+
+
+async def test_a_caller_that_goes_away_takes_nothing_with_it(world: World) -> None:
+    """An input whose caller was cancelled is carried out all the same, and the one behind it too."""
+    mailbox = mailbox_of(world)
+    world.log.open.clear()
+    gone, stays = asyncio.create_task(mailbox.ask(ProbeRequest())), asyncio.create_task(mailbox.ask(ProbeRequest()))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    world.log.open.set()
+    assert await stays == Done()
+    version, _ = await world.log.read(GROUP)
+    assert version == 2
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_defect_is_answered_and_the_group_goes_on(world: World, *, is_busy: bool) -> None:
+    """An input on which the core fails is answered 500, on the short way and the long; the next one is served."""
+    mailbox = mailbox_of(world)
+    await mailbox.ask(Tick())
+    before: asyncio.Task[object] | None = None
+    if is_busy:
+        world.log.open.clear()
+        before = asyncio.create_task(mailbox.ask(ProbeRequest()))
+        await asyncio.sleep(0.01)
+    world.core.raises = ValueError("boom")
+    failing = asyncio.create_task(mailbox.ask(Heartbeat(M1, 1, 1)))
+    await asyncio.sleep(0.01)
+    world.log.open.set()
+    assert isinstance(await failing, Defect)
+    assert [str(error) for error in world.seen.defects] == ["boom"]
+    assert before is None or await before == Done()
+    assert await mailbox.ask(ProbeRequest()) == Done()
+
+
+async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(world: World) -> None:
+    """After close everything accepted is in the log, and what comes later is answered 503."""
+    mailbox = mailbox_of(world)
+    world.log.open.clear()
+    accepted = asyncio.create_task(mailbox.ask(ProbeRequest()))
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(mailbox.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    assert isinstance(await mailbox.ask(ProbeRequest()), StoreUnavailable)
+    world.log.open.set()
+    await closing
+    assert await accepted == Done()
+    assert (await world.log.read(GROUP))[0] == 1
+
+
+async def test_the_first_input_is_a_start(world: World) -> None:
+    """Whatever comes first, the core hears before it that the coordinator has just loaded the group (L3)."""
+    mailbox = mailbox_of(world)
+    await mailbox.ask(ProbeRequest())
+    expected: list[Input] = [Started(), ProbeRequest()]
+    assert world.seen.asked == expected

@@ -1,0 +1,138 @@
+"""Records survive their stored form, old ones are brought up, and what cannot be read or written is refused."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batonpass.codec import records as codec
+from batonpass.codec.records import (
+    RECORD_TYPES,
+    StoredRecord,
+    UnreadableRecord,
+    UnwritableRecord,
+    decode_record,
+    decode_records,
+    encode_record,
+    encode_records,
+)
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Grant, Member, Revocation, Role
+from batonpass.core.pmap import PMap
+from batonpass.core.records import MemberJoined, PictureChanged, ProbeScheduled, Record, RebalanceScheduled
+
+FIXTURES = Path(__file__).parent / "fixtures" / "records-v1.jsonl"
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    str: st.text(st.characters(codec="utf-8"), max_size=8),
+    NoneType: st.none(),
+}
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Return values of a type as records use types."""
+    hint = getattr(hint, "__supertype__", hint)
+    if hint in PLAIN:
+        return PLAIN[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:
+        return st.one_of([of(choice) for choice in args])
+    if origin is tuple:
+        return st.lists(of(args[0]), max_size=3).map(tuple) if args[-1] is ... else st.tuples(*map(of, args))
+    if origin is PMap:
+        return st.dictionaries(of(args[0]), of(args[1]), max_size=3).map(PMap)
+    if origin is not None and issubclass(origin, Mapping):
+        return st.dictionaries(of(args[0]), of(args[1]), max_size=3)
+    if issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    names = [field.name for field in fields(hint)] if is_dataclass(hint) else hint._fields
+    hints = get_type_hints(hint)
+    return st.builds(hint, **{name: of(hints[name]) for name in names})
+
+
+@pytest.mark.parametrize("kind", sorted(RECORD_TYPES))
+@given(data=st.data())
+def test_every_record_survives_its_stored_form(kind: str, data: st.DataObject) -> None:
+    """What is read back equals what was written, for every kind and any values."""
+    record: Record = data.draw(of(RECORD_TYPES[kind]))
+    stored = encode_record(record)
+    assert (stored.kind, stored.version) == (kind, 1)
+    assert decode_record(stored) == record
+
+
+def test_every_kind_that_was_ever_written_can_be_read() -> None:
+    """The fixtures hold one stored record of each kind and version; each still reads, and to a record of its kind."""
+    seen = set()
+    for line in FIXTURES.read_text().splitlines():
+        entry = json.loads(line)
+        stored = StoredRecord(entry["kind"], entry["version"], json.dumps(entry["payload"]).encode())
+        assert type(decode_record(stored)) is RECORD_TYPES[entry["kind"]]
+        seen.add(entry["kind"])
+    assert seen == set(RECORD_TYPES)
+
+
+def test_a_persistent_mapping_comes_back_as_one() -> None:
+    """A member's picture is read back as the same mapping with typed entries, not as bare lists."""
+    grant = Grant(Role.ACTIVE, 3, 1_000, 41, (("", 905),))
+    member = Member(
+        MemberId("m1"),
+        joined_ms=1,
+        picture=PMap({TaskId("0_1"): grant}),
+        revoking=PMap({TaskId("0_2"): Revocation(3, 1_000, active=True)}),
+    )
+    read = decode_record(encode_record(MemberJoined(member)))
+    assert isinstance(read, MemberJoined)
+    assert isinstance(read.member.picture, PMap)
+    assert read.member.picture[TaskId("0_1")] == grant
+    assert read.member.revoking[TaskId("0_2")].active is True
+
+
+def test_order_is_kept() -> None:
+    """A batch is read back in the order in which it was written."""
+    batch: list[Record] = [ProbeScheduled(1), RebalanceScheduled(2, "join"), ProbeScheduled(3)]
+    assert decode_records(encode_records(batch)) == tuple(batch)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    """A kind that this program does not know is never skipped: the group cannot be read."""
+    with pytest.raises(UnreadableRecord, match="no record kind 'group-renamed'"):
+        decode_record(StoredRecord("group-renamed", 1, b"{}"))
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_unknown_version_is_refused(version: int) -> None:
+    """A payload of a version that this program does not know is refused, however it looks."""
+    with pytest.raises(UnreadableRecord, match="version"):
+        decode_record(StoredRecord("probe-scheduled", version, b'{"at_ms": 1}'))
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"{}", b'{"at_ms": "1"}', b'{"at_ms": 1.5}'])
+def test_a_damaged_payload_is_refused(payload: bytes) -> None:
+    """A payload that does not fit its kind is refused, and says which kind it was to be."""
+    with pytest.raises(UnreadableRecord, match="probe-scheduled, version 1"):
+        decode_record(StoredRecord("probe-scheduled", 1, payload))
+
+
+def test_an_old_payload_is_brought_to_the_present_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload two versions old goes through both steps, in order."""
+    monkeypatch.setitem(codec.VERSIONS, "probe-scheduled", 3)
+    monkeypatch.setitem(codec.UPCASTS, ("probe-scheduled", 1), lambda old: {"at_s": old["when"]})
+    monkeypatch.setitem(codec.UPCASTS, ("probe-scheduled", 2), lambda old: {"at_ms": old["at_s"] * 1_000})
+    assert decode_record(StoredRecord("probe-scheduled", 1, b'{"when": 7}')) == ProbeScheduled(7_000)
+
+
+def test_what_has_no_stored_form_is_refused() -> None:
+    """A value that JSON cannot carry fails when it is written, not when it is read."""
+    with pytest.raises(UnwritableRecord, match="picture-changed"):
+        encode_record(PictureChanged(MemberId("m1"), 1, 1, granted={TaskId("0_1"): object()}))  # type: ignore[dict-item]
+    with pytest.raises(UnwritableRecord, match="not a record"):
+        encode_record("m1")  # type: ignore[arg-type]
