@@ -40,9 +40,9 @@ class _MemberBody(Struct, forbid_unknown_fields=True):
     id: Name
     capacity: Share = 1.0
     max_tasks: _Count | None = None
-    client_tags: dict[TagKey, TagValue] = {}  # noqa: RUF012
+    client_tags: dict[TagKey, TagValue] = {}
     draining: bool = False
-    tasks: dict[TaskName, _CopyBody] = {}  # noqa: RUF012
+    tasks: dict[TaskName, _CopyBody] = {}
 
 
 class _TargetBody(Struct, forbid_unknown_fields=True):
@@ -53,12 +53,12 @@ class _TargetBody(Struct, forbid_unknown_fields=True):
 class SnapshotBody(Struct, forbid_unknown_fields=True):
     """A group in a file, as it is written."""
 
-    config: dict[str, Any] = {}  # noqa: RUF012
+    config: dict[str, Any] = {}
     tasks: tuple[_TaskBody, ...] = ()
     members: tuple[_MemberBody, ...] = ()
     now_ms: _Instant = 0
     target: dict[Name, _TargetBody] | None = None
-    pins: dict[TaskName, Name] = {}  # noqa: RUF012
+    pins: dict[TaskName, Name] = {}
     paused: bool | Literal["balance", "all"] = False
 
 

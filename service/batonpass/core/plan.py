@@ -1,0 +1,184 @@
+"""The dry run: what the core would decide about a group, as if every revocation were confirmed. Nothing changes.
+
+``assignment`` is one step; ``target`` is where the steps lead. Played again with the assignment as the new state, a
+group comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from batonpass.core.budget import HeldBack, fund
+from batonpass.core.copies import Staged, stage
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Group, Role, Task
+from batonpass.core.placement import place
+from batonpass.core.placement_types import Placed, PlacementRequest
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Reason, Why
+from batonpass.core.snapshot import Snapshot, to_group
+from batonpass.core.soft import Soft
+from batonpass.core.targets import build_request, differences
+from batonpass.core.view import View
+
+Roles = Mapping[str, tuple[TaskId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a group should come to.
+
+    Attributes:
+        target: per member, the tasks that belong there, as ``active`` and ``standby``.
+        assignment: per member, what it should hold when this one step is complete: ``active``, ``standby``, ``warmup``.
+        moves: stateful tasks whose target owner is not their present owner, tasks without an owner included.
+        lower_bound: the least number of moves that any balanced placement needs.
+        at_rest: the assignment is what the members hold now and equals the target, and every copy in it is caught up.
+        probing_needed: something is still to come.
+        held_back: stateful tasks that are not with their target owner after the step and have no copy there yet.
+        reasons: one a task, in order.
+    """
+
+    target: Mapping[MemberId, Roles]
+    assignment: Mapping[MemberId, Roles]
+    moves: int
+    lower_bound: int
+    at_rest: bool
+    probing_needed: bool
+    held_back: tuple[HeldBack, ...]
+    reasons: tuple[Reason, ...]
+
+
+def plan_snapshot(snapshot: Snapshot, policy: Policy) -> Plan:
+    """Return the plan for a snapshot without contradictions."""
+    group, soft = to_group(snapshot)
+    return plan(group, soft, snapshot.now_ms, policy)
+
+
+def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
+    """Return the plan for a group as it stands, with a new target placed."""
+    everything = replace(group, unsettled=type(group.unsettled)(dict.fromkeys(group.table.ids, True)))
+    before = View(everything, soft, now_ms, policy, complete=True)
+    request = build_request(before)
+    placed = place(request)
+    placed_group = _with_target(before, request, placed)
+    view = View(placed_group, soft, now_ms, policy, complete=True)
+    staged = [stage(view, placed_group.tasks[task_id]) for task_id in placed_group.table.ids]
+    held = fund(view, staged)
+    return _answer(view, staged, held, placed)
+
+
+def _with_target(view: View, request: PlacementRequest, placed: Placed) -> Group:
+    group = view.group
+    changes: dict[TaskId, Task | None] = {}
+    for task_id, (owner, standbys, waiting) in differences(view, request, placed).items():
+        changes[task_id] = group.tasks[task_id]._replace(target=owner, target_standbys=standbys, waiting=waiting)
+    return replace(group, tasks=group.tasks.updated(changes))
+
+
+def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Placed) -> Plan:
+    group = view.group
+    target = _blank(group, ("active", "standby"))
+    assignment = _blank(group, ("active", "standby", "warmup"))
+    is_same = is_aimed = is_ready = True
+    to_come = False
+    moves = 0
+    for one in staged:
+        task, active = one.task, one.choice.active
+        aim = task.target if task.target is not None else task.owner
+        if aim is not None:
+            target[aim]["active"].append(task.id)
+        for member_id in task.target_standbys:
+            target[member_id]["standby"].append(task.id)
+        if active is not None:
+            assignment[active]["active"].append(task.id)
+        for member_id, role in one.copies.items():
+            assignment[member_id][role.value].append(task.id)
+        moves += view.is_stateful(task.id) and task.target is not None and _present_owner(task) != task.target
+        is_same = is_same and _holds_already(task, one)
+        standing = sorted(member_id for member_id, role in one.copies.items() if role is Role.STANDBY)
+        aimed = active == aim and len(standing) == len(one.copies) and standing == sorted(task.target_standbys)
+        is_aimed = is_aimed and aimed
+        ready = _is_ready(view, one)
+        is_ready = is_ready and ready
+        to_come = to_come or not aimed or not ready
+    at_rest = is_same and is_aimed and is_ready
+    waits = {entry.task: entry for entry in held}
+    return Plan(
+        target=_sorted(group, target),
+        assignment=_sorted(group, assignment),
+        moves=moves,
+        lower_bound=placed.lower_bound,
+        at_rest=at_rest,
+        probing_needed=to_come and not at_rest,
+        held_back=tuple(held),
+        reasons=tuple(_reason(view, one, waits.get(one.task.id)) for one in staged),
+    )
+
+
+def _present_owner(task: Task) -> MemberId | None:
+    """Return who runs the task now: the last owner, while its revocation is not confirmed."""
+    return task.claims[0].member_id if task.owner is None and task.claims else task.owner
+
+
+def _holds_already(task: Task, one: Staged) -> bool:
+    held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
+    held.update(dict.fromkeys(task.warmups, Role.WARMUP))
+    return task.owner == one.choice.active and not task.claims and held == one.copies
+
+
+def _is_ready(view: View, one: Staged) -> bool:
+    """Say whether every copy of the task is caught up, and its active runs."""
+    task, active = one.task, one.choice.active
+    if active is None or not view.is_stateful(task.id):
+        return True
+    if not view.copy(task, active).is_caught_up and not (active in view.on_disk(task.id) and one.choice.ready):
+        return False
+    return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in one.copies)
+
+
+def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, list[TaskId]]]:
+    return {member_id: {role: [] for role in roles} for member_id in sorted(group.members)}
+
+
+def _sorted(group: Group, found: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
+    rank = group.table.rank
+    return {
+        member_id: {role: tuple(sorted(tasks, key=rank.__getitem__)) for role, tasks in roles.items()}
+        for member_id, roles in found.items()
+    }
+
+
+_DETAIL: Mapping[str, str] = {
+    Why.STAYS: "runs on {active} and stays there",
+    Why.HANDOVER: "{target} is caught up: {owner} hands over",
+    Why.HANDOVER_UNDER_WAY: "{active} gets it as soon as the last owner has confirmed",
+    Why.FAILOVER: "{active} has the most caught-up copy and takes over",
+    Why.TAKEOVER: "{active} takes over from a suspected owner",
+    Why.COLD_START: "no copy anywhere: {active} restores it",
+    Why.DEADLINE: "the drain's deadline is over: {active} takes it as it is",
+    Why.LOST_STATE: "{owner} lost its state: {active} restores it",
+    Why.STATELESS: "no state to restore: {active} takes it at once",
+}
+
+
+def _reason(view: View, one: Staged, back: HeldBack | None) -> Reason:
+    task, choice = one.task, one.choice
+    if back is not None:
+        return Reason(
+            back.reason.value, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member"
+        )
+    if choice.active is None:
+        code = choice.held.value if choice.held is not None else Why.STAYS.value
+        return Reason(code, task.id, None, "nobody can have it now")
+    if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
+        if choice.held is not None:
+            return Reason(choice.held.value, task.id, task.target, f"is to go to {task.target}")
+        copy = view.copy(task, task.target)
+        lag = "unknown" if copy.lag is None else str(copy.lag)
+        return Reason(
+            Why.WARMING.value, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}"
+        )
+    text = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
+    return Reason(choice.why.value, task.id, choice.active, text)

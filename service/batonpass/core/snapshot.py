@@ -1,0 +1,231 @@
+"""A group in a file: what a snapshot holds, and the group and soft state that it stands for.
+
+A capture from production can be decided upon on a laptop: the same core reads it that runs in the service. What a
+snapshot leaves out is as if it had never been set (PROTOCOL, Snapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from batonpass.core.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_order, task_order
+from batonpass.core.model import ActiveState, Claim, Drain, Grant, Group, Member, Pause, PauseScope, Role, Stall, Task
+from batonpass.core.placement_types import TaskTable
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import GroupConfig
+from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
+
+_FAR_MS = 2**62
+_GROUP = GroupId("snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTask:
+    """One task. ``revoking`` is the member that was told to give it up and has not confirmed it yet."""
+
+    id: TaskId
+    stateful: bool = True
+    weight: float = 1.0
+    revoking: MemberId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCopy:
+    """What one member has of one task. ``lag`` of None is unknown; ``progress_at_ms`` of None: it has just got on."""
+
+    role: str
+    state: ActiveState | None = None
+    lag: int | None = None
+    lost: bool = False
+    progress_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMember:
+    """One member with everything that it has."""
+
+    id: MemberId
+    capacity: float = 1.0
+    max_tasks: int | None = None
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    draining: bool = False
+    tasks: Mapping[TaskId, SnapshotCopy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A group at one instant. ``target`` maps each task to its previous target owner and standbys."""
+
+    config: GroupConfig = GroupConfig()
+    tasks: tuple[SnapshotTask, ...] = ()
+    members: tuple[SnapshotMember, ...] = ()
+    now_ms: int = 0
+    target: Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...]]] = field(default_factory=dict)
+    pins: Mapping[TaskId, MemberId] = field(default_factory=dict)
+    paused: PauseScope | None = None
+
+
+def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Return what in the snapshot cannot be so, as (path, reason); nothing for a snapshot that can be decided upon."""
+    faults: list[tuple[str, str]] = []
+    known: set[TaskId] = set()
+    for number, task in enumerate(snapshot.tasks):
+        try:
+            split_task_id(task.id)
+        except ValueError as error:
+            faults.append((f"tasks[{number}].id", str(error)))
+        if task.id in known:
+            faults.append((f"tasks[{number}].id", f"task {task.id} is listed twice"))
+        known.add(task.id)
+    names: set[MemberId] = set()
+    owners: dict[TaskId, MemberId] = {}
+    for number, member in enumerate(snapshot.members):
+        if member.id in names:
+            faults.append((f"members[{number}].id", f"member {member.id} is listed twice"))
+        names.add(member.id)
+        for task_id, copy in member.tasks.items():
+            path = f"members[{number}].tasks.{task_id}"
+            if task_id not in known:
+                faults.append((path, f"there is no task {task_id} in tasks"))
+            elif copy.role == "active" and owners.setdefault(task_id, member.id) != member.id:
+                faults.append((path, f"task {task_id} is active on {owners[task_id]} as well; it can have one active"))
+    for number, task in enumerate(snapshot.tasks):
+        if task.revoking is not None and task.revoking not in names:
+            faults.append((f"tasks[{number}].revoking", f"there is no member {task.revoking}"))
+    faults.extend(_unknown_names(snapshot, known, names))
+    return faults
+
+
+def _unknown_names(snapshot: Snapshot, known: set[TaskId], names: set[MemberId]) -> list[tuple[str, str]]:
+    faults = []
+    for task_id, member_id in snapshot.pins.items():
+        if task_id not in known:
+            faults.append((f"pins.{task_id}", f"there is no task {task_id}"))
+        if member_id not in names:
+            faults.append((f"pins.{task_id}", f"there is no member {member_id}"))
+    faults.extend(
+        (f"target.{task_id}", f"there is no task {task_id}") for task_id in snapshot.target if task_id not in known
+    )
+    return faults
+
+
+def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
+    """Return the group and the soft state that a snapshot without contradictions stands for."""
+    members = {one.id: one for one in snapshot.members}
+    table = _table(snapshot.tasks)
+    tasks = {one.id: _task(snapshot, one, members) for one in snapshot.tasks}
+    group = Group(
+        id=_GROUP,
+        declared=True,
+        config=snapshot.config,
+        table=table,
+        members=PMap({one.id: _member(snapshot, one, tasks) for one in snapshot.members}),
+        tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
+        unsettled=PMap(dict.fromkeys(table.ids, True)),
+        pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
+    )
+    heard = {
+        one.id: MemberSoft(
+            snapshot.now_ms, full=True, reports={task: _report(snapshot, copy) for task, copy in one.tasks.items()}
+        )
+        for one in snapshot.members
+    }
+    return group, Soft(started_ms=-_FAR_MS, members=PMap(heard))
+
+
+def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
+    ordered = sorted(tasks, key=lambda one: task_order(one.id))
+    names = sorted({split_task_id(one.id)[0] for one in ordered}, key=subtopology_order)
+    number = {name: index for index, name in enumerate(names)}
+    return TaskTable(
+        tuple(one.id for one in ordered),
+        tuple(number[split_task_id(one.id)[0]] for one in ordered),
+        tuple(one.stateful for one in ordered),
+        tuple(one.weight for one in ordered),
+        (0,) * len(ordered),
+    )
+
+
+def _holders(members: Mapping[MemberId, SnapshotMember], task_id: TaskId, role: str) -> tuple[MemberId, ...]:
+    return tuple(sorted(one.id for one in members.values() if task_id in one.tasks and one.tasks[task_id].role == role))
+
+
+def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, SnapshotMember]) -> Task:
+    active = next(iter(_holders(members, told.id, "active")), None)
+    standbys = _holders(members, told.id, "standby") if told.stateful else ()
+    warmups = _holders(members, told.id, "warmup") if told.stateful else ()
+    target, target_standbys = snapshot.target.get(told.id, (None, ()))
+    task = Task(
+        told.id,
+        owner=active,
+        state=_state(members[active].tasks[told.id]) if active is not None else ActiveState.GRANTED,
+        since_ms=snapshot.now_ms,
+        standbys=standbys,
+        warmups=warmups,
+        target=target if target in members else None,
+        target_standbys=tuple(sorted(one for one in target_standbys if one in members)),
+        pin=snapshot.pins.get(told.id),
+        stalls=tuple(Stall(one, _FAR_MS) for one in warmups if _is_stalled(snapshot, members[one].tasks[told.id])),
+    )
+    return _revoked(task, told.revoking, members) if told.revoking is not None and told.revoking == active else task
+
+
+def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:
+    """Return the task between revocation and confirmation: its heir is set, and the last owner keeps a copy."""
+    heir = task.target if task.target not in (None, revoking) else None
+    if heir is None:
+        best = sorted(
+            (_lag(members[one].tasks[task.id]), one) for one in (*task.warmups, *task.standbys) if one != revoking
+        )
+        heir = best[0][1] if best else None
+    return task._replace(
+        owner=None,
+        claims=(Claim(revoking, None),),
+        heir=heir,
+        keeper=revoking if task.state is ActiveState.RUNNING else None,
+        standbys=tuple(sorted({*task.standbys, revoking})),
+    )
+
+
+def _lag(copy: SnapshotCopy) -> int:
+    return _FAR_MS if copy.lag is None else copy.lag
+
+
+def _state(copy: SnapshotCopy) -> ActiveState:
+    return ActiveState.LOST if copy.lost else (copy.state or ActiveState.RUNNING)
+
+
+def _is_stalled(snapshot: Snapshot, copy: SnapshotCopy) -> bool:
+    config = snapshot.config
+    if copy.progress_at_ms is None or (copy.lag is not None and copy.lag <= config.acceptable_recovery_lag):
+        return False
+    return snapshot.now_ms - copy.progress_at_ms >= config.warmup_stall_timeout_ms
+
+
+def _member(snapshot: Snapshot, told: SnapshotMember, tasks: Mapping[TaskId, Task]) -> Member:
+    picture: dict[TaskId, Grant] = {}
+    for task_id in sorted(told.tasks):
+        task = tasks[task_id]
+        if task.owner == told.id:
+            picture[task_id] = Grant(Role.ACTIVE, 1, snapshot.now_ms, 1)
+        elif told.id in task.standbys:
+            picture[task_id] = Grant(Role.STANDBY, 1, snapshot.now_ms)
+        elif told.id in task.warmups:
+            picture[task_id] = Grant(Role.WARMUP, 1, snapshot.now_ms)
+    return Member(
+        id=told.id,
+        joined_ms=snapshot.now_ms,
+        capacity=told.capacity,
+        max_tasks=told.max_tasks,
+        client_tags=told.client_tags,
+        epoch=1,
+        picture=PMap(picture),
+        drain=Drain(snapshot.now_ms, None, _FAR_MS) if told.draining else None,
+    )
+
+
+def _report(snapshot: Snapshot, copy: SnapshotCopy) -> Report:
+    said = TaskReport(copy.role, copy.state, None if copy.lost else copy.lag, lost=copy.lost)
+    progress_ms = snapshot.now_ms if copy.progress_at_ms is None else copy.progress_at_ms
+    return Report(said, snapshot.now_ms, said.lag, progress_ms=progress_ms)
