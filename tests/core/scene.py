@@ -65,7 +65,8 @@ class Scene:
         assert evolve(before, decision.records) == decision.after
         assert decision.records or decision.after is before
         step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)
-        assert check_step(step) == [], f"{item} at {self.now_ms}: {decision.records}"
+        found = check_step(step)
+        assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
             assert check_group(decision.after) == [], f"{item} at {self.now_ms}: {decision.records}"
         self.log.extend(decision.records)
