@@ -47,7 +47,10 @@ def _has_reason_to_drop(step: Step, task: Task, member_id: MemberId) -> bool:
 def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
     """An active is taken from an owner that is alive and willing only for a copy that is caught up."""
     before = step.before.tasks.get(task.id)
+    report = _report(step.soft_after, owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state
+    if report is not None and report.said.state is not None:
+        state = report.said.state
     if state is ActiveState.LOST or _said_lost(step, owner.id, task.id):
         return []
     if owner.suspected or _is_past_deadline(step, owner):
@@ -58,8 +61,7 @@ def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
     if not step.after.table.stateful[step.after.table.rank[task.id]]:
         return [] if heir == task.target else [Violation("L8", f"goes to {heir}, not to its target", task.id, owner.id)]
     found = []
-    failed = state is ActiveState.FAILED or _said_failed(step, owner.id, task.id)
-    runs = state is ActiveState.RUNNING and not failed
+    failed, runs = state is ActiveState.FAILED, state is ActiveState.RUNNING
     if not is_caught_up_copy(step.after, step.soft_after, heir, task.id, on_disk=not runs):
         found.append(Violation("L7", f"taken for {heir}, whose copy is not caught up", task.id, owner.id))
     if runs and heir != task.target:
@@ -87,11 +89,6 @@ def _report(soft: Soft, member_id: MemberId, task_id: TaskId) -> Report | None:
 def _said_lost(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
     report = _report(step.soft_after, member_id, task_id)
     return report is not None and report.said.lost
-
-
-def _said_failed(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
-    report = _report(step.soft_after, member_id, task_id)
-    return report is not None and report.said.state is ActiveState.FAILED
 
 
 def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId, *, on_disk: bool) -> bool:

@@ -17,7 +17,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Input
 from batonpass.core.invariants import Step, Violation, check_group, check_repeated, check_step
-from batonpass.core.model import ActiveState, Cause, Group
+from batonpass.core.model import ActiveState, Cause, Group, Role
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft, TaskReport
@@ -192,10 +192,16 @@ class Checks:
 
     def _on_picture(self, before: Group, decision: Decision, record: r.PictureChanged) -> None:
         owner = before.members.get(record.member_id)
+        for task_id, grant in record.granted.items():
+            if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target != record.member_id:
+                # Somebody else has it for the time being; one handover brings it to its target.
+                self.credit[task_id] = 1
         for task_id in (*record.revoked, *record.demoted):
             task = before.tasks.get(task_id)
             runs = task is not None and task.owner == record.member_id and task.state is ActiveState.RUNNING
             if not runs or owner is None or owner.suspected or not _is_stateful(before, task_id):
+                continue
+            if owner.drain is not None and owner.drain.deadline_ms is not None:
                 continue
             report = _said(decision.soft, record.member_id, task_id)
             if report is not None and (report.lost or report.state is ActiveState.FAILED):

@@ -7,7 +7,7 @@ store refuses an append that expects another version, or that comes from a coord
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from batonpass.core.answers import poll
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 LEASE_MS = POLICY.coordinator_lease_ms
 KEPT = 40
+
+
+def heard(soft: Soft, item: Input, now_ms: int) -> Soft:
+    """Return the soft state after a refused append: nothing of the input has happened, but its sender was heard (L5).
+
+    Its ``seq`` and reports must not be kept: the repetition would pass for a double, and what it says would be lost.
+    """
+    if not isinstance(item, Heartbeat | Join):
+        return soft
+    known = soft.members.get(item.member_id)
+    return soft if known is None else replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
 
 
 class Refused(Exception):
@@ -160,12 +171,11 @@ class Coordinator:
         """Decide on an input, commit, then answer; None when the process died in between."""
         if isinstance(item, Heartbeat | Join):
             self.heard_at_ms[item.member_id] = self.world.now_ms
-        before, soft = self.group, self.soft
-        decision = decide(before, soft, item, self.clock_ms, POLICY)
+        before = self.group
+        decision = decide(before, self.soft, item, self.clock_ms, POLICY)
         self.world.checks.on_decision(self, item, decision)
         if not self._commit(decision):
-            # Either soft state is safe after a refused append; a world tries both.
-            self.soft = decision.soft if self.world.chance.random() < 0.8 else soft
+            self.soft = heard(self.soft, item, self.clock_ms)
             return unavailable() if self.is_up else None
         self.soft = decision.soft
         self._arm(decision.wake_at_ms)

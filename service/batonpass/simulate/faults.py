@@ -311,7 +311,7 @@ def config(world: World, chance: Random) -> None:
     wanted: dict[str, object] = {
         "num_standby_replicas": chance.choice((0, 1, 2)),
         "max_warmup_replicas": chance.choice((1, 2, "30%")),
-        "acceptable_recovery_lag": chance.choice((0, 50, 500)),
+        "acceptable_recovery_lag": chance.choice((20, 50, 500)),
     }
     name = chance.choice(sorted(wanted))
     world.declare(None, {name: wanted[name]})

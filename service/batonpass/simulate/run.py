@@ -82,7 +82,7 @@ def _live(world: World, most_steps: int | None) -> int | None:
     calm_ms = world.now_ms
     _tidy(world)
     limit_ms = calm_ms + patience_ms(world)
-    world.run_until(limit_ms, stop=lambda: is_spent() or not why_not_at_rest(world))
+    _run_to_rest(world, limit_ms, is_spent)
     if world.checks.broken or is_spent():
         return None
     if why := why_not_at_rest(world):
@@ -91,6 +91,18 @@ def _live(world: World, most_steps: int | None) -> int | None:
     rested_ms = world.now_ms - calm_ms
     _stay_at_rest(world, is_spent)
     return rested_ms
+
+
+def _run_to_rest(world: World, limit_ms: int, is_spent: Callable[[], bool]) -> None:
+    """Run until the group rests and goes on resting for two heartbeats, or the limit is over."""
+    while world.now_ms < limit_ms and not world.checks.broken and not is_spent():
+        world.run_until(limit_ms, stop=lambda: is_spent() or not why_not_at_rest(world))
+        version = world.store.group.version
+        if why_not_at_rest(world):
+            return
+        world.run_until(world.now_ms + 3 * world.store.group.config.heartbeat_interval_ms, stop=is_spent)
+        if world.store.group.version == version or any(task.waiting for task in world.store.group.tasks.values()):
+            return
 
 
 def patience_ms(world: World) -> int:
@@ -136,6 +148,8 @@ def why_not_at_rest(world: World) -> str:
     if world.pending:
         return f"{world.pending} consequences of events are still to come"
     up = [worker for worker in world.workers if worker.is_up]
+    if down := [worker.plan.name for worker in world.workers if not worker.is_up and not worker.retired]:
+        return f"{down} are not up yet"
     if not up:
         return ""
     if late := [worker.plan.name for worker in up if not worker.is_joined or worker.is_suspended]:
@@ -143,11 +157,13 @@ def why_not_at_rest(world: World) -> str:
     strangers = sorted(set(group.members) - {worker.last_id for worker in up if worker.last_id})
     if strangers:
         return f"{strangers} are members and do not run"
-    if group.due_ms is not None or group.next_probe_ms is not None:
+    waiting = [task for task in group.unsettled if group.tasks[task].waiting]
+    if group.due_ms is not None or (group.next_probe_ms is not None and not waiting):
         return f"a look is due ({group.due_ms}, {group.next_probe_ms}); unsettled: {sorted(group.unsettled)}"
-    waiting = [task for task in group.unsettled if not group.tasks[task].waiting]
-    if waiting:
-        return f"unsettled: {[group.tasks[task] for task in sorted(waiting)]}"
+    if suspects := [member.id for member in group.members.values() if member.suspected or member.drain]:
+        return f"{sorted(suspects)} are suspected or drain"
+    if moving := [task for task in group.unsettled if not group.tasks[task].waiting]:
+        return f"unsettled: {[group.tasks[task] for task in sorted(moving)]}"
     for task in group.table.ids:
         if not group.tasks[task].waiting and len(world.processors(task)) != 1:
             return f"{task} is processed by {[one.last_id for one in world.processors(task)]}"
@@ -156,12 +172,14 @@ def why_not_at_rest(world: World) -> str:
 
 def _stay_at_rest(world: World, is_spent: Callable[[], bool]) -> None:
     """A group at rest writes nothing, moves nothing, and agrees with itself."""
-    version = world.store.group.version
-    config = world.store.group.config
+    group = world.store.group
+    config, version = group.config, group.version
     world.run_until(world.now_ms + 3 * config.heartbeat_interval_ms + config.session_timeout_ms, stop=is_spent)
     for violation in check_group(world.store.group):
         world.checks.fail(violation.law, violation.detail, violation.task, violation.member)
-    if not world.checks.broken and world.store.group.version != version:
+    # A task that waits for capacity, or for a newer program, is looked at again at each interval.
+    is_waiting = any(group.tasks[task].waiting for task in group.unsettled)
+    if not world.checks.broken and world.store.group.version != version and not is_waiting:
         world.checks.fail("L9", f"wrote {world.store.group.version - version} records at rest")
 
 

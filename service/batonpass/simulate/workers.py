@@ -337,6 +337,13 @@ class Worker:
             self._go_over_to(local, Work.FAILED)
             self.feed(lambda machine: machine.task_failed(task, "poison record", now_ms=self.clock_ms))
 
+    def recover(self) -> None:
+        """Let what failed be tried again."""
+        for local in list(self.tasks.values()):
+            if local.work is Work.FAILED:
+                self._go_over_to(local, Work.RESTORING)
+                self._plan_running(local)
+
     def lose(self, task: str) -> None:
         """Lose the state of a task; what was active restores anew."""
         self.disk.pop(task, None)

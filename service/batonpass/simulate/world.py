@@ -308,6 +308,7 @@ class World:
             worker.cut_until_ms = worker.cut_poll_until_ms = 0
             worker.slow_until_ms = worker.hangs_until_ms = 0
             worker.frozen_until_ms = worker.mute_until_ms = 0
+            worker.recover()
             if not worker.is_up and not worker.retired:
                 worker.boot()
 
