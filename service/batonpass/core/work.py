@@ -62,8 +62,16 @@ class Work:
         return self._view
 
     def schedule(self, trigger: str, delay_ms: int | None = None) -> None:
-        """Let a new target be placed, after the batch delay unless another is given."""
-        due_ms = self.now_ms + (self.group.config.rebalance_batch_ms if delay_ms is None else delay_ms)
+        """Let a new target be placed, after the batch delay unless another is given.
+
+        A change joins the batch that is under way: it neither hastens nor delays it, so that the members of a group
+        that has just begun are waited for (``initial_rebalance_delay_ms``).
+        """
+        config, pending_ms = self.group.config, self.group.due_ms
+        due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)
+        longest_ms = max(config.rebalance_batch_ms, config.initial_rebalance_delay_ms)
+        if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
+            due_ms = pending_ms
         self.record(RebalanceScheduled(due_ms, trigger))
         self.wake(due_ms)
         self.touched = True
