@@ -52,8 +52,7 @@ class _Slots:
     def _count(self, one: Staged) -> None:
         used = extra_copies(one, self.view.config.num_standby_replicas)
         if used > 0:
-            owner = one.task.owner
-            if owner is not None and self.view.group.members[owner].drain is not None:
+            if _is_for_drain(self.view, one):
                 self.drain -= used
             else:
                 self.balance -= used
@@ -88,6 +87,15 @@ class _Slots:
             self.balance -= 1
         self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
         return Role.WARMUP
+
+
+def _is_for_drain(view: View, one: Staged) -> bool:
+    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
+    claimants = [claim.member_id for claim in one.task.claims]
+    involved = [
+        view.group.members.get(member_id) for member_id in (one.task.owner, one.task.keeper, *claimants) if member_id
+    ]
+    return any(member is not None and member.drain is not None for member in involved)
 
 
 def _room(view: View, staged: list[Staged]) -> dict[MemberId, int]:

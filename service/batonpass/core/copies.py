@@ -77,9 +77,9 @@ def _kept(view: View, task: Task, choice: Choice) -> dict[MemberId, Role]:
             settled = caught_up or holders[member_id] is Role.STANDBY
             kept[member_id] = Role.STANDBY if settled else Role.WARMUP
     target = task.target
-    if target is not None and target != active and target in holders and not view.is_stalled(task, target):
+    if target not in (None, active, task.owner) and target in holders and not view.is_stalled(task, target):
         kept.setdefault(target, holders[target])
-    surplus = [one for one in holders if one not in kept]
+    surplus = [one for one in holders if one not in kept and (one != target or one != task.owner)]
     if surplus:
         runs = task.owner == active and task.state is ActiveState.RUNNING
         for member_id in _spared(view, task, surplus, missing=len(wanted) - ready, runs=runs or choice.ready):
@@ -125,7 +125,7 @@ def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role])
     free = view.config.num_standby_replicas - len(copies)
     asks: list[Ask] = []
     for member_id, for_active in needs:
-        if member_id not in (task.owner, *(ask.member_id for ask in asks)):
+        if member_id not in (ask.member_id for ask in asks):
             asks.append(Ask(task, member_id, for_active, draining, free > 0))
             free -= 1
     return Staged(task, choice, copies, tuple(asks))

@@ -157,12 +157,16 @@ def _cold(view: View, task: Task) -> Choice:
     """Grant a task cold, unless a copy of unknown lag may turn out to be better than that.
 
     A copy that has not been reported since the coordinator started is waited for: its member speaks within a
-    heartbeat. One that is reported without a lag is never promoted; the target restores instead, and only where the
-    target is that very copy the task waits.
+    heartbeat. One that is reported without a lag is never promoted; another member restores the task instead, the
+    target if it is another, and only where there is none the task waits.
     """
     for holder in view.holders(task):
         copy = view.copy(task, holder)
         awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))
+        if awaited and _has_reported(view, holder):
+            elsewhere = _cold_elsewhere(view, task)
+            if elsewhere is not None:
+                return elsewhere
         if awaited and view.now_ms - _free_since(view, task) < view.config.warmup_stall_timeout_ms:
             return Choice(None, Why.STAYS, held=Held.STATE_UNKNOWN)
     return _target_or_wait(view, task)
@@ -175,6 +179,20 @@ def _free_since(view: View, task: Task) -> int:
 def _has_reported(view: View, member_id: MemberId) -> bool:
     heard = view.soft.members.get(member_id)
     return heard is not None and heard.full
+
+
+def _cold_elsewhere(view: View, task: Task) -> Choice | None:
+    """Return the least loaded member that may restore the task instead of a target whose copy nobody can read."""
+    holders = view.holders(task)
+    table = view.group.table
+    epoch = table.topology_epoch[table.rank[task.id]]
+    free = [
+        member
+        for member in (view.member(one) for one in sorted(view.group.members))
+        if member is not None and member.drain is None and member.id not in holders and member.max_tasks is None
+    ]
+    ranked = sorted((view.load(member.id), member.id) for member in free if member.topology_epoch >= epoch)
+    return Choice(ranked[0][1], Why.COLD_START) if ranked else None
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
@@ -198,7 +216,7 @@ def _best_ready(
         if member_id in besides:
             continue
         copy = view.copy(task, member_id)
-        if copy.is_caught_up:
+        if copy.is_caught_up and _has_room(view, task, member_id):
             member = view.group.members[member_id]
             if member.suspected:
                 continue
@@ -212,6 +230,12 @@ def _best_ready(
     return Choice(best, Why.FAILOVER, ready=True)
 
 
+def _has_room(view: View, task: Task, member_id: MemberId) -> bool:
+    """Say whether the member may take the task over: it holds a copy, is the target, or has no limit on copies."""
+    member = view.group.members[member_id]
+    return member.max_tasks is None or member_id == task.target or task.id in member.picture
+
+
 def _most_caught_up(view: View, task: Task, *, besides: tuple[MemberId | None, ...] = ()) -> Choice | None:
     """Return the copy, tailed or on disk, with the least known lag; the target wins between equals."""
     ranked: list[tuple[bool, int, bool, MemberId]] = []
@@ -219,7 +243,7 @@ def _most_caught_up(view: View, task: Task, *, besides: tuple[MemberId | None, .
         if member_id in besides:
             continue
         copy = view.copy(task, member_id)
-        if copy.readiness <= Readiness.BEHIND and copy.lag is not None:
+        if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(view, task, member_id):
             member = view.group.members[member_id]
             ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

@@ -86,11 +86,12 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
     moves = 0
     for one in staged:
         task, active = one.task, one.choice.active
-        aim = task.target if task.target is not None else task.owner
+        aim = _aim(view, task)
         if aim is not None:
             target[aim]["active"].append(task.id)
         for member_id in task.target_standbys:
-            target[member_id]["standby"].append(task.id)
+            if member_id != aim:
+                target[member_id]["standby"].append(task.id)
         if active is not None:
             assignment[active]["active"].append(task.id)
         for member_id, role in one.copies.items():
@@ -115,6 +116,14 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         held_back=tuple(held),
         reasons=tuple(_reason(view, one, waits.get(one.task.id)) for one in staged),
     )
+
+
+def _aim(view: View, task: Task) -> MemberId | None:
+    """Return where the task is heading. Where every member drains, nothing moves: it stays where it is."""
+    owner = view.member(task.owner)
+    if task.target is None and owner is not None and owner.drain is not None:
+        return owner.id
+    return task.target
 
 
 def _present_owner(task: Task) -> MemberId | None:

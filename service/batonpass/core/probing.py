@@ -44,14 +44,17 @@ def reschedule(work: Work) -> None:
     """
     group, now_ms = work.group, work.now_ms
     view = work.view()
+    is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
+    # A standby that falls behind and catches up must not write twice each time: the timer follows what is recorded.
+    may_write = bool(work.records or group.unsettled or is_due)
     if not group.members or is_at_rest(view):
-        if group.next_probe_ms is not None:
+        if group.next_probe_ms is not None and may_write:
             work.record(ProbeScheduled(None))
         work.explain(Quiet.AT_REST if group.members else Quiet.NO_MEMBERS)
         return
     interval_ms = group.config.probing_rebalance_interval_ms
     is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
-    if not is_set:
+    if not is_set and may_write:
         at_ms = now_ms + _delay_ms(view)
         work.record(ProbeScheduled(at_ms))
         work.wake(at_ms)

@@ -12,14 +12,14 @@ from dataclasses import replace
 from batonpass.core.answers import answer, refusal
 from batonpass.core.errors import LimitExceeded, ProtocolError, StaleMemberEpoch
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import EndOffsets, Heartbeat
+from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, digest, is_within, measure
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
 from batonpass.core.recovery import adopt, notice_unknown, recover
 from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import EndOffset, MemberSoft, Report, TaskReport
+from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
 from batonpass.core.work import Work
 
 
@@ -71,6 +71,18 @@ def _echo(heard: MemberSoft, item: Heartbeat) -> MemberSoft:
     if item.member_epoch > heard.echoed:
         timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
     return replace(heard, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts)
+
+
+def count_as_heard(soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
+    """Return the soft state for a join or heartbeat whose records could not be persisted (answered 503).
+
+    It still counts as received (L5), and as nothing more: its report will come again under the same ``seq``.
+    """
+    heard = soft.members.get(item.member_id)
+    if heard is None:
+        return soft
+    renewed = replace(heard, heard_ms=now_ms, poll_broken_ms=None)
+    return replace(soft, members=soft.members.having(item.member_id, renewed))
 
 
 def note_answered(work: Work, member: Member) -> None:

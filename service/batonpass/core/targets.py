@@ -209,7 +209,10 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
         owner = names[seat] if seat != NOBODY else None
         standbys = placed.standbys[rank]
         why = str(waiting.get(rank, "")) if waiting else ""
-        chosen = tuple(names[one] for one in standbys) if standbys else ()
+        chosen = tuple(sorted(names[one] for one in standbys)) if standbys else ()
+        if owner is None and task.owner in chosen:
+            # It waits, and runs meanwhile where it is: no standby beside it.
+            chosen = tuple(one for one in chosen if one != task.owner)
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
             changes[ids[rank]] = (owner, chosen, why)
     return changes
