@@ -68,7 +68,8 @@ class Scene:
         found = check_step(step)
         assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
-            assert check_group(decision.after) == [], f"{item} at {self.now_ms}: {decision.records}"
+            found = check_group(decision.after)
+            assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         self.log.extend(decision.records)
         self.group, self.soft, self.last = decision.after, decision.soft, decision
         return decision.reply
