@@ -144,6 +144,9 @@ def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
         # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(work)
     advance(work)
+    if work.soft.bound_target and not work.group.unsettled and work.group.due_ms is None:
+        place_now(work)
+        advance(work)
     reschedule(work)
     if not work.records:
         work.explain(Quiet.UNCHANGED)

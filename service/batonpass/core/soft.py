@@ -80,10 +80,15 @@ class EndOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Soft:
-    """Everything soft of one group. ``wake_ms`` is no later than the first instant at which something is due."""
+    """Everything soft of one group. ``wake_ms`` is no later than the first instant at which something is due.
+
+    ``bound_target`` says that the present target respects what lasts only for a while, so that another may be better
+    once the group would rest; after a start nobody knows, and it is taken to be so.
+    """
 
     started_ms: int = 0
     judge_from_ms: int = 0
     members: PMap[MemberId, MemberSoft] = field(default_factory=PMap)
     end_offsets: PMap[tuple[str, int], EndOffset] = field(default_factory=PMap)
     wake_ms: int | None = None
+    bound_target: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
@@ -31,9 +32,11 @@ def place_now(work: Work) -> None:
     """Place the group's tasks anew and record what differs from the target before.
 
     Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
-    already.
+    already. A target that had to respect what lasts only for a while (a handover under way, a place that is kept, a
+    copy that nobody can read) is noted as bound: it is placed anew when the group would rest on it.
     """
     group = work.group
+    is_bound = False
     if not group.members or not is_ready(group.topology):
         work.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
         changes: dict[TaskId, Change] = {}
@@ -41,6 +44,7 @@ def place_now(work: Work) -> None:
     else:
         request = build_request(work.view())
         placed = place(request)
+        is_bound = any(group.tasks[group.table.ids[rank]].pin is None for rank in request.bound)
         changes = differences(work.view(), request, placed)
         moves, lower_bound = placed.moves, placed.lower_bound
         for rank, why in placed.why.items():
@@ -48,6 +52,8 @@ def place_now(work: Work) -> None:
             if task in changes:
                 to = request.seats[placed.owner[rank]].member if placed.owner[rank] != NOBODY else None
                 work.explain(str(why), task, to)
+    if work.soft.bound_target is not is_bound:
+        work.soft = replace(work.soft, bound_target=is_bound)
     if not changes:
         work.explain(Quiet.SAME_TARGET)
         if group.due_ms is None and group.generation_epoch == group.group_epoch:
@@ -157,18 +163,17 @@ class _Special:
             if target in task.warmups:
                 self.warming[rank] = number[target]
         if rank not in self.bound:
-            self._bind_unready(rank, task, target, home)
+            self._bind_unready(rank, task, target)
 
-    def _bind_unready(self, rank: int, task: Task, target: MemberId | None, home: list[int]) -> None:
-        """Keep in place what nobody can read, and what stalled at its target."""
+    def _bind_unready(self, rank: int, task: Task, target: MemberId | None) -> None:
+        """Keep in place what nobody can read; let go of a target on which the warmup stalled."""
         view = self._view
         if not view.group.table.stateful[rank]:
             return
-        if target is not None and home[rank] != NOBODY and view.is_stalled(task, target):
+        if target is not None and view.is_stalled(task, target):
+            # Somebody else is tried, or another task: for this one the member is the last choice (``warmth``).
             self.previous.pop(rank, None)
             self.warming.pop(rank, None)
-            if view.group.members[view.group.tasks[task.id].owner or target].drain is None:
-                self.bound[rank] = home[rank]
             return
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
@@ -188,13 +193,16 @@ class _Special:
         found: dict[int, Warmth] = {}
         owners = [task.owner] if task.owner is not None else []
         for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
-            if view.member(member_id) is None or view.is_stalled(task, member_id):
+            if view.member(member_id) is None:
                 continue
             copy = view.copy(task, member_id)
             ready_class = _CLASS[copy.readiness]
             if copy.on_disk and copy.readiness is not Readiness.UNKNOWN:
                 ready_class = _ON_DISK if task.owner is not None else ready_class
             found[number[member_id]] = Warmth(ready_class, copy.lag or 0)
+        for stall in task.stalls:
+            if stall.until_ms > view.now_ms and stall.member_id in number and stall.member_id not in owners:
+                found[number[stall.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
         return found
 
 
@@ -210,9 +218,10 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
         standbys = placed.standbys[rank]
         why = str(waiting.get(rank, "")) if waiting else ""
         chosen = tuple(sorted(names[one] for one in standbys)) if standbys else ()
-        if owner is None and task.owner in chosen:
-            # It waits, and runs meanwhile where it is: no standby beside it.
-            chosen = tuple(one for one in chosen if one != task.owner)
+        runs_on = owner if owner is not None else task.owner
+        if runs_on in chosen:
+            # What waits runs meanwhile where it is; what is bound may go to one of its standbys: none beside it.
+            chosen = tuple(one for one in chosen if one != runs_on)
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
             changes[ids[rank]] = (owner, chosen, why)
     return changes
