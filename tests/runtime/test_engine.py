@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.runtime.fakes import GROUP, M1, World, make_world
 
 from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started
 from batonpass.core.invariants import Violation
@@ -11,7 +12,6 @@ from batonpass.core.replies import Done
 from batonpass.runtime.engine import ATTEMPTS_MAX, Engine
 from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import CoordinatorLoading, Defect, StoreUnavailable
-from tests.runtime.fakes import GROUP, M1, World, make_world
 
 BEAT = Heartbeat(M1, 1, 1)
 

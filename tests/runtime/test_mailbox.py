@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
+from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
 from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started, Tick
 from batonpass.core.replies import Done
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.mailbox import Mailbox
 from batonpass.runtime.ports import Defect, StoreUnavailable
-from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
 
 @pytest.fixture

@@ -38,8 +38,9 @@ def create_app(service: Service, pulse: Pulse) -> ASGIApp:
     )
     app.state.service = service
     app.state.loop_age_ms = pulse.age_ms
-    for part in (groups, members, operators, health):
-        app.include_router(part.router)
-    problems.install(app)
+    routers = [part.router for part in (groups, members, operators, health)]
+    for router in routers:
+        app.include_router(router)
+    problems.install(app, routers)
     openapi.install(app)
     return Front(app, service)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from batonpass.api.problems import PROBLEM_JSON, problem_headers
+from batonpass.api.problems import PROBLEM_JSON, not_allowed, problem_headers
 from batonpass.api.service import Service
 from batonpass.codec.answers import answer_body, problem_body, to_json
 from batonpass.codec.bodies import PollQuery
@@ -43,22 +43,29 @@ class Front:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._calls: dict[str, tuple[str, Serve]] = {
+            "heartbeat": ("POST", self._heartbeat),
+            "assignment": ("GET", self._assignment),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] == "http":
             parts = scope["path"].split("/")
             if len(parts) == _PARTS and parts[1] == "v1" and parts[2] == "groups" and parts[4] == "members":
-                call = scope["method"], parts[6]
-                if call == ("POST", "heartbeat"):
-                    return await self._guarded(self._heartbeat, (parts[3], parts[5]), scope, receive, send)
-                if call == ("GET", "assignment"):
-                    return await self._guarded(self._assignment, (parts[3], parts[5]), scope, receive, send)
+                served = self._calls.get(parts[6])
+                if served is not None:
+                    return await self._guarded(served, (parts[3], parts[5]), scope, receive, send)
         await self._app(scope, receive, send)
         return None
 
-    async def _guarded(self, serve: Serve, names: tuple[str, str], scope: Scope, receive: Receive, send: Send) -> None:
+    async def _guarded(
+        self, call: tuple[str, Serve], names: tuple[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        method, serve = call
         try:
+            if scope["method"] != method:
+                raise not_allowed(scope["method"], scope["path"], [method])
             group_id = GroupId(checked_name("group", names[0]))
             member_id = MemberId(checked_name("member", names[1]))
             answer = await serve(group_id, member_id, scope, receive)

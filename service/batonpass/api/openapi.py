@@ -89,7 +89,7 @@ def route(
     answers: Mapping[int, str],
 ) -> Callable[[Endpoint], Endpoint]:
     """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary."""
-    operation = DESCRIBED.operation(path, body=body, query=query, answers=answers)
+    operation = DESCRIBED.operation(router.prefix + path, body=body, query=query, answers=answers)
 
     def serve(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(

@@ -14,7 +14,9 @@ from batonpass.core.errors import ProtocolError
 from batonpass.runtime.ports import Defect
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from collections.abc import Sequence
+
+    from fastapi import APIRouter, FastAPI
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -33,27 +35,38 @@ class MethodNotAllowed(ProtocolError):
     type = "method-not-allowed"
     status = 405
     title = "Method not allowed"
+    allowed: tuple[str, ...] = ()
+
+
+def not_allowed(method: str, path: str, allowed: Sequence[str]) -> MethodNotAllowed:
+    """Return the error for a path that is served by other methods than the one asked for."""
+    error = MethodNotAllowed(f"{method} is not served at {path}; {', '.join(allowed) or 'another method'} is")
+    error.allowed = tuple(allowed)
+    return error
 
 
 def problem_headers(error: ProtocolError) -> dict[str, str]:
-    """Return the headers that an error adds: whole seconds to wait, rounded up, where it says how long (RFC 9110)."""
-    if error.retry_after_ms is None:
-        return {}
-    return {"retry-after": str(-(-error.retry_after_ms // 1_000))}
+    """Return the headers that an error adds: whole seconds to wait, rounded up, and the methods allowed (RFC 9110)."""
+    headers = {}
+    if error.retry_after_ms is not None:
+        headers["retry-after"] = str(-(-error.retry_after_ms // 1_000))
+    if isinstance(error, MethodNotAllowed) and error.allowed:
+        headers["allow"] = ", ".join(error.allowed)
+    return headers
 
 
-def problem(error: ProtocolError, headers: dict[str, str] | None = None) -> Response:
+def problem(error: ProtocolError) -> Response:
     """Return the response that tells a caller of an error."""
     return Response(
         to_json(problem_body(error)),
         status_code=error.status,
-        headers=problem_headers(error) | (headers or {}),
+        headers=problem_headers(error),
         media_type=PROBLEM_JSON,
     )
 
 
-def install(app: FastAPI) -> None:
-    """Make the app answer every error as a problem, its own and those of its framework."""
+def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Make the app, which serves these routers, answer every error as a problem, its framework's own included."""
 
     async def refused(_request: Request, error: Exception) -> Response:
         return problem(cast("ProtocolError", error))
@@ -61,9 +74,7 @@ def install(app: FastAPI) -> None:
     async def unrouted(request: Request, error: Exception) -> Response:
         error = cast("HTTPException", error)
         if error.status_code == MethodNotAllowed.status:
-            allowed = ", ".join(_methods(app, request))
-            detail = f"{request.method} is not served at {request.url.path}; {allowed} is"
-            return problem(MethodNotAllowed(detail), {"allow": allowed})
+            return problem(not_allowed(request.method, request.url.path, _methods(routers, request)))
         return problem(UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is"))
 
     async def failed(_request: Request, _error: Exception) -> Response:
@@ -74,11 +85,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, failed)
 
 
-def _methods(app: FastAPI, request: Request) -> list[str]:
+def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
     """Return every method that is served at the path of a request, sorted."""
     found: set[str] = set()
-    for one in app.routes:
-        match, _ = one.matches(request.scope)
-        if match is not Match.NONE:
-            found.update(getattr(one, "methods", None) or ())
+    for router in routers:
+        for one in router.routes:
+            if one.matches(request.scope)[0] is not Match.NONE:
+                found.update(getattr(one, "methods", None) or ())
     return sorted(found)

@@ -1,0 +1,90 @@
+"""The application as a client sees it, on a record log in memory, in this very process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from tests.runtime.fakes import BreakableLog, Seen, SetClock
+
+from batonpass.api.app import create_app
+from batonpass.api.service import Service
+from batonpass.core.answers import poll
+from batonpass.core.decide import decide
+from batonpass.core.evolve import evolve
+from batonpass.core.invariants import check_step
+from batonpass.core.policy import Policy
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.ports import Ports
+from batonpass.runtime.pulse import Pulse
+
+TASKS_PER_HEARTBEAT_MAX = 50
+BODY_BYTES_MAX = 20_000
+
+
+@dataclass
+class Api:
+    """A client of the application, with what stands behind it."""
+
+    client: httpx.AsyncClient
+    clock: SetClock
+    log: BreakableLog
+    seen: Seen
+    coordinator: Coordinator
+    commands: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+    async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
+        """Make a request below ``/v1/groups``; a body is sent as JSON, bytes as they are."""
+        content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
+        return await self.client.request(method, f"/v1/groups{path}", **content, **options)
+
+    async def declare(self, *, partitions: int = 2, **config: Any) -> httpx.Response:
+        """Declare the group ``orders`` with one stateful subtopology."""
+        subtopology = {"id": "0", "partitions": partitions, "changelog_topics": ["store"]}
+        settings = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "acceptable_recovery_lag": 100} | config
+        body = {"topology": {"epoch": 1, "subtopologies": [subtopology]}, "config": settings}
+        return await self.call("PUT", "/orders", body)
+
+    async def join(self, member: str, **body: Any) -> httpx.Response:
+        """Let a member join ``orders``."""
+        return await self.call("PUT", f"/orders/members/{member}", body)
+
+    async def beat(self, member: str, seq: int, epoch: int, tasks: Any = None) -> httpx.Response:
+        """Send a heartbeat of a member of ``orders``."""
+        body = {"seq": seq, "member_epoch": epoch} | ({} if tasks is None else {"tasks": tasks})
+        return await self.call("POST", f"/orders/members/{member}/heartbeat", body)
+
+    async def picture(self, member: str, after: int, *, wait_ms: int = 2_000) -> httpx.Response:
+        """Wait for a picture of a member of ``orders`` other than that of epoch ``after``."""
+        return await self.call("GET", f"/orders/members/{member}/assignment?after={after}&wait_ms={wait_ms}")
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside."""
+    clock, log, seen = SetClock(1_800_000_000_000), BreakableLog(), Seen()
+    pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
+    ports = Ports(
+        log=log,
+        clock=clock,
+        observer=seen,
+        decide=decide,
+        evolve=evolve,
+        poll=poll,
+        check_step=check_step,
+        stalls=pulse.stalls,
+        policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),
+    )
+    coordinator = Coordinator(ports, groups_max=5)
+    commands: list[tuple[str, str, str, str]] = []
+    service = Service(coordinator, body_bytes_max=BODY_BYTES_MAX, commanded=lambda *command: commands.append(command))
+    app = create_app(service, pulse)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
+        await coordinator.start()
+        yield Api(client, clock, log, seen, coordinator, commands)
+        await coordinator.stop()
+    assert seen.broken == []
+    assert seen.defects == []

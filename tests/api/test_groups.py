@@ -1,0 +1,181 @@
+"""Groups are declared, changed and deleted, and operators' commands taken, with the names and codes of PROTOCOL."""
+
+from typing import Any
+
+import pytest
+from tests.api.conftest import Api
+
+PROBLEM = "application/problem+json"
+TOPOLOGY = {"epoch": 1, "subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
+
+
+async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> None:
+    """201 with an ETag; a change needs that ETag (428 without, 412 with another) and answers the next one."""
+    created = await api.call("PUT", "/orders", {"topology": TOPOLOGY})
+    assert created.status_code == 201
+    etag = created.headers["etag"]
+    without = await api.call("PUT", "/orders", {"config": {"max_warmup_replicas": 4}})
+    assert (without.status_code, without.json()["type"]) == (428, "precondition-required")
+    for wrong in ('"99"', "W/" + etag, "nonsense", '"99", "98"'):
+        answer = await api.call("PUT", "/orders", {"config": {}}, headers={"If-Match": wrong})
+        assert (answer.status_code, answer.json()["type"]) == (412, "precondition-failed"), wrong
+    body = {"config": {"max_warmup_replicas": 4}}
+    changed = await api.call("PUT", "/orders", body, headers={"If-Match": etag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != etag
+    for right in ("*", f'"77", {changed.headers["etag"]}'):
+        answer = await api.call("PUT", "/orders", {"config": {}}, headers={"If-Match": right})
+        assert answer.status_code == 200, right
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "paths"),
+    [
+        (b"{", "invalid-request", ["body"]),
+        ({"topolgy": {}}, "invalid-request", ["topolgy"]),
+        ({"topology": {"epoch": -1}}, "invalid-topology", ["topology.epoch"]),
+        (
+            {"topology": {"subtopologies": [{"id": "0", "partitions": 0}, {"colour": "red"}]}},
+            "invalid-topology",
+            [
+                "topology.subtopologies[0].partitions",
+                "topology.subtopologies[1].id",
+                "topology.subtopologies[1].colour",
+            ],
+        ),
+        (
+            {"topology": {"subtopologies": [{"id": "0", "partitions": 1}, {"id": "0", "partitions": 1}]}},
+            "invalid-topology",
+            ["topology.subtopologies[1].id"],
+        ),
+        ({"topology": TOPOLOGY, "config": {"colour": "red"}}, "invalid-config", ["config.colour"]),
+        ({"topology": TOPOLOGY, "config": []}, "invalid-config", ["config"]),
+        (
+            {"topology": TOPOLOGY, "config": {"session_timeout_ms": 1, "max_warmup_replicas": "0%"}},
+            "invalid-config",
+            ["config.session_timeout_ms", "config.max_warmup_replicas"],
+        ),
+        (
+            {"topology": TOPOLOGY, "config": {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 3_000}},
+            "invalid-config",
+            ["config.session_timeout_ms"],
+        ),
+    ],
+)
+async def test_a_bad_declaration_is_refused_with_every_fault(api: Api, body: Any, kind: str, paths: list[str]) -> None:
+    """422 with the type that says which part is wrong, all faults by path, and no group."""
+    answer = await api.call("PUT", "/orders", body)
+    assert (answer.status_code, answer.json()["type"], answer.json()["action"]) == (422, kind, "fix")
+    assert sorted(fault["path"] for fault in answer.json()["errors"]) == sorted(paths)
+    assert (await api.join("m1")).json()["type"] == "unknown-group"
+
+
+async def test_a_topology_never_goes_back(api: Api) -> None:
+    """Fewer partitions and an older epoch are 422 ``invalid-topology``."""
+    etag = (await api.declare(partitions=4)).headers["etag"]
+    fewer = {"epoch": 2, "subtopologies": [{"id": "0", "partitions": 3, "changelog_topics": ["store"]}]}
+    for topology in (fewer, TOPOLOGY | {"epoch": 0}):
+        answer = await api.call("PUT", "/orders", {"topology": topology}, headers={"If-Match": etag})
+        assert (answer.status_code, answer.json()["type"]) == (422, "invalid-topology")
+
+
+async def test_only_an_empty_group_is_deleted_unless_forced(api: Api) -> None:
+    """409 ``group-not-empty`` with members; with force its members are told that the group is unknown."""
+    assert (await api.call("DELETE", "/orders")).status_code == 404
+    await api.declare()
+    await api.join("m1")
+    refused = await api.call("DELETE", "/orders")
+    assert (refused.status_code, refused.json()["type"]) == (409, "group-not-empty")
+    assert (await api.call("DELETE", "/orders?force=true")).status_code == 204
+    assert (await api.beat("m1", 1, 1)).json()["type"] == "unknown-group"
+
+
+async def test_names_that_were_never_declared_take_no_room(api: Api) -> None:
+    """Asking for any number of unknown groups leaves room to declare as many as may be, and no more."""
+    for number in range(20):
+        assert (await api.call("GET", f"/no{number}/members/m1/assignment")).status_code == 404
+        assert (await api.call("DELETE", f"/no{number}")).status_code == 404
+    for number in range(5):
+        assert (await api.call("PUT", f"/g{number}", {"topology": TOPOLOGY})).status_code == 201
+    full = await api.call("PUT", "/g5", {"topology": TOPOLOGY})
+    assert (full.status_code, full.json()["type"]) == (429, "limit-exceeded")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/probe", None),
+        ("POST", "/pause", None),
+        ("POST", "/pause", {"scope": "all", "reason": "move house", "expires_at": "2030-01-01T00:00:00Z"}),
+        ("POST", "/resume", {"reason": "done"}),
+        ("PUT", "/tasks/0_0/pin", {"member": "m1"}),
+        ("DELETE", "/tasks/0_0/pin", None),
+        ("POST", "/tasks/0_0/release", None),
+    ],
+)
+async def test_a_command_is_204_and_is_noted_with_its_reason(api: Api, method: str, path: str, body: Any) -> None:
+    """Every command on a known group is accepted with nothing to add, and who asked and why is handed on."""
+    await api.declare()
+    await api.join("m1")
+    answer = await api.call(method, f"/orders{path}?reason=why", body)
+    assert (answer.status_code, answer.content) == (204, b"")
+    group, _, who, reason = api.commands[-1]
+    assert (group, who, reason) == ("orders", "127.0.0.1", (body or {}).get("reason", "why"))
+    unknown = await api.call(method, f"/other{path}", body)
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "unknown-group")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "fault"),
+    [
+        ("POST", "/probe?colour=red", None, "query.colour"),
+        ("POST", "/probe", {"colour": "red"}, "colour"),
+        ("POST", "/pause", {"scope": "everything"}, "scope"),
+        ("POST", "/pause", {"expires_at": "tomorrow"}, "expires_at"),
+        ("POST", "/pause", {"expires_at": "2030-01-01T00:00:00"}, "expires_at"),
+        ("PUT", "/tasks/0_0/pin", {}, "member"),
+        ("PUT", "/tasks/0_0/pin", {"member": "m1", "colour": "red"}, "colour"),
+        ("DELETE", "?force=perhaps", None, "query.force"),
+        ("DELETE", "/members/m1?mode=vanish", None, "query.mode"),
+        ("GET", "/members/m1/assignment?after=-1", None, "query.after"),
+        ("GET", "/members/m1/assignment?wait_ms=300001", None, "query.wait_ms"),
+        ("GET", "/members/m1/assignment?wait=1", None, "query.wait"),
+        ("POST", "/members/m1/drain?deadline_ms=soon", None, "query.deadline_ms"),
+        ("POST", "/members/m1/evict?dead=maybe", None, "query.dead"),
+    ],
+)
+async def test_a_typo_of_an_operator_is_seen(api: Api, method: str, path: str, body: Any, fault: str) -> None:
+    """Unknown and malformed fields and parameters are 422 with their path, and nothing happens."""
+    await api.declare()
+    await api.join("m1")
+    asked = len(api.commands)
+    answer = await api.call(method, f"/orders{path}", body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, PROBLEM)
+    assert [error["path"] for error in answer.json()["errors"]] == [fault]
+    assert len(api.commands) == asked
+
+
+async def test_what_is_not_served_is_a_problem_too(api: Api) -> None:
+    """An unknown path is 404, a wrong method 405 with those that are served, both as problem objects."""
+    missing = await api.client.get("/v1/nothing")
+    assert (missing.status_code, missing.headers["content-type"], missing.json()["status"]) == (404, PROBLEM, 404)
+    await api.declare()
+    for method, path, allowed in (
+        ("PATCH", "/orders", {"PUT", "DELETE"}),
+        ("GET", "/orders/members/m1/heartbeat", {"POST"}),
+        ("POST", "/orders/members/m1/assignment", {"GET"}),
+        ("PUT", "/orders/members/m1/drain", {"POST", "DELETE"}),
+    ):
+        answer = await api.call(method, path)
+        assert (answer.status_code, answer.json()["type"]) == (405, "method-not-allowed"), path
+        assert allowed <= set(answer.headers["allow"].split(", "))
+
+
+async def test_health_says_that_the_loop_turns_and_the_groups_are_read(api: Api) -> None:
+    """/livez carries the loop's age; /readyz is 200 once the groups are read and 503 with reasons before."""
+    live = await api.client.get("/livez")
+    assert (live.status_code, live.json()["loop_age_ms"]) == (200, 0.0)
+    assert (await api.client.get("/readyz")).status_code == 200
+    api.coordinator.is_ready = False
+    ready = await api.client.get("/readyz")
+    assert (ready.status_code, bool(ready.json()["reasons"])) == (503, True)

@@ -1,0 +1,337 @@
+"""Members join, speak, wait, drain and go as PROTOCOL says, with its names and codes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.api.conftest import BODY_BYTES_MAX, TASKS_PER_HEARTBEAT_MAX, Api
+
+from batonpass.core.inputs import Heartbeat, PollBroken, PollOpened
+
+RUNNING = {"role": "active", "state": "running"}
+PROBLEM = "application/problem+json"
+
+
+async def settle(api: Api) -> None:
+    """Let what is due happen: a tick and whatever it posts."""
+    api.clock.at_ms += 10
+    await asyncio.sleep(0.03)
+
+
+async def run_both_tasks(api: Api) -> None:
+    """Bring the group to rest with member m1 running both tasks at epoch 2."""
+    await api.declare()
+    await api.join("m1")
+    await settle(api)
+    answer = await api.beat("m1", 1, 1, {})
+    assert [active["task"] for active in answer.json()["assignment"]["active"]] == ["0_0", "0_1"]
+    assert (await api.beat("m1", 2, 2, {"0_0": RUNNING, "0_1": RUNNING})).status_code == 200
+
+
+async def warm_up_second(api: Api) -> str:
+    """Let m2 join, and return the task that it is told to warm up."""
+    await api.join("m2")
+    await settle(api)
+    picture = (await api.picture("m2", 1)).json()
+    assert picture["member_epoch"] == 2
+    (task,) = picture["assignment"]["warmup"]
+    return str(task)
+
+
+async def test_a_join_is_answered_with_everything_the_protocol_names(api: Api) -> None:
+    """A first join is 201 with the whole answer; the same join again is 200 and changes nothing."""
+    await api.declare(initial_rebalance_delay_ms=3_000)
+    first = await api.join("m1")
+    assert first.status_code == 201
+    assert first.json() == {
+        "member_id": "m1",
+        "seq": 0,
+        "member_epoch": 1,
+        "generation": 0,
+        "heartbeat_interval_ms": 3_000,
+        "session_timeout_ms": 45_000,
+        "acceptable_recovery_lag": 100,
+        "acceptable_catchup_ms": None,
+        "report": None,
+        "assignment": {"active": [], "standby": [], "warmup": []},
+        "status": [],
+    }
+    again = await api.join("m1", capacity=7)
+    assert again.status_code == 200
+    assert again.json()["member_id"] == "m1"
+
+
+async def test_a_warm_handover_interrupts_nobody_until_the_copy_is_ready(api: Api) -> None:
+    """A task moves after its new member caught up: revoked, confirmed, then granted with a higher token and the end."""
+    await run_both_tasks(api)
+    task = await warm_up_second(api)
+    stays = {"0_0": "0_1", "0_1": "0_0"}[task]
+    assert (await api.picture("m1", 2, wait_ms=0)).status_code == 204
+    await api.beat("m2", 1, 2, {task: {"role": "warmup", "position": 10, "end_offset": 900}})
+    assert (await api.picture("m1", 2, wait_ms=0)).status_code == 204
+    waiting = asyncio.create_task(api.picture("m1", 2))
+    await asyncio.sleep(0.01)
+    await api.beat("m2", 2, 2, {task: {"role": "warmup", "position": 890, "end_offset": 900}})
+    revoked = (await waiting).json()
+    assert revoked["member_epoch"] == 3
+    assert [active["task"] for active in revoked["assignment"]["active"]] == [stays]
+    assert (await api.picture("m2", 2, wait_ms=0)).status_code == 204
+    waiting = asyncio.create_task(api.picture("m2", 2))
+    await asyncio.sleep(0.01)
+    given_up = {"role": "none", "final_position": 905, "position": 905}
+    assert (await api.beat("m1", 3, 3, {stays: RUNNING, task: given_up})).status_code == 200
+    granted = (await waiting).json()
+    assert granted["assignment"]["active"] == [{"task": task, "fencing_token": 2, "restore_to": 905}]
+
+
+async def test_a_confirmation_needs_the_epoch_that_announced_the_revocation(api: Api) -> None:
+    """A heartbeat of an older epoch without the task confirms nothing: it was never told to give it up."""
+    await run_both_tasks(api)
+    task = await warm_up_second(api)
+    stays = {"0_0": "0_1", "0_1": "0_0"}[task]
+    await api.beat("m2", 1, 2, {task: {"role": "warmup", "lag": 0}})
+    answer = await api.beat("m1", 3, 2, {stays: RUNNING})
+    assert answer.json()["member_epoch"] == 3
+    assert (await api.picture("m2", 2, wait_ms=0)).status_code == 204
+
+
+async def test_a_late_heartbeat_gets_the_present_picture_and_changes_nothing(api: Api) -> None:
+    """A ``seq`` that was processed before is answered 200 with the whole picture."""
+    await run_both_tasks(api)
+    answer = await api.beat("m1", 1, 1, {})
+    assert answer.status_code == 200
+    assert answer.json()["seq"] == 2
+    assert len(answer.json()["assignment"]["active"]) == 2
+
+
+async def test_an_epoch_below_one_that_was_echoed_is_stale(api: Api) -> None:
+    """It is refused with the answer to take instead."""
+    await run_both_tasks(api)
+    answer = await api.beat("m1", 3, 1, {})
+    assert (answer.status_code, answer.headers["content-type"]) == (409, PROBLEM)
+    body = answer.json()
+    assert (body["type"], body["status"], body["action"]) == ("stale-member-epoch", 409, "retry")
+    assert body["answer"]["member_epoch"] == 2
+    assert len(body["answer"]["assignment"]["active"]) == 2
+
+
+async def test_unknown_fields_of_a_worker_are_named_and_do_no_harm(api: Api) -> None:
+    """A newer client can talk to an older coordinator: what that does not know is named in the status, once."""
+    await run_both_tasks(api)
+    tasks = {task: RUNNING | {"mood": "fine"} for task in ("0_0", "0_1")}
+    body = {"seq": 3, "member_epoch": 2, "tasks": tasks, "colour": "red"}
+    answer = await api.call("POST", "/orders/members/m1/heartbeat", body)
+    assert answer.status_code == 200
+    named = [status["detail"] for status in answer.json()["status"] if status["code"] == "unknown-field"]
+    assert len(named) >= 1
+    assert all(any(word in detail for detail in named) for word in ("colour", "mood"))
+    joined = await api.call("PUT", "/orders/members/m2", {"shoe_size": 44})
+    assert joined.status_code == 201
+    assert [status["code"] for status in joined.json()["status"]] == ["unknown-field"]
+
+
+async def test_a_task_that_the_group_does_not_have_is_named(api: Api) -> None:
+    """A report of an unknown task is ignored and named in the status."""
+    await run_both_tasks(api)
+    answer = await api.beat("m1", 3, 2, {"0_0": RUNNING, "0_1": RUNNING, "9_9": {"role": "none"}})
+    assert [status["code"] for status in answer.json()["status"]] == ["unknown-task"]
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        (b"", ["seq", "member_epoch"]),
+        (b"{", ["body"]),
+        (b"[]", ["body"]),
+        (b'"x"', ["body"]),
+        (b'{"seq": NaN, "member_epoch": 1}', ["body"]),
+        (b'{"seq": 1e999, "member_epoch": 1}', ["body"]),
+        (b'\xff{"seq": 1}', ["body"]),
+        (b"[" * 19_000, ["body"]),
+        ({"seq": -1, "member_epoch": 1}, ["seq"]),
+        ({"seq": "1", "member_epoch": True}, ["member_epoch", "seq"]),
+        ({"seq": 2**63, "member_epoch": 1.5}, ["member_epoch", "seq"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": []}, ["tasks"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"03": {"role": "none"}}}, ["tasks.03"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_x": {"role": "none"}}}, ["tasks.0_x"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {}}}, ["tasks.0_0.role"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "boss"}}}, ["tasks.0_0.role"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "warmup", "lag": -1}}}, ["tasks.0_0.lag"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "warmup", "lag": None}}}, ["tasks.0_0.lag"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "active", "state": "ok"}}}, ["tasks.0_0.state"]),
+        (
+            {"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "none", "positions": {"a": 1, "b": -1}}}},
+            ["tasks.0_0.positions.b"],
+        ),
+    ],
+)
+async def test_every_fault_of_a_heartbeat_is_named_by_its_path(api: Api, body: Any, paths: list[str]) -> None:
+    """A malformed heartbeat is 422 ``invalid-request`` with all faults, and has no effect."""
+    await run_both_tasks(api)
+    beats = sum(isinstance(item, Heartbeat) for item in api.seen.effects)
+    answer = await api.call("POST", "/orders/members/m1/heartbeat", body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, PROBLEM)
+    problem = answer.json()
+    assert (problem["type"], problem["action"]) == ("invalid-request", "fix")
+    assert sorted(fault["path"] for fault in problem["errors"]) == sorted(paths)
+    assert all(fault["reason"] for fault in problem["errors"])
+    assert sum(isinstance(item, Heartbeat) for item in api.seen.effects) == beats
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        ({"capacity": 0}, ["capacity"]),
+        ({"capacity": -1, "max_tasks": -1}, ["capacity", "max_tasks"]),
+        ({"client_tags": {str(number): "x" for number in range(6)}}, ["client_tags"]),
+        ({"client_tags": {"k" * 21: "x"}}, [f"client_tags.{'k' * 21}"]),
+        ({"client_tags": {"zone": "v" * 31}}, ["client_tags.zone"]),
+        ({"on_lease_lost": "panic"}, ["on_lease_lost"]),
+        ({"instance_id": "a b"}, ["instance_id"]),
+        ({"replaces": ""}, ["replaces"]),
+    ],
+)
+async def test_every_fault_of_a_join_is_named_by_its_path(api: Api, body: Any, paths: list[str]) -> None:
+    """A malformed join is 422 ``invalid-request`` with all faults, and nobody has joined."""
+    await api.declare()
+    answer = await api.call("PUT", "/orders/members/m1", body)
+    assert (answer.status_code, answer.json()["type"]) == (422, "invalid-request")
+    assert sorted(fault["path"] for fault in answer.json()["errors"]) == sorted(paths)
+    assert (await api.beat("m1", 1, 1)).json()["type"] == "unknown-member"
+
+
+async def test_limits_are_413(api: Api) -> None:
+    """Too many tasks and too large a body are ``limit-exceeded``, whoever sends them."""
+    await api.declare()
+    tasks = {f"0_{number}": {"role": "none"} for number in range(TASKS_PER_HEARTBEAT_MAX + 1)}
+    for answer in (
+        await api.beat("m1", 1, 1, tasks),
+        await api.join("m1", tasks=tasks),
+        await api.call("POST", "/orders/members/m1/heartbeat", b" " * (BODY_BYTES_MAX + 1)),
+        await api.call("PUT", "/orders/members/m1", b" " * (BODY_BYTES_MAX + 1)),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (413, "limit-exceeded")
+        assert answer.json()["status"] == 413
+
+
+async def test_whoever_is_not_a_member_is_told_what_to_do(api: Api) -> None:
+    """Unknown group, unknown member, and an id that left each have their type and action, on every call."""
+    await api.declare()
+    await api.join("m1")
+    assert (await api.call("DELETE", "/orders/members/m1")).status_code == 204
+    expected = {
+        "/other/members/m1": (404, "unknown-group", "fix"),
+        "/orders/members/m9": (404, "unknown-member", "stop-and-rejoin"),
+        "/orders/members/m1": (409, "gone", "stop-and-rejoin"),
+    }
+    for path, (status, kind, action) in expected.items():
+        for answer in (
+            await api.call("POST", f"{path}/heartbeat", {"seq": 1, "member_epoch": 1}),
+            await api.call("GET", f"{path}/assignment?after=0&wait_ms=1000"),
+            await api.call("DELETE", path),
+            await api.call("POST", f"{path}/drain"),
+        ):
+            body = answer.json()
+            assert (answer.status_code, body["type"], body["action"]) == (status, kind, action), path
+
+
+async def test_a_restart_needs_an_instance_id(api: Api) -> None:
+    """Leaving to restart without one is 422; with one it is accepted."""
+    await api.declare()
+    await api.join("m1")
+    await api.join("m2", instance_id="orders-1")
+    refused = await api.call("DELETE", "/orders/members/m1?mode=restart")
+    assert (refused.status_code, refused.json()["type"]) == (422, "invalid-request")
+    assert (await api.call("DELETE", "/orders/members/m2?mode=restart")).status_code == 204
+
+
+async def test_an_instance_id_in_use_says_how_long(api: Api) -> None:
+    """A second run of a living instance is refused with the rest of the lease, unless it takes over."""
+    await api.declare()
+    await api.join("m1", instance_id="orders-0")
+    refused = await api.join("m2", instance_id="orders-0")
+    assert (refused.status_code, refused.json()["type"]) == (409, "instance-id-in-use")
+    assert 0 < refused.json()["retry_after_ms"] <= 45_000
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (await api.join("m2", instance_id="orders-0", takeover=True)).status_code == 201
+    fenced = await api.beat("m1", 1, 1)
+    assert (fenced.status_code, fenced.json()["type"], fenced.json()["action"]) == (409, "fenced-instance-id", "stop")
+
+
+async def test_a_long_poll_ends_by_itself_and_answers_an_epoch_from_the_future_at_once(api: Api) -> None:
+    """Nothing new within the wait is 204; an epoch above the present one is answered with the present picture."""
+    await run_both_tasks(api)
+    assert (await api.picture("m1", 2, wait_ms=30)).status_code == 204
+    ahead = await asyncio.wait_for(api.picture("m1", 9, wait_ms=30_000), 2)
+    assert (ahead.status_code, ahead.json()["member_epoch"]) == (200, 2)
+
+
+async def test_a_parked_long_poll_learns_of_the_fence(api: Api) -> None:
+    """A member that is evicted while it waits is told 409 ``fenced``."""
+    await run_both_tasks(api)
+    waiting = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
+    await asyncio.sleep(0.02)
+    assert (await api.call("POST", "/orders/members/m1/evict?dead=true&reason=burnt")).status_code == 204
+    answer = await asyncio.wait_for(waiting, 2)
+    assert (answer.status_code, answer.json()["type"]) == (409, "fenced")
+    assert api.commands[-1][1:] == ("Eviction", "127.0.0.1", "burnt")
+
+
+async def test_a_broken_long_poll_is_told_at_once_and_a_new_one_takes_it_back(api: Api) -> None:
+    """The core hears of a poll that broke without an answer, and of the next one; never of one that was answered."""
+    await run_both_tasks(api)
+    await api.picture("m1", 2, wait_ms=0)
+    broken = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
+    await asyncio.sleep(0.02)
+    broken.cancel()
+    await asyncio.sleep(0.02)
+    assert [item for item in api.seen.effects if isinstance(item, PollBroken | PollOpened)] == [PollBroken("m1")]
+    await api.picture("m1", 2, wait_ms=0)
+    await asyncio.sleep(0.02)
+    assert [item for item in api.seen.effects if isinstance(item, PollOpened)] == [PollOpened("m1")]
+
+
+async def test_a_poll_that_breaks_beside_another_says_nothing(api: Api) -> None:
+    """A client that opened a new long-poll before its old one broke is not suspected."""
+    await run_both_tasks(api)
+    first = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
+    second = asyncio.create_task(api.picture("m1", 2, wait_ms=60))
+    await asyncio.sleep(0.02)
+    first.cancel()
+    await second
+    assert not [item for item in api.seen.effects if isinstance(item, PollBroken)]
+
+
+async def test_a_drain_waits_for_the_handover_and_says_how_far_it_is(api: Api) -> None:
+    """202 with the tasks that are left when the wait ends, 200 once the member has no active; undoing is 204."""
+    await run_both_tasks(api)
+    await api.join("m2")
+    under_way = await api.call("POST", "/orders/members/m1/drain?wait_ms=30")
+    assert under_way.status_code == 202
+    assert under_way.json()["remaining"] == ["0_0", "0_1"]
+    assert (await api.call("DELETE", "/orders/members/m1/drain")).status_code == 204
+    empty = await api.call("POST", "/orders/members/m2/drain", {"reason": "node goes"})
+    assert (empty.status_code, empty.json()["remaining"]) == (200, [])
+    assert api.commands[-1][1:] == ("DrainRequest", "127.0.0.1", "node goes")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "x" * 256, "tab%09"])
+async def test_a_name_that_cannot_stand_in_a_path_is_refused(api: Api, name: str) -> None:
+    """Blanks, control characters and overlong names are 422 with the part of the path that is wrong."""
+    for method, path in (("PUT", f"/orders/members/{name}"), ("POST", f"/orders/members/{name}/heartbeat")):
+        answer = await api.call(method, path, {})
+        assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "path.member")
+    answer = await api.call("PUT", f"/{name}", {})
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "path.group")
+
+
+async def test_the_store_being_away_is_503_and_says_when_to_come_again(api: Api) -> None:
+    """What must be written is refused with ``store-unavailable`` while the store is away, and accepted after it."""
+    await run_both_tasks(api)
+    api.log.refuse = True
+    answer = await api.join("m2")
+    assert (answer.status_code, answer.json()["type"], answer.json()["action"]) == (503, "store-unavailable", "retry")
+    assert answer.json()["retry_after_ms"] > 0
+    assert (await api.beat("m1", 3, 2)).status_code == 200
+    api.log.refuse = False
+    assert (await api.join("m2")).status_code == 201

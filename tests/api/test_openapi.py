@@ -1,0 +1,61 @@
+"""The OpenAPI document describes what is served, and what it describes holds together."""
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+from tests.api.conftest import Api
+
+SERVED = {
+    "/v1/groups/{group}": {"put", "delete"},
+    "/v1/groups/{group}/members/{member}": {"put", "delete"},
+    "/v1/groups/{group}/members/{member}/heartbeat": {"post"},
+    "/v1/groups/{group}/members/{member}/assignment": {"get"},
+    "/v1/groups/{group}/members/{member}/drain": {"post", "delete"},
+    "/v1/groups/{group}/members/{member}/evict": {"post"},
+    "/v1/groups/{group}/probe": {"post"},
+    "/v1/groups/{group}/pause": {"post"},
+    "/v1/groups/{group}/resume": {"post"},
+    "/v1/groups/{group}/tasks/{task}/pin": {"put", "delete"},
+    "/v1/groups/{group}/tasks/{task}/release": {"post"},
+    "/livez": {"get"},
+    "/readyz": {"get"},
+}
+
+
+async def document(api: Api) -> Any:
+    """Return the document as a client gets it."""
+    return (await api.client.get("/openapi.json")).json()
+
+
+async def test_every_call_is_described(api: Api) -> None:
+    """Each path and method that is served stands in the document, the two in front of the framework included."""
+    paths = (await document(api))["paths"]
+    for path, methods in SERVED.items():
+        assert methods <= set(paths[path]), path
+        for method in methods:
+            operation = paths[path][method]
+            named = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
+            assert named == re.findall(r"{(\w+)}", path)
+            assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}
+
+
+async def test_every_reference_leads_somewhere(api: Api) -> None:
+    """Whatever an operation refers to is in the document."""
+    found = await document(api)
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found)))
+    assert names
+    assert names <= set(found["components"]["schemas"])
+
+
+async def test_a_problem_is_as_described(api: Api) -> None:
+    """The error of a real call fits the schema of problems."""
+    schema = (await document(api))["components"]["schemas"]["Problem"]
+    answer = await api.call("PUT", "/orders", {"topology": 1, "config": 2})
+    jsonschema.validate(answer.json(), schema)
+
+
+async def test_the_pages_for_people_are_there(api: Api) -> None:
+    """/docs is served."""
+    assert (await api.client.get("/docs")).status_code == 200
