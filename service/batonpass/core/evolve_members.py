@@ -110,7 +110,8 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         claims = (*claims, Claim(member_id, record.lease_end_ms))
     after = without(task, member_id, claims)
     if ran:
-        after = after._replace(since_ms=record.at_ms)
+        # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
+        after = after._replace(since_ms=record.at_ms, final=())
     if ran and record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
         after = after._replace(failures=(*after.failures, Failure(member_id, record.at_ms)))
     return after._replace(
@@ -129,7 +130,7 @@ def away(draft: Draft, record: r.MemberAway) -> None:
         task = draft.task(task_id)
         after = without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
         if task.owner == member.id:
-            after = after._replace(since_ms=record.at_ms)
+            after = after._replace(since_ms=record.at_ms, final=())
         if after != task:
             draft.tasks[task_id] = after
     draft.change_member(

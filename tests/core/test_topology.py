@@ -1,0 +1,97 @@
+"""Topology: which tasks there are, and which changes of it are accepted."""
+
+import pytest
+
+from batonpass.core.errors import InvalidTopology
+from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
+from batonpass.core.placement_types import TaskTable
+from batonpass.core.topology import build_table, is_ready, missing, succeed, with_partitions
+
+
+def test_the_table_lists_tasks_by_subtopology_and_partition() -> None:
+    """Whatever order the parts are declared in, the table holds their tasks in order, with their traits."""
+    parts = (
+        Subtopology("10", 1, stateful=False, weight=2.0, epoch=4),
+        Subtopology("b", 1, epoch=3),
+        Subtopology("2", 2, weight=0.5, epoch=1),
+    )
+    assert build_table(Topology(4, parts)) == TaskTable(
+        ids=("2_0", "2_1", "10_0", "b_0"),  # type: ignore[arg-type]
+        subtopology=(0, 0, 1, 2),
+        stateful=(True, True, False, True),
+        weight=(0.5, 0.5, 2.0, 1.0),
+        topology_epoch=(1, 1, 4, 3),
+    )
+
+
+def test_a_part_without_known_partitions_has_no_tasks() -> None:
+    """Until the partition count of its source topics is known, a subtopology has no tasks."""
+    assert build_table(Topology(1, (Subtopology("0"),))) is EMPTY_TABLE
+    assert build_table(Topology()) is EMPTY_TABLE
+
+
+def test_a_topology_is_ready_when_every_partition_count_is_known() -> None:
+    """A topology is ready with at least one part and every count known; otherwise it says what is missing, by name."""
+    known, unknown = Subtopology("0", 3), Subtopology("1", source_topics=("orders", "users"))
+    assert is_ready(Topology(1, (known,)))
+    assert missing(Topology(1, (known,))) == ""
+    assert not is_ready(Topology(1, (known, unknown)))
+    assert "1 (orders, users)" in missing(Topology(1, (known, unknown)))
+    assert "2 (no source topics)" in missing(Topology(1, (Subtopology("2"),)))
+    assert not is_ready(Topology())
+    assert "no subtopologies" in missing(Topology())
+
+
+def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
+    """Only what is new or changed carries the new epoch, so that old programs keep what they know."""
+    before = succeed(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
+    after = succeed(before, Topology(2, (Subtopology("2", 1), Subtopology("1", 2, weight=3.0), Subtopology("0", 2))))
+    assert after == Topology(
+        2, (Subtopology("0", 2, epoch=1), Subtopology("1", 2, weight=3.0, epoch=2), Subtopology("2", 1, epoch=2))
+    )
+
+
+def test_more_partitions_are_no_new_program() -> None:
+    """A part that only grows keeps its epoch: members need no new program for a new partition."""
+    before = succeed(Topology(), Topology(1, (Subtopology("0", 2),)))
+    assert succeed(before, Topology(5, (Subtopology("0", 3),))) == Topology(5, (Subtopology("0", 3, epoch=1),))
+
+
+def test_partitions_left_out_stay_as_known() -> None:
+    """A declaration that leaves the count out keeps what is known of a part."""
+    before = succeed(Topology(), Topology(1, (Subtopology("0", 2),)))
+    assert succeed(before, Topology(1, (Subtopology("0"),))) == before
+    unknown = succeed(Topology(), Topology(1, (Subtopology("0"),)))
+    assert succeed(unknown, Topology(1, (Subtopology("0", 4),))) == Topology(1, (Subtopology("0", 4, epoch=1),))
+
+
+def test_fewer_partitions_are_refused_by_path() -> None:
+    """A part cannot lose partitions; each that would is named by its place in the declaration."""
+    before = succeed(Topology(), Topology(1, (Subtopology("0", 4), Subtopology("1", 4))))
+    with pytest.raises(InvalidTopology) as refused:
+        succeed(before, Topology(2, (Subtopology("1", 5), Subtopology("0", 3))))
+    assert [path for path, _ in refused.value.errors] == ["topology.subtopologies[1].partitions"]
+    assert "4 partitions" in refused.value.detail
+
+
+def test_an_epoch_that_goes_back_is_refused() -> None:
+    """A topology epoch below the present one is refused; the same epoch again is accepted."""
+    before = succeed(Topology(), Topology(3, (Subtopology("0", 1),)))
+    assert succeed(before, before) == before
+    with pytest.raises(InvalidTopology) as refused:
+        succeed(before, Topology(2, (Subtopology("0", 1),)))
+    assert [path for path, _ in refused.value.errors] == ["topology.epoch"]
+
+
+def test_partition_counts_are_the_highest_of_the_source_topics() -> None:
+    """A part has as many partitions as the widest of its source topics, never fewer than before."""
+    parts = (
+        Subtopology("0", None, source_topics=("a", "b")),
+        Subtopology("1", 5, source_topics=("a",)),
+        Subtopology("2", 2, source_topics=("absent",)),
+        Subtopology("3", None, source_topics=("absent",)),
+    )
+    after = with_partitions(Topology(1, parts), {"a": 3, "b": 4, "unrelated": 9})
+    assert [part.partitions for part in after.subtopologies] == [4, 5, 2, None]
+    assert after.epoch == 1
+    assert with_partitions(after, {"a": 3, "b": 4}) == after
