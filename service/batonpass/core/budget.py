@@ -17,6 +17,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Role
 from batonpass.core.reasons import Held
+from batonpass.core.room import Room
 from batonpass.core.view import View
 
 _NEVER = 2**62
@@ -38,14 +39,14 @@ class _Slots:
 
     __slots__ = ("balance", "drain", "per_member", "room", "view", "warmups")
 
-    def __init__(self, view: View, staged: list[Staged]) -> None:
+    def __init__(self, view: View, staged: list[Staged], room: Room) -> None:
         self.view = view
         stateful = len(view.group.table.stateful_ranks)
         self.balance = view.config.warmup_budget(stateful)
         self.drain = view.config.drain_budget(stateful)
         self.per_member = view.config.max_warmups_per_member
         self.warmups: dict[MemberId, int] = {}
-        self.room = _room(view, staged)
+        self.room = room
         for one in staged:
             self._count(one)
 
@@ -65,7 +66,7 @@ class _Slots:
         held = self.view.moves_held(draining=ask.draining or ask.free)
         if held is not None:
             return held
-        if self.room.get(ask.member_id, 1) <= 0:
+        if not self.room.allows(ask.member_id):
             return Held.NO_CAPACITY
         if ask.free:
             return None
@@ -77,8 +78,7 @@ class _Slots:
 
     def take(self, ask: Ask) -> Role:
         """Meet the ask; return the role of the copy."""
-        if ask.member_id in self.room:
-            self.room[ask.member_id] -= 1
+        self.room.take(ask.member_id)
         if ask.free:
             return Role.STANDBY
         if ask.draining:
@@ -98,28 +98,6 @@ def _is_for_drain(view: View, one: Staged) -> bool:
     return any(member is not None and member.drain is not None for member in involved)
 
 
-def _room(view: View, staged: list[Staged]) -> dict[MemberId, int]:
-    """Return how many more copies each member with a limit may take, after giving up what no target wants of it."""
-    room = {one.id: one.max_tasks for one in view.group.members.values() if one.max_tasks is not None}
-    if not room:
-        return {}
-    for member_id in room:
-        # What is settled does not come up in this step, but takes its place all the same.
-        picture = view.group.members[member_id].picture
-        room[member_id] -= sum(task_id not in view.group.unsettled for task_id in picture)
-    for one in staged:
-        holders = [*one.copies] if one.choice.active is None else [one.choice.active, *one.copies]
-        for member_id in holders:
-            if member_id in room:
-                room[member_id] -= 1
-    for one in staged:
-        for member_id in [holder for holder in one.copies if room.get(holder, 0) < 0]:
-            if member_id != one.task.target and member_id not in one.task.target_standbys:
-                del one.copies[member_id]
-                room[member_id] += 1
-    return room
-
-
 def extra_copies(one: Staged, num_standby_replicas: int) -> int:
     """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
     warmups = sum(role is Role.WARMUP for role in one.copies.values())
@@ -132,9 +110,10 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     Held back is reported for moves of actives only, one entry a task, in the order of tasks.
     """
     held: list[HeldBack] = []
-    slots = _Slots(view, staged) if any(one.asks for one in staged) or _has_limits(view) else None
-    if slots is not None:
-        asks = [(ask, one) for one in staged for ask in one.asks]
+    room = Room(view, staged)
+    asks = [(ask, one) for one in staged for ask in one.asks]
+    if asks:
+        slots = _Slots(view, staged, room)
         asks.sort(key=lambda pair: _order(view, pair[0]))
         for ask, one in asks:
             refusal = slots.refuse(ask)
@@ -146,10 +125,6 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     rank = view.group.table.rank
     held.sort(key=lambda entry: rank[entry.task])
     return held
-
-
-def _has_limits(view: View) -> bool:
-    return view.complete and any(member.max_tasks is not None for member in view.group.members.values())
 
 
 def _order(view: View, ask: Ask) -> tuple[bool, bool, bool, float, int, int, int]:
