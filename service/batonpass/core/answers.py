@@ -49,19 +49,29 @@ def answer(
     """Return the answer to a member that has seen ``known_epoch``; the whole picture where that is not the present."""
     heard = soft.members.get(member.id)
     config = group.config
+    epoch = member.epoch
+    if is_awaited(group, soft, member.id):
+        # The log lost commits, and what it says of this member may be of the past: its own report comes first (L3).
+        epoch = known_epoch = known_epoch if known_epoch >= 0 else max(0, heard.echoed if heard is not None else 0)
     return Answer(
         member_id=member.id,
         seq=max(0, heard.seq) if heard is not None else 0,
-        member_epoch=member.epoch,
+        member_epoch=epoch,
         generation=group.generation,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         session_timeout_ms=config.session_timeout_ms,
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         acceptable_catchup_ms=config.acceptable_catchup_ms,
         report="full" if heard is None or not heard.full else None,
-        assignment=None if known_epoch == member.epoch else picture(group, member),
+        assignment=None if known_epoch == epoch else picture(group, member),
         status=(*status(group, soft, member), *extra),
     )
+
+
+def is_awaited(group: Group, soft: Soft, member_id: MemberId) -> bool:
+    """Say whether the store is known to have lost commits and the member has not made its full report since."""
+    heard = soft.members.get(member_id)
+    return heard is not None and not heard.full and heard.heard_ms < group.recovering_until_ms
 
 
 def picture(group: Group, member: Member) -> dict[TaskId, Grant]:
@@ -123,6 +133,6 @@ def poll(group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Pol
     member = group.members.get(member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, member_id)
-    if after == member.epoch:
+    if after == member.epoch or (after < member.epoch and is_awaited(group, soft, member_id)):
         return None
     return answer(group, soft, member, after)

@@ -23,11 +23,15 @@ ALARM = "store-lost-commits"
 
 
 def recover(work: Work, member: Member, item: Heartbeat) -> None:
-    """Answer a member whose epoch is above ours: raise epochs and tokens, hold grants, ask for full reports."""
+    """Answer a member whose epoch is above ours: raise epochs and tokens, hold grants, ask for full reports.
+
+    Its epoch becomes exactly the one that it reports. The picture that the log has of it is of the past, and it must
+    not be told that; the next picture is made of its own full report (``adopt``).
+    """
     begun = work.group.recovering_until_ms > work.now_ms
     _hold(work, f"member {member.id} reports epoch {item.member_epoch}, the log has {member.epoch}")
     tokens_from = work.group.tokens_from if begun else _tokens_from(work.group)
-    work.record(EpochsRaised({member.id: item.member_epoch + 1}, tokens_from))
+    work.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
     if not begun:
         _ask_everybody(work)
 
@@ -64,7 +68,8 @@ def adopt(work: Work, member: Member, item: Heartbeat) -> None:
     has = {task: grant for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
     # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
-    if not dropped and all(task in has for task in running):
+    heard = work.heard(member.id)
+    if not dropped and all(task in has for task in running) and heard is not None and heard.full:
         return
     tokens: dict[TaskId, int] = {}
     for task_id in running:
