@@ -27,7 +27,7 @@ def check_interruptions(step: Step, ledger: Ledger, record: r.PictureChanged) ->
         if held is None:
             found.append(Violation("L6", "revoked, but it does not hold the task", task_id, member.id))
         elif held.role is Role.ACTIVE:
-            found += _check_handover(step, member, task)
+            found += [] if ledger.is_suspected(member.id) else _check_handover(step, member, task)
         elif _is_meant_for(task, member.id) and not _has_reason_to_drop(step, task, member.id):
             found.append(Violation("L6", f"its {held.role} is taken although the target wants it", task_id, member.id))
     return found
@@ -53,7 +53,7 @@ def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
         state = report.said.state
     if state is ActiveState.LOST or _said_lost(step, owner.id, task.id):
         return []
-    if owner.suspected or _is_past_deadline(step, owner):
+    if _is_past_deadline(step, owner):
         return []
     heir = task.heir
     if heir is None or heir == owner.id:
@@ -94,7 +94,7 @@ def _said_lost(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
 def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId, *, on_disk: bool) -> bool:
     """Say whether the member's state of the task is as good as the owner's.
 
-    State on disk that nobody tails counts only with ``on_disk``: where no owner runs that it would have to keep up with.
+    State on disk that nobody tails counts only with ``on_disk``: where no owner runs that it must keep up with.
     """
     member = group.members.get(member_id)
     grant = member.picture.get(task_id) if member is not None else None
@@ -142,7 +142,7 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
 def extra_copies(group: Group, task: Task) -> int:
     """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number.
 
-    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active that it becomes.
+    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active to be.
     """
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
     return max(len(task.warmups) - (task.heir in task.warmups), copies - 1 - group.config.num_standby_replicas)

@@ -1,8 +1,8 @@
 """The laws, held against what is true in the world after every step.
 
-``core.invariants`` judges each decision by itself. Here is what needs more than one decision: who really processes what,
-by the workers' own machines and clocks; what was heard when; how often a task changed hands; that folding and deciding
-again come out the same.
+``core.invariants`` judges each decision by itself. Here is what needs more than one decision: who really processes
+what, by the workers' own machines and clocks; what was heard when; how often a task changed hands; that folding and
+deciding again come out the same.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Checks:
         # How many handovers from a running owner the target of each task still allows (L8).
         self.credit: dict[TaskId, int] = {}
         self.generation = 0
+        self.least_timeout_ms = 1 << 62
         # Nobody promises L1 before the coordinator can know that the store lost commits (L3).
         self.excused_until_ms = 0
         self.interruptions: dict[str, int] = {}
@@ -153,7 +154,8 @@ class Checks:
 
     def _check_silence(self, coordinator: Coordinator, member_id: MemberId) -> None:
         """Nobody is expired for a silence that was the coordinator's own (L5)."""
-        timeout_ms = coordinator.group.config.session_timeout_ms
+        # A member is judged by what it was answered, which may be less than what is answered now.
+        timeout_ms = self.least_timeout_ms
         heard_ms = coordinator.heard_at_ms.get(member_id)
         since_ms = max(coordinator.started_at_ms, heard_ms or 0)
         if self.world.now_ms - since_ms < timeout_ms:
@@ -164,6 +166,8 @@ class Checks:
         before = coordinator.group
         for record in decision.records:
             match record:
+                case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
+                    self.least_timeout_ms = min(self.least_timeout_ms, config.session_timeout_ms)
                 case r.TargetPlaced(changes=changes, generation=generation):
                     self._on_target(before, changes, generation)
                 case r.PictureChanged():
@@ -223,8 +227,8 @@ class Checks:
             self.fail("L3", "the log leads to another group than was committed")
         self._found(check_group(group))
 
-    def on_interruption(self, worker: Worker, task: str) -> None:
-        """Count a task that stops on a worker in good order, by worker."""
+    def on_interruption(self, worker: Worker) -> None:
+        """Count the tasks that a worker was told to stop while it processed them, by worker."""
         self.interruptions[worker.plan.name] = self.interruptions.get(worker.plan.name, 0) + 1
 
 

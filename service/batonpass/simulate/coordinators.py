@@ -1,20 +1,21 @@
 """Coordinators as thin shells around the core, and the store that they share.
 
-A coordinator keeps the order that the service must keep: decide, check the laws, append, change memory, answer (L2). The
-store refuses an append that expects another version, or that comes from a coordinator whose epoch has passed (L4).
+A coordinator keeps the order that the service must keep: decide, check the laws, append, change memory, answer (L2).
+The store refuses an append that expects another version, or that comes from a coordinator whose epoch has passed (L4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from batonpass.core.answers import poll
 from batonpass.core.decide import Decision, decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Heartbeat, Input, Join, PollBroken, Started, StoreRecovered, Tick
+from batonpass.core.inputs import Heartbeat, Input, Join, PollBroken, PollOpened, Started, StoreRecovered, Tick
 from batonpass.core.model import Group
 from batonpass.core.records import Record
 from batonpass.core.replies import Reply
@@ -37,15 +38,19 @@ def heard(soft: Soft, item: Input, now_ms: int) -> Soft:
     if not isinstance(item, Heartbeat | Join):
         return soft
     known = soft.members.get(item.member_id)
-    return soft if known is None else replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
+    return (
+        soft
+        if known is None
+        else replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
+    )
 
 
-class Refused(Exception):
-    """The store did not take an append."""
+class Fate(StrEnum):
+    """What became of an append. ``DEPOSED``: somebody else leads by now, or has written what was not expected."""
 
-    def __init__(self, *, deposed: bool) -> None:
-        super().__init__("deposed" if deposed else "unavailable")
-        self.deposed = deposed
+    COMMITTED = "committed"
+    UNAVAILABLE = "unavailable"
+    DEPOSED = "deposed"
 
 
 @dataclass(slots=True)
@@ -57,19 +62,16 @@ class Store:
     is_out: bool = False
     history: list[tuple[Group, tuple[Record, ...]]] = field(default_factory=list)
 
-    def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> None:
-        """Commit ``records``.
-
-        Raises:
-            Refused: while the store is out, for a coordinator of an older epoch, or for another version.
-        """
+    def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> Fate:
+        """Commit ``records``, unless they come from a coordinator of an older epoch or expect another version."""
         if self.is_out:
-            raise Refused(deposed=False)
+            return Fate.UNAVAILABLE
         if epoch != self.coordinator_epoch or expected != self.group.version:
-            raise Refused(deposed=True)
+            return Fate.DEPOSED
         self.history.append((self.group, records))
         del self.history[:-KEPT]
         self.group = after
+        return Fate.COMMITTED
 
     def lose(self, commits: int) -> int:
         """Forget the last ``commits`` appends, as a failover to a late replica does; return how many there were."""
@@ -105,6 +107,7 @@ class Coordinator:
         self.dies_after_append = False
         self.polls: dict[str, tuple[int, Callable[[int, Body | None], None], int]] = {}
         self.heard_at_ms: dict[str, int] = {}
+        self.broken_polls: dict[str, None] = {}
         self.wake_ms: int | None = None
 
     @property
@@ -148,7 +151,7 @@ class Coordinator:
         self.world.after(1_500, self._renew)
 
     def stall(self, for_ms: int) -> None:
-        """Freeze the process. When it comes to, it knows by its own clock that it was away, and judges nobody at once."""
+        """Freeze the process. When it comes to, it sees by its own clock that it was away, and judges nobody yet."""
         self.stalled_until_ms = max(self.stalled_until_ms, self.world.now_ms + for_ms)
         self.world.after(for_ms, self._come_to)
         if for_ms > LEASE_MS and self is self.world.leader:
@@ -190,16 +193,15 @@ class Coordinator:
     def _commit(self, decision: Decision) -> bool:
         if not decision.records:
             return True
-        try:
-            if self.is_cut_from_store:
-                raise Refused(deposed=False)
-            self.world.store.append(self.epoch, self.group.version, decision.records, decision.after)
-        except Refused as refusal:
-            if refusal.deposed:
-                self.world.log(f"{self.name} is refused by the store and steps down")
-                self.stop()
-            else:
-                self.world.after(300, self._tick)
+        fate = Fate.UNAVAILABLE
+        if not self.is_cut_from_store:
+            fate = self.world.store.append(self.epoch, self.group.version, decision.records, decision.after)
+        if fate is Fate.UNAVAILABLE:
+            self.world.after(300, self._tick)
+            return False
+        if fate is Fate.DEPOSED:
+            self.world.log(f"{self.name} is refused by the store and steps down")
+            self.stop()
             return False
         self.world.checks.on_commit(self, decision)
         self.group = decision.after
@@ -242,7 +244,10 @@ class Coordinator:
 
     def park(self, member_id: str, after: int, wait_ms: int, reply: Callable[[int, Body | None], None]) -> None:
         """Answer a long-poll as soon as there is news for the member, or with 204 at the end of the wait."""
-        if not self.holds_lease:
+        if member_id in self.broken_polls:
+            del self.broken_polls[member_id]
+            self.take(PollOpened(MemberId(member_id)))
+        if not self.is_up or not self.holds_lease:
             reply(*unavailable("coordinator-loading"))
             return
         waiting = self.polls.pop(member_id, None)
@@ -274,4 +279,5 @@ class Coordinator:
     def poll_broke(self, member_id: str) -> None:
         """Take it that the socket of a long-poll closed."""
         if self.is_up and self.polls.pop(member_id, None) is not None:
+            self.broken_polls[member_id] = None
             self.take(PollBroken(MemberId(member_id)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
 from batonpass.simulate import faults
+from batonpass.simulate.faults_operators import release_parked
 from batonpass.simulate.scenario import Scenario, draw
 from batonpass.simulate.world import BEGIN_MS, World
 
@@ -127,16 +128,17 @@ def _tidy(world: World) -> None:
         world.declare(world.topology, world.config)
     if group.pause is not None or group.storm_since_ms is not None:
         world.operate(ResumeRequest())
-    faults.release_parked(world)
+    release_parked(world)
     for member_id, member in sorted(group.members.items()):
         worker = world.owner_of_id.get(member_id)
         if member.drain is not None and worker is not None and not worker.leaving:
             if worker.last_id == member_id and worker.is_up:
-                worker.feed(lambda machine, one=worker: machine.undrain(now_ms=one.clock_ms))  # type: ignore[misc]
+                worker.undrain()
             world.operate(DrainReversal(member_id))
     for worker in world.workers:
         if not worker.is_up and not worker.retired:
             worker.boot()
+        worker.recover()
     world.after(3_000, _tidy, world)
 
 

@@ -185,7 +185,7 @@ def _config(chance: Random, growth_per_s: int) -> dict[str, object]:
     heartbeat_ms = chance.choice((500, 1_000, 1_500))
     config: dict[str, object] = {
         # A copy of a changelog that grows is always a little behind; with 0 no such group would ever rest.
-        "acceptable_recovery_lag": chance.choice((20, 100)) if growth_per_s else chance.choice((0, 50)),
+        "acceptable_recovery_lag": chance.choice((50, 100)) if growth_per_s else chance.choice((0, 50)),
         "max_warmup_replicas": chance.choice((1, 2, 2, 10, "50%")),
         "num_standby_replicas": chance.choice((0, 0, 1, 1, 2)),
         "probing_rebalance_interval_ms": chance.choice((2_000, 10_000)),

@@ -1,4 +1,4 @@
-"""The bodies of PROTOCOL.md, between the worker's machine and the core, as a coordinator's shell would translate them."""
+"""The bodies of PROTOCOL.md, between the worker's machine and the core, as a coordinator's shell translates them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = Mapping[str, Any]
 def to_input(request: Request) -> Input | None:
     """Return what a request says to the core; None for a long-poll, which says nothing."""
     member_id = MemberId(request.member_id)
-    body = request.body or {}
+    body: Body = request.body or {}
     match request.kind:
         case RequestKind.JOIN:
             return _join(member_id, body)

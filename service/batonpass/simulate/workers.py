@@ -7,12 +7,11 @@ asked of the process and of its own machine and clock. The laws are held against
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from batonpass.core.model import OnLeaseLost
 from batonpass.simulate.scenario import WorkerPlan, seeded
+from batonpass.simulate.work import WRITING, LocalTask, Work
 from batonpass.worker.protocol import (
     DemoteActive,
     Instruction,
@@ -38,32 +37,6 @@ if TYPE_CHECKING:
     from batonpass.simulate.world import World
 
 
-class Work(StrEnum):
-    """What the process does with a task."""
-
-    TAILING = "tailing"
-    RESTORING = "restoring"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    FAILED = "failed"
-
-
-WRITING = frozenset({Work.RUNNING, Work.STOPPING})
-
-
-@dataclass(slots=True)
-class LocalTask:
-    """One task in one process. ``position`` was reached at ``at_ms`` of the world's time; ``turn`` tells stale plans."""
-
-    task: str
-    work: Work
-    position: int
-    at_ms: int
-    token: int = 0
-    turn: int = 0
-    asked_ms: int = 0
-
-
 class Worker:
     """One machine: its disk outlives the processes that run on it."""
 
@@ -86,6 +59,7 @@ class Worker:
         self.frozen_until_ms = 0
         self.mute_until_ms = 0
         self.leaving = False
+        self._turns = 0
         # A machine that is to stay away does not come back by itself.
         self.retired = False
 
@@ -248,8 +222,12 @@ class Worker:
         else:
             local.position, local.at_ms = self.position(local), now_ms
         self._go_over_to(local, work)
-        local.token, local.turn = token, local.turn + 1
+        local.token, local.turn = token, self._next_turn()
         return local
+
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
 
     def _go_over_to(self, local: LocalTask, work: Work) -> None:
         wrote, writes = local.work in WRITING, work in WRITING
@@ -262,7 +240,7 @@ class Worker:
         now_ms = self.world.now_ms
         local.position, local.at_ms = self.position(local), now_ms
         if commit and local.work is Work.RUNNING:
-            self.world.interrupted(self, task)
+            self.world.interrupted(self)
         if local.work is Work.RUNNING:
             self._go_over_to(local, Work.STOPPING)
         took_ms = self.chance.randint(0, 40) if commit else self.chance.randint(0, 3)
@@ -273,7 +251,7 @@ class Worker:
         self._plan(local, took_ms, self._demoted if demote else self._stopped)
 
     def _plan(self, local: LocalTask, in_ms: int, act: Callable[[int, str, int], None]) -> None:
-        local.turn += 1
+        local.turn = self._next_turn()
         self.world.after(in_ms, act, self.process, local.task, local.turn)
 
     def _due(self, process: int, task: str, turn: int) -> LocalTask | None:
@@ -300,7 +278,7 @@ class Worker:
             position = self.position(local)
             local.position, local.at_ms = position, self.world.now_ms
             self._go_over_to(local, Work.TAILING)
-            local.turn += 1
+            local.turn = self._next_turn()
             self.feed(lambda machine: machine.task_demoted(task, now_ms=self.clock_ms, final_position=position))
 
     def _plan_running(self, local: LocalTask) -> None:
@@ -337,6 +315,10 @@ class Worker:
             self._go_over_to(local, Work.FAILED)
             self.feed(lambda machine: machine.task_failed(task, "poison record", now_ms=self.clock_ms))
 
+    def fence_producer(self, task: str) -> None:
+        """Let the sink refuse the producer of a task, rightly or not."""
+        self.feed(lambda machine: machine.producer_fenced(task, now_ms=self.clock_ms))
+
     def recover(self) -> None:
         """Let what failed be tried again."""
         for local in list(self.tasks.values()):
@@ -354,6 +336,10 @@ class Worker:
                 self._go_over_to(local, Work.RESTORING)
                 self._plan_running(local)
         self.feed(lambda machine: machine.state_lost(task, now_ms=self.clock_ms))
+
+    def undrain(self) -> None:
+        """Ask to stay after all."""
+        self.feed(lambda machine: machine.undrain(now_ms=self.clock_ms))
 
     def leave(self, *, restart: bool) -> None:
         """Stop in good order, and say so."""
@@ -374,9 +360,11 @@ class Worker:
         for local in list(self.tasks.values()):
             if local.work is Work.TAILING or local.work is Work.RESTORING:
                 progress = self._progress_of(local.task, self.position(local))
-                task = local.task
-                self.feed(lambda machine, t=task, p=progress: machine.copy_progress(t, p, now_ms=self.clock_ms))
+                self._report(local.task, progress)
         self._plan_look(process)
+
+    def _report(self, task: str, progress: Progress) -> None:
+        self.feed(lambda machine: machine.copy_progress(task, progress, now_ms=self.clock_ms))
 
     def _progress_of(self, task: str, position: int) -> Progress:
         if self.world.now_ms < self.mute_until_ms:

@@ -1,7 +1,7 @@
 """One seeded world: virtual time, a lossy wire, workers, coordinators, and the truth about all of them.
 
-A *step* is one thing that happens: a message arrives, a timer fires, a task stops. After each of them the laws are looked
-at. Chance comes from the scenario's seed alone, so a world runs the same way each time.
+A *step* is one thing that happens: a message arrives, a timer fires, a task stops. After each of them the laws are
+looked at. Chance comes from the scenario's seed alone, so a world runs the same way each time.
 """
 
 from __future__ import annotations
@@ -268,9 +268,9 @@ class World:
         """Note that who processes a task may have changed."""
         self.checks.look_at(task)
 
-    def interrupted(self, worker: Worker, task: str) -> None:
+    def interrupted(self, worker: Worker) -> None:
         """Note that a worker is told to stop a task that it processes."""
-        self.checks.on_interruption(worker, task)
+        self.checks.on_interruption(worker)
 
     def processors(self, task: str) -> list[Worker]:
         """Return the workers that process a task at this instant."""
@@ -308,7 +308,6 @@ class World:
             worker.cut_until_ms = worker.cut_poll_until_ms = 0
             worker.slow_until_ms = worker.hangs_until_ms = 0
             worker.frozen_until_ms = worker.mute_until_ms = 0
-            worker.recover()
             if not worker.is_up and not worker.retired:
                 worker.boot()
 
