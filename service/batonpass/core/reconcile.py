@@ -10,8 +10,8 @@ dead, or its lease
    ran out (L1); then with a fencing token above every one before;
 4. there is no barrier: each member converges alone.
 
-In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or was
-just revoked.
+In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or
+was just revoked.
 """
 
 from __future__ import annotations
