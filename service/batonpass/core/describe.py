@@ -1,0 +1,202 @@
+"""A group as people and scripts want to see it: where it stands, what is still to come, and why it is not there yet.
+
+Reads only. Nothing here is remembered from a decision: what is held back, and why, is found by asking the same files
+again that decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from batonpass.core.budget import HeldBack
+from batonpass.core.decide import plan_step
+from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.lag import catch_up_ms
+from batonpass.core.model import ActiveState, Group, Role, Task
+from batonpass.core.policy import Policy
+from batonpass.core.probing import is_at_rest
+from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
+from batonpass.core.soft import Report, Soft
+from batonpass.core.topology import is_ready, missing
+from batonpass.core.view import View
+
+Roles = Mapping[MemberId, Mapping[str, tuple[TaskId, ...]]]
+
+
+class GroupState(StrEnum):
+    """The state of a group in one word."""
+
+    EMPTY = "empty"
+    NOT_READY = "not-ready"
+    BALANCING = "balancing"
+    AT_REST = "at-rest"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Where a group stands.
+
+    ``detail`` says what a group that is not ready waits for, or why it is paused. ``eta_ms`` is the longest
+    estimated catch-up time of the warmups that run, None where nothing warms up or no rate is known.
+    ``next_probe_ms`` is an instant, None at rest.
+    """
+
+    state: GroupState
+    detail: str
+    at_rest: bool
+    members: int
+    tasks: int
+    warmups: int
+    moves_pending: int
+    eta_ms: int | None
+    next_probe_ms: int | None
+    held_back: tuple[HeldBack, ...]
+
+
+def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> GroupStatus:
+    """Return where the group stands at ``now_ms``."""
+    view = View(group, soft, now_ms, policy)
+    _, held = plan_step(view)
+    at_rest = is_at_rest(view)
+    waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
+    etas = [
+        catch_up_ms(view.copy(task, member_id))
+        for task in waits
+        for member_id in task.warmups
+        if view.member(member_id) is not None
+    ]
+    known = [eta for eta in etas if eta is not None]
+    state, detail = _state(group, at_rest=at_rest)
+    return GroupStatus(
+        state=state,
+        detail=detail,
+        at_rest=at_rest,
+        members=len(group.members),
+        tasks=len(group.table.ids),
+        warmups=len(etas),
+        moves_pending=sum(task.owner != task.target for task in waits if task.target is not None),
+        eta_ms=max(known) if known and len(known) == len(etas) else None,
+        next_probe_ms=None if at_rest else group.next_probe_ms,
+        held_back=tuple(held) if group.members else (),
+    )
+
+
+def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
+    if not is_ready(group.topology):
+        return GroupState.NOT_READY, missing(group.topology)
+    if not group.members:
+        return GroupState.EMPTY, ""
+    if group.pause is not None:
+        return GroupState.PAUSED, group.pause.reason
+    return (GroupState.AT_REST if at_rest else GroupState.BALANCING), ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """Where tasks belong (``target``), where this step takes them (``intermediate``), and who holds them now
+    (``current``).
+
+    Each maps every member to its tasks by role. ``current`` includes, as ``revoking``, what a member has been told
+    to give up.
+    """
+
+    target: Roles
+    intermediate: Roles
+    current: Roles
+
+
+def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
+    """Return the three assignments of a group."""
+    staged, _ = plan_step(View(group, soft, now_ms, policy))
+    step = {one.task.id: one for one in staged}
+    names = sorted(group.members)
+    target: dict[MemberId, dict[str, list[TaskId]]] = {one: {"active": [], "standby": []} for one in names}
+    middle: dict[MemberId, dict[str, list[TaskId]]] = {one: {role.value: [] for role in Role} for one in names}
+    current: dict[MemberId, dict[str, list[TaskId]]] = {
+        one: {**{role.value: [] for role in Role}, "revoking": []} for one in names
+    }
+    for task_id in group.table.ids:
+        task = group.tasks[task_id]
+        if task.target in target:
+            target[task.target]["active"].append(task_id)
+        for member_id in task.target_standbys:
+            if member_id in target:
+                target[member_id]["standby"].append(task_id)
+        one = step.get(task_id)
+        active = task.owner if one is None else one.choice.active
+        copies = View(group, soft, now_ms, policy).holders(task) if one is None else one.copies
+        if active in middle:
+            middle[active]["active"].append(task_id)
+        for member_id, role in copies.items():
+            middle[member_id][role.value].append(task_id)
+    for member_id in names:
+        member = group.members[member_id]
+        for task_id in sorted(member.picture, key=task_order):
+            current[member_id][member.picture[task_id].role.value].append(task_id)
+        current[member_id]["revoking"] = sorted(member.revoking, key=task_order)
+    return Assignments(_frozen(target), _frozen(middle), _frozen(current))
+
+
+def _frozen(found: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
+    return {member_id: {role: tuple(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
+
+
+def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
+    """Return the group as a snapshot: planned again from a file, it comes to the same plan."""
+    table = group.table
+    tasks = tuple(
+        SnapshotTask(
+            task_id,
+            stateful=table.stateful[rank],
+            weight=table.weight[rank],
+            revoking=next((claim.member_id for claim in group.tasks[task_id].claims if claim.free_at_ms is None), None),
+        )
+        for rank, task_id in enumerate(table.ids)
+    )
+    members = tuple(_snapshot_member(group, soft, member_id) for member_id in sorted(group.members))
+    placed = [group.tasks[task_id] for task_id in table.ids]
+    return Snapshot(
+        config=group.config,
+        tasks=tasks,
+        members=members,
+        now_ms=now_ms,
+        target={task.id: (task.target, task.target_standbys) for task in placed if task.target or task.target_standbys},
+        pins={task.id: task.pin for task in placed if task.pin is not None},
+        paused=group.pause.scope if group.pause is not None else None,
+    )
+
+
+def _snapshot_member(group: Group, soft: Soft, member_id: MemberId) -> SnapshotMember:
+    member = group.members[member_id]
+    heard = soft.members.get(member_id)
+    reports: Mapping[TaskId, Report] = heard.reports if heard is not None else {}
+    copies: dict[TaskId, SnapshotCopy] = {}
+    for task_id in sorted({*member.picture, *reports, *member.revoking}, key=task_order):
+        if task_id in group.table.rank:
+            copies[task_id] = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
+    return SnapshotMember(
+        id=member_id,
+        capacity=member.capacity,
+        max_tasks=member.max_tasks,
+        client_tags=member.client_tags,
+        draining=member.drain is not None,
+        tasks=copies,
+    )
+
+
+def _snapshot_copy(task: Task, member_id: MemberId, group: Group, report: Report | None) -> SnapshotCopy:
+    member = group.members[member_id]
+    grant, revocation = member.picture.get(task.id), member.revoking.get(task.id)
+    is_active = task.owner == member_id or (revocation is not None and revocation.active)
+    role = "active" if is_active else (grant.role.value if grant is not None else "none")
+    lag = report.lag if report is not None else None
+    is_lost = (report is not None and report.said.lost) or (is_active and task.state is ActiveState.LOST)
+    state = None
+    if is_active:
+        state = ActiveState.RESTORING if task.state is ActiveState.GRANTED else task.state
+        state = None if state is ActiveState.LOST else state
+    progress_ms = report.progress_ms if report is not None and role == "warmup" else None
+    return SnapshotCopy(role, state, lag, is_lost, progress_ms)
