@@ -51,13 +51,19 @@ ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
 def measure(
-    said: TaskReport, at_ms: int, ends: PMap[tuple[str, int], EndOffset], changelogs: Mapping[str, int]
+    said: TaskReport,
+    at_ms: int,
+    ends: PMap[tuple[str, int], EndOffset],
+    changelogs: Mapping[str, int],
+    *,
+    doubted: bool = False,
 ) -> tuple[int | None, bool]:
     """Return the lag that a report amounts to (None: unknown), and whether its state is of another incarnation.
 
     ``changelogs`` maps each changelog topic of the task to its partition; ``ends`` are the offsets that the
     coordinator read. A position beyond an end that was read after the report arrived cannot belong to this
-    changelog; one beyond an older end is merely newer, and its lag is 0.
+    changelog; one beyond an older end is merely newer, and its lag is 0, unless the copy's last report was of another
+    incarnation (``doubted``): then it stays so until its position lies within the end.
     """
     if said.lost:
         return None, False
@@ -70,7 +76,7 @@ def measure(
     for topic, position in said.positions:
         end = _end(topic, ends, changelogs)
         if end is not None:
-            if end.shrunk or (position > end.offset and end.read_ms > at_ms):
+            if end.shrunk or (position > end.offset and (doubted or end.read_ms > at_ms)):
                 return None, True
             total += max(0, end.offset - position)
         elif topic in own_ends:

@@ -134,7 +134,8 @@ def _digest_all(
             continue
         old = before.get(task_id)
         if said.positions and said.lag is None:
-            measured = measure(said, now_ms, ends, changelogs_of(group, task_id))
+            doubted = old is not None and old.other_incarnation
+            measured = measure(said, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
         else:
             measured = (None if said.lost else said.lag, False)
         report = digest(said, old, now_ms, measured)
@@ -210,6 +211,8 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
     changes: dict[tuple[str, int], EndOffset | None] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
+        if before is not None and item.read_ms < before.read_ms:
+            continue  # It was overtaken by a later read: it is older than what is known, not lower.
         changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
     ends = known.updated(changes)
     work.soft = replace(work.soft, end_offsets=ends)
@@ -221,7 +224,7 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
                 continue
             logs = changelogs_of(work.group, task_id)
             if any((topic, partition) in changes for topic, partition in logs.items()):
-                lag, other = measure(report.said, report.at_ms, ends, logs)
+                lag, other = measure(report.said, report.at_ms, ends, logs, doubted=report.other_incarnation)
                 reports[task_id] = report._replace(lag=lag, other_incarnation=other)
         if reports != heard.reports:
             work.set_heard(member_id, replace(heard, reports=reports))

@@ -1,0 +1,384 @@
+"""How far a copy has come: what counts as caught up, what is unknown, and what is of another incarnation."""
+
+import pytest
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+
+from batonpass.core.ids import TaskId
+from batonpass.core.inputs import EndOffsets, Started
+from batonpass.core.lag import (
+    ASSUMED_RUNNING,
+    NOTHING,
+    UNREPORTED,
+    Copy,
+    Readiness,
+    catch_up_ms,
+    changelogs_of,
+    copy_of,
+    digest,
+    is_within,
+    measure,
+)
+from batonpass.core.model import ActiveState, Role, Subtopology, Topology
+from batonpass.core.pmap import PMap
+from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
+from batonpass.core.soft import EndOffset, Positions, Report, Soft, TaskReport
+
+LOG = ("log", 0)
+ENDS = PMap({LOG: EndOffset(100, 50)})
+
+
+def at(*positions: tuple[str, int], ends: Positions = ()) -> TaskReport:
+    """Return the report of a standby at these positions."""
+    return TaskReport("standby", positions=positions, end_offsets=ends)
+
+
+def test_a_lag_that_was_reported_is_taken_as_it_is() -> None:
+    """A copy that reports its lag itself needs no end offsets."""
+    assert measure(copy("standby", 7), 60, PMap(), {"log": 0}) == (7, False)
+
+
+def test_nothing_reported_is_unknown() -> None:
+    """A copy without lag and positions is of unknown lag; so is one whose state is gone."""
+    assert measure(copy("standby", None), 60, ENDS, {"log": 0}) == (None, False)
+    assert measure(TaskReport("standby", lag=0, lost=True), 60, ENDS, {"log": 0}) == (None, False)
+
+
+def test_a_position_needs_an_end_to_be_a_lag() -> None:
+    """A position alone is a lag once the coordinator has read the end; until then its own end counts, if it has one."""
+    assert measure(at(("log", 90)), 60, ENDS, {"log": 0}) == (10, False)
+    assert measure(at(("log", 90)), 60, PMap(), {"log": 0}) == (None, False)
+    assert measure(at(("log", 90), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (5, False)
+    assert measure(at(("log", 99), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (0, False)
+
+
+def test_the_end_that_the_coordinator_read_wins() -> None:
+    """Where the coordinator has read the end itself, the member's own idea of it does not count."""
+    assert measure(at(("log", 90), ends=(("log", 90),)), 60, ENDS, {"log": 0}) == (10, False)
+
+
+def test_the_lags_of_several_changelogs_add_up() -> None:
+    """Several changelogs of one task add up, and one that is missing makes the whole unknown (no lag is guessed)."""
+    ends = PMap({("a", 3): EndOffset(100, 50), ("b", 3): EndOffset(40, 50)})
+    logs = {"a": 3, "b": 3}
+    assert measure(at(("a", 90), ("b", 10)), 60, ends, logs) == (40, False)
+    assert measure(at(("a", 90)), 60, ends, logs) == (None, False)
+    assert measure(at(("a", 90), ("b", 10)), 60, ends.without(("b", 3)), logs) == (None, False)
+
+
+def test_a_single_position_belongs_to_a_single_changelog() -> None:
+    """A position without a topic is that of the only changelog; with several, nobody can tell."""
+    assert measure(at(("", 90)), 60, ENDS, {"log": 0}) == (10, False)
+    assert measure(at(("", 90)), 60, ENDS, {"log": 0, "other": 0}) == (None, False)
+    assert measure(at(("", 90), ends=(("", 93),)), 60, PMap(), {}) == (3, False)
+
+
+def test_a_topic_that_is_no_changelog_of_the_task_is_not_measured() -> None:
+    """A position in a topic that the task does not have is no lag that the coordinator could know."""
+    assert measure(at(("strange", 1), ("log", 90)), 60, ENDS, {"log": 0}) == (None, False)
+
+
+def test_a_position_beyond_an_older_end_is_merely_newer() -> None:
+    """A position beyond an end that was read before the report arrived is lag 0: the changelog has grown since."""
+    assert measure(at(("log", 120)), 60, ENDS, {"log": 0}) == (0, False)
+    assert measure(at(("log", 120)), 50, ENDS, {"log": 0}) == (0, False)
+
+
+def test_a_position_beyond_a_newer_end_is_another_incarnation() -> None:
+    """A position beyond an end that was read after the report arrived is state of another changelog: unknown."""
+    assert measure(at(("log", 101)), 49, ENDS, {"log": 0}) == (None, True)
+    assert measure(at(("log", 100)), 49, ENDS, {"log": 0}) == (0, False)
+
+
+def test_state_beside_a_changelog_that_shrank_is_of_another_incarnation() -> None:
+    """Where the end is below what was seen before, the changelog is a new one, and every report is of the old."""
+    shrunk = PMap({LOG: EndOffset(100, 50, shrunk=True)})
+    assert measure(at(("log", 10)), 60, shrunk, {"log": 0}) == (None, True)
+
+
+def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
+    """A task reads its own partition of every changelog of its subtopology, and none when it has no subtopology."""
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", 4, changelog_topics=("b", "a")), Subtopology("1", 4))))
+    assert changelogs_of(scene.group, TaskId("0_3")) == {"a": 3, "b": 3}
+    assert changelogs_of(scene.group, TaskId("1_3")) == {}
+    assert changelogs_of(scene.group, TaskId("gone_3")) == {}
+
+
+def test_the_first_report_begins_its_progress() -> None:
+    """The first report of a copy counts as progress, and tells no rate yet."""
+    said = copy("warmup", 50)
+    assert digest(said, None, 10, (50, False)) == Report(said, 10, 50, False, 10, None)
+
+
+def test_the_rate_is_how_fast_the_lag_falls() -> None:
+    """Two reports tell a rate in records a second; later ones are averaged in, and growth counts against it."""
+    first = digest(copy("warmup", 500), None, 1_000, (500, False))
+    second = digest(copy("warmup", 300), first, 3_000, (300, False))
+    assert (second.rate, second.progress_ms) == (100.0, 3_000)
+    third = digest(copy("warmup", 400), second, 4_000, (400, False))
+    assert (third.rate, third.progress_ms) == (0.0, 3_000)
+    at_once = digest(copy("warmup", 200), third, 4_000, (200, False))
+    assert (at_once.rate, at_once.progress_ms) == (0.0, 4_000)
+
+
+def test_a_report_that_says_the_same_is_only_newer() -> None:
+    """A report with nothing new in it renews the time of the last one, so that no progress is made up."""
+    first = digest(copy("warmup", 500), None, 1_000, (500, False))
+    second = digest(copy("warmup", 500), first, 2_000, (500, False))
+    third = digest(copy("warmup", 500), second, 3_000, (500, False))
+    assert (third.at_ms, third.progress_ms, third.rate) == (3_000, 1_000, 0.0)
+
+
+def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
+    """A copy comes closer when its lag falls, its position grows, it is level, or it takes up another role."""
+    unknown = digest(at(("log", 10)), None, 1_000, (None, False))
+    assert digest(at(("log", 11)), unknown, 2_000, (None, False)).progress_ms == 2_000
+    assert digest(at(("log", 10)), unknown, 2_000, (None, False)).progress_ms == 1_000
+    assert digest(at(("log", 10)), unknown, 2_000, (0, False)).progress_ms == 2_000
+    assert digest(TaskReport("warmup", positions=(("log", 10),)), unknown, 2_000, (None, False)).progress_ms == 2_000
+    known = digest(copy("warmup", 50), None, 1_000, (50, False))
+    assert digest(copy("warmup", 51), known, 2_000, (51, False)).progress_ms == 1_000
+
+
+@pytest.mark.parametrize(
+    ("lag", "rate", "within"),
+    [(10, None, True), (11, None, False), (None, None, False), (100, 20.0, True), (101, 20.0, False), (50, 0.0, False)],
+)
+def test_caught_up_is_little_lag_or_little_time(lag: int | None, rate: float | None, *, within: bool) -> None:
+    """A known lag is acceptable in records, or where the time to catch up is, by a known positive rate."""
+    config = GroupConfig(acceptable_recovery_lag=10, acceptable_catchup_ms=5_000)
+    assert is_within(lag, rate, config) is within
+
+
+def test_without_a_catch_up_time_only_records_count() -> None:
+    """While ``acceptable_catchup_ms`` is off, a fast copy far behind is not caught up."""
+    assert not is_within(100, 10_000.0, GroupConfig(acceptable_recovery_lag=10))
+
+
+def test_the_time_to_catch_up_is_lag_by_rate() -> None:
+    """The estimate is 0 for what runs or is level, lag divided by rate otherwise, and None where either is unknown."""
+    assert catch_up_ms(ASSUMED_RUNNING) == 0
+    assert catch_up_ms(Copy(Readiness.CAUGHT_UP, 0)) == 0
+    assert catch_up_ms(Copy(Readiness.BEHIND, 500, rate=100.0)) == 5_000
+    assert catch_up_ms(Copy(Readiness.BEHIND, 500)) is None
+    assert catch_up_ms(Copy(Readiness.BEHIND, 500, rate=-3.0)) is None
+    assert catch_up_ms(UNREPORTED) is None
+
+
+def on_stage() -> Scene:
+    """Return a scene in which m1 runs 0_0 and 0_1, and m2 keeps standbys of both."""
+    scene = Scene()
+    scene.declare(num_standby_replicas=1, acceptable_recovery_lag=10)
+    scene.join("m1")
+    scene.tick()
+    scene.obey()
+    scene.join("m2", max_tasks=2)
+    scene.settle()
+    return scene
+
+
+def look(scene: Scene, member: str, task: str = "0_0") -> Copy:
+    """Return what a member has of a task."""
+    return copy_of(scene.group, scene.soft, scene.task(task), scene.member(member))
+
+
+def pair() -> tuple[Scene, str, str]:
+    """Return a settled scene with the owner and the standby of 0_0."""
+    scene = on_stage()
+    task = scene.task("0_0")
+    assert task.owner is not None
+    return scene, task.owner, task.standbys[0]
+
+
+def test_a_standby_is_as_ready_as_its_lag() -> None:
+    """A copy is caught up within the acceptable lag, behind above it, unknown without one, and nothing when lost."""
+    scene, _, standby = pair()
+    for said, want in (
+        (copy("standby", 10), Readiness.CAUGHT_UP),
+        (copy("standby", 11), Readiness.BEHIND),
+        (copy("standby", None), Readiness.UNKNOWN),
+        (copy("standby", 0, lost=True), Readiness.COLD),
+    ):
+        other = {task: copy("standby") for task in scene.held(standby, Role.STANDBY)}
+        mine = {task: running() for task in scene.held(standby, Role.ACTIVE)}
+        scene.beat(standby, mine | other | {"0_0": said})
+        assert look(scene, standby).readiness is want, said
+
+
+def test_a_copy_that_a_full_report_leaves_out_is_cold() -> None:
+    """A copy granted and absent from a full report has not been started: it holds nothing yet."""
+    scene, _, standby = pair()
+    scene.beat(standby, {task: running() for task in scene.held(standby, Role.ACTIVE)})
+    assert look(scene, standby) == NOTHING
+
+
+def test_before_any_report_actives_count_as_running_and_copies_as_unknown() -> None:
+    """A coordinator that has just started believes that owners run, and knows nothing of copies (L3)."""
+    scene, owner, standby = pair()
+    scene.soft = Soft()
+    scene.do(Started())
+    assert look(scene, owner) == ASSUMED_RUNNING
+    assert look(scene, standby) == UNREPORTED
+
+
+def test_state_on_disk_is_marked_as_such() -> None:
+    """State that a member reports and nobody gave it to tail is on disk, as ready as its lag says."""
+    scene = on_stage()
+    scene.join("m3", {"0_0": copy("none", 3), "0_1": copy("none", 90)}, max_tasks=0)
+    assert look(scene, "m3") == Copy(Readiness.CAUGHT_UP, 3, on_disk=True)
+    assert look(scene, "m3", "0_1") == Copy(Readiness.BEHIND, 90, on_disk=True)
+
+
+def test_an_unbounded_acceptable_lag_counts_every_readable_copy() -> None:
+    """With the greatest acceptable lag every copy of known lag is caught up, one of unknown lag still is not."""
+    scene, _, standby = pair()
+    scene.change(acceptable_recovery_lag=LAG_UNBOUNDED)
+    scene.beat(standby, {"0_0": copy("standby", 10**12)})
+    assert look(scene, standby).is_caught_up
+    scene.beat(standby, {"0_0": copy("standby", None)})
+    assert not look(scene, standby).is_caught_up
+
+
+def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
+    """An owner that restores is behind by its lag, one that failed too, one that lost its state has nothing."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=10)
+    scene.join("m1")
+    scene.tick()
+    assert look(scene, "m1") == NOTHING
+    scene.beat("m1", {"0_0": restoring(500)})
+    assert look(scene, "m1") == Copy(Readiness.BEHIND, 500)
+    scene.beat("m1", {"0_0": restoring(None)})
+    assert look(scene, "m1").readiness is Readiness.UNKNOWN
+    scene.beat("m1", {"0_0": running()})
+    assert look(scene, "m1") == ASSUMED_RUNNING
+    scene.beat("m1", {"0_0": failed()})
+    assert look(scene, "m1").readiness is Readiness.UNKNOWN
+    scene.beat("m1", {"0_0": restoring(0, lost=True)})
+    assert scene.task("0_0").state is ActiveState.LOST
+    assert look(scene, "m1") == NOTHING
+
+
+def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise() -> None:
+    """A caught-up copy that was promoted counts as caught up until it reports a lag of its own as active."""
+    scene, owner, standby = pair()
+    scene.beat(owner, {task: copy("none") for task in scene.held(owner, Role.ACTIVE)} | {"0_0": running(lost=True)})
+    scene.beat(owner, {})
+    assert scene.task("0_0").owner == standby
+    assert scene.task("0_0").ready_grant
+    assert look(scene, standby).is_caught_up
+    scene.beat(standby, {"0_0": restoring(None)})
+    assert look(scene, standby) == Copy(Readiness.CAUGHT_UP)
+    scene.beat(standby, {"0_0": restoring(70)})
+    assert look(scene, standby).readiness is Readiness.BEHIND
+
+
+def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
+    """An owner demoted in place had everything when it stopped; from its next report on, that report counts."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    scene.obey("m2")
+    moved = next(task for task in scene.group.table.ids if scene.task(task).heir == "m2")
+    assert scene.task(moved).keeper == "m1"
+    assert look(scene, "m1", moved).is_caught_up
+    kept = {task: running() for task in scene.held("m1", Role.ACTIVE)}
+    scene.beat("m1", kept | {moved: copy("standby", None)})
+    assert look(scene, "m1", moved).is_caught_up
+    scene.beat("m1", kept | {moved: copy("standby", 500)})
+    assert look(scene, "m1", moved) == Copy(Readiness.BEHIND, 500)
+    scene.beat("m1", kept | {moved: copy("standby", 0, lost=True)})
+    assert look(scene, "m1", moved) == NOTHING
+
+
+def on_kafka() -> Scene:
+    """Return a scene whose coordinator reads the changelog: m1 runs 0_0, m2 keeps a standby at position 900 of 1000."""
+    scene = Scene()
+    scene.declare(
+        Topology(1, (Subtopology("0", 1, changelog_topics=("log",)),)),
+        num_standby_replicas=1,
+        acceptable_recovery_lag=10,
+    )
+    scene.join("m1")
+    scene.tick()
+    scene.obey()
+    scene.join("m2")
+    scene.tick()
+    scene.beat("m2", {"0_0": at(("log", 900))})
+    read(scene, 1_000)
+    return scene
+
+
+def read(scene: Scene, end: int, *, begun_ms: int | None = None) -> None:
+    """Let the coordinator read the end of the changelog, a millisecond later."""
+    scene.now_ms += 1
+    scene.do(EndOffsets({LOG: end}, scene.now_ms if begun_ms is None else begun_ms))
+
+
+def test_end_offsets_turn_positions_into_lags() -> None:
+    """Reading the end of a changelog makes the lag of every copy that reported a position known."""
+    scene = on_kafka()
+    assert look(scene, "m2") == Copy(Readiness.BEHIND, 100)
+    read(scene, 905)
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN  # the end fell: another changelog
+
+
+def test_state_of_another_incarnation_stays_unknown_through_its_next_reports() -> None:
+    """A copy beyond the end of a changelog that was made anew is not taken for caught up when it reports again."""
+    scene = on_kafka()
+    read(scene, 100)
+    read(scene, 101)
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN
+    scene.beat("m2", {"0_0": at(("log", 900))})
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN
+    read(scene, 150)
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN
+
+
+def test_a_copy_that_was_rebuilt_is_read_again() -> None:
+    """A member that rebuilt its copy from the new changelog is measured against it."""
+    scene = on_kafka()
+    read(scene, 100)
+    read(scene, 101)
+    scene.now_ms += 1
+    scene.beat("m2", {"0_0": at(("log", 95))})
+    assert look(scene, "m2").lag == 6
+
+
+def test_an_end_that_catches_up_with_a_position_clears_the_doubt() -> None:
+    """A position within an end that was read later is of this changelog after all."""
+    scene = on_kafka()
+    read(scene, 1_001)
+    scene.now_ms += 1
+    scene.beat("m2", {"0_0": at(("log", 1_005))})
+    read(scene, 1_004)
+    assert look(scene, "m2").readiness is Readiness.UNKNOWN
+    read(scene, 1_006)
+    assert (look(scene, "m2").readiness, look(scene, "m2").lag) == (Readiness.CAUGHT_UP, 1)
+
+
+def test_an_older_read_that_arrives_late_says_nothing() -> None:
+    """An end that was read before the one that is known neither counts nor makes the changelog look shorter."""
+    scene = on_kafka()
+    begun_ms = scene.now_ms
+    read(scene, 1_100)
+    read(scene, 1_000, begun_ms=begun_ms)
+    assert look(scene, "m2") == Copy(Readiness.BEHIND, 200)
+
+
+def test_ends_that_concern_nobody_change_nothing() -> None:
+    """A read that changes no copy's lag leaves every report as it was."""
+    scene = on_kafka()
+    before = scene.soft.members
+    scene.do(EndOffsets({("other", 0): 5}, scene.now_ms))
+    scene.do(EndOffsets({LOG: 1_000}, scene.now_ms))
+    assert scene.soft.members == before
+
+
+def test_the_owner_of_unknown_position_is_not_disturbed_by_end_offsets() -> None:
+    """An owner that runs is running, whatever end offsets say (a position of its own is not needed)."""
+    scene = on_kafka()
+    read(scene, 5)
+    assert look(scene, "m1") == ASSUMED_RUNNING
