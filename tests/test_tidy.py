@@ -26,6 +26,7 @@ TOP_LEVEL = {
 LINES_OF_A_MODULE = 400
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 6
+CORE_WORDS = ("errors", "ids", "inputs", "model", "policy", "reasons", "records", "replies", "soft")
 IMPORTS_OF_A_CORE_MODULE = 10
 # Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
 CORE_MAY_IMPORT = {
@@ -142,8 +143,19 @@ def test_functions_take_few_parameters() -> None:
 
 
 def test_core_modules_import_little() -> None:
-    """A core module with many imports decides more than one thing."""
-    counts = {where(path): len(imported(tree) - {"__future__"}) for path, tree in CORE_MODULES.items()}
+    """A core module with many imports decides more than one thing; the words of the core are for all, and do not count.
+
+    Only `decide` may know more: it is the protocol's table of contents.
+    """
+    words = {f"batonpass.core.{name}" for name in CORE_WORDS} | {
+        "__future__",
+        "typing",
+        "dataclasses",
+        "collections.abc",
+    }
+    counts = {
+        where(path): len(imported(tree) - words) for path, tree in CORE_MODULES.items() if path.name != "decide.py"
+    }
     assert {name: count for name, count in counts.items() if count > IMPORTS_OF_A_CORE_MODULE} == {}
 
 

@@ -13,20 +13,17 @@ from typing import assert_never
 from batonpass.core import commands, liveness, membership, recovery, reports
 from batonpass.core import inputs as i
 from batonpass.core.answers import answer
-from batonpass.core.budget import HeldBack, fund
-from batonpass.core.copies import Staged, stage
 from batonpass.core.errors import ProtocolError, UnknownGroup
 from batonpass.core.ids import MemberId
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.probing import reschedule
-from batonpass.core.reasons import Quiet, Reason, Why
-from batonpass.core.reconcile import reconcile
-from batonpass.core.records import ClaimsWaived, Record
+from batonpass.core.reasons import Quiet, Reason
+from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.soft import Soft
+from batonpass.core.step import advance
 from batonpass.core.targets import place_now
-from batonpass.core.view import View
 from batonpass.core.work import Work
 
 
@@ -155,58 +152,6 @@ def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
 def _probe_is_due(work: Work) -> bool:
     due_ms = work.group.next_probe_ms
     return due_ms is not None and due_ms <= work.now_ms
-
-
-def plan_step(view: View) -> tuple[list[Staged], list[HeldBack]]:
-    """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
-    group = view.group
-    rank = group.table.rank
-    last = len(rank)
-    order = sorted(group.unsettled, key=lambda task_id: (rank.get(task_id, last), task_id))
-    staged = [stage(view, group.tasks[task_id]) for task_id in order]
-    return staged, fund(view, staged)
-
-
-def advance(work: Work) -> None:
-    """Take every member one step further, as far as budgets, confirmations and leases allow."""
-    if not work.group.unsettled:
-        return
-    staged, held, records = _one_step(work)
-    if any(isinstance(record, ClaimsWaived) for record in records):
-        # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
-        staged, held, records = _one_step(work)
-    _explain(work, staged, held)
-    _wake_for_confirmations(work, records)
-
-
-def _one_step(work: Work) -> tuple[list[Staged], list[HeldBack], list[Record]]:
-    staged, held = plan_step(work.view())
-    records = reconcile(work.view(), staged)
-    if records:
-        work.record(*records)
-    return staged, held, records
-
-
-def _explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
-    staying = 0
-    for one in staged:
-        choice = one.choice
-        if choice.why is Why.STAYS:
-            staying += 1
-        else:
-            work.explain(choice.why, one.task.id, choice.active)
-    if staying:
-        work.explain(Why.STAYS, tasks=staying)
-    for entry in held:
-        work.explain(entry.reason, entry.task, entry.to)
-
-
-def _wake_for_confirmations(work: Work, records: list[Record]) -> None:
-    if records:
-        config = work.group.config
-        work.wake(work.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms))
-    if work.group.grants_from_ms > work.now_ms:
-        work.wake(work.group.grants_from_ms)
 
 
 def _final_reply(work: Work, item: i.Input, reply: Reply) -> Reply:

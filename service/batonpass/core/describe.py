@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from batonpass.core.budget import HeldBack
-from batonpass.core.decide import plan_step
 from batonpass.core.ids import MemberId, TaskId, task_order
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import ActiveState, Group, Role, Task
@@ -19,6 +18,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.core.soft import Report, Soft
+from batonpass.core.step import plan_step
 from batonpass.core.topology import is_ready, missing
 from batonpass.core.view import View
 
@@ -96,8 +96,7 @@ def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """Where tasks belong (``target``), where this step takes them (``intermediate``), and who holds them now
-    (``current``).
+    """Where tasks belong, where this step takes them, and who holds them now.
 
     Each maps every member to its tasks by role. ``current`` includes, as ``revoking``, what a member has been told
     to give up.

@@ -1,0 +1,63 @@
+"""One step towards the target: every unsettled task staged, funded, and turned into what each member is told next."""
+
+from __future__ import annotations
+
+from batonpass.core.budget import HeldBack, fund
+from batonpass.core.copies import Staged, stage
+from batonpass.core.reasons import Why
+from batonpass.core.reconcile import reconcile
+from batonpass.core.records import ClaimsWaived, Record
+from batonpass.core.view import View
+from batonpass.core.work import Work
+
+
+def plan_step(view: View) -> tuple[list[Staged], list[HeldBack]]:
+    """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
+    group = view.group
+    rank = group.table.rank
+    last = len(rank)
+    order = sorted(group.unsettled, key=lambda task_id: (rank.get(task_id, last), task_id))
+    staged = [stage(view, group.tasks[task_id]) for task_id in order]
+    return staged, fund(view, staged)
+
+
+def advance(work: Work) -> None:
+    """Take every member one step further, as far as budgets, confirmations and leases allow."""
+    if not work.group.unsettled:
+        return
+    staged, held, records = _one_step(work)
+    if any(isinstance(record, ClaimsWaived) for record in records):
+        # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
+        staged, held, records = _one_step(work)
+    _explain(work, staged, held)
+    _wake_for_confirmations(work, records)
+
+
+def _one_step(work: Work) -> tuple[list[Staged], list[HeldBack], list[Record]]:
+    staged, held = plan_step(work.view())
+    records = reconcile(work.view(), staged)
+    if records:
+        work.record(*records)
+    return staged, held, records
+
+
+def _explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
+    staying = 0
+    for one in staged:
+        choice = one.choice
+        if choice.why is Why.STAYS:
+            staying += 1
+        else:
+            work.explain(choice.why, one.task.id, choice.active)
+    if staying:
+        work.explain(Why.STAYS, tasks=staying)
+    for entry in held:
+        work.explain(entry.reason, entry.task, entry.to)
+
+
+def _wake_for_confirmations(work: Work, records: list[Record]) -> None:
+    if records:
+        config = work.group.config
+        work.wake(work.now_ms + min(config.rebalance_timeout_ms, config.warmup_stall_timeout_ms))
+    if work.group.grants_from_ms > work.now_ms:
+        work.wake(work.group.grants_from_ms)
