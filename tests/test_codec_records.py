@@ -26,7 +26,7 @@ from batonpass.codec.records import (
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, Revocation, Role
 from batonpass.core.pmap import PMap
-from batonpass.core.records import MemberJoined, PictureChanged, ProbeScheduled, Record, RebalanceScheduled
+from batonpass.core.records import MemberJoined, PictureChanged, ProbeScheduled, RebalanceScheduled, Record
 
 FIXTURES = Path(__file__).parent / "fixtures" / "records-v1.jsonl"
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from batonpass.core.decide import Decision
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import Heartbeat, Input, PauseRequest, PollBroken, PollOpened, ProbeRequest
+from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest
 from batonpass.core.invariants import Step, Violation
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
@@ -135,8 +135,8 @@ class SmallCore:
             case PauseRequest(reason=member):
                 self.pictures[MemberId(member)] = self.pictures.get(MemberId(member), 0) + 1
                 records = (PictureChanged(MemberId(member), self.pictures[MemberId(member)], now_ms),)
-            case Heartbeat() | PollBroken() | PollOpened():
-                soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms)))
+            case Heartbeat():
+                soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
             case _:
                 pass
         return Decision(records, fold(group, records), soft, Done(), self.wake_at_ms, ())

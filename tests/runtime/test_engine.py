@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started
+from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started, Tick
 from batonpass.core.invariants import Violation
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.core.replies import Done
@@ -84,17 +84,18 @@ async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(worl
 
 
 async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
-    """With the store away a command is answered 503, the group stands, and the caller's word still counts (L5)."""
+    """With the store away a heartbeat is answered 503, nothing of it takes effect, and it still counts as heard (L5)."""
     bench = Bench(world)
     await bench.engine.carry_out(BEAT)
-    world.log.refuse, world.clock.at_ms = True, 9_000
-    reply = await bench.engine.carry_out(ProbeRequest())
+    world.log.refuse = world.log.refuse_reads = True
+    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    world.clock.at_ms = 9_000
+    reply = await bench.engine.carry_out(Heartbeat(M1, 8, 1))
     assert isinstance(reply, StoreUnavailable)
     assert reply.retry_after_ms is not None
     assert bench.engine.group.version == 0
-    world.log.refuse_reads = True
-    assert isinstance(await bench.engine.carry_out(BEAT), StoreUnavailable)
-    assert bench.engine.soft.members[M1].heard_ms == 9_000
+    heard = bench.engine.soft.members[M1]
+    assert (heard.heard_ms, heard.seq) == (9_000, BEAT.seq)
     assert bench.wakes[-1] == 10_000
 
 
@@ -116,8 +117,12 @@ async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) 
     world.log.lose_reply = True
     assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
     assert bench.engine.group.version == 0
-    assert await bench.engine.carry_out(BEAT) == Done()
+    world.log.refuse_reads, world.clock.at_ms = True, 7_000
+    assert isinstance(await bench.engine.carry_out(BEAT), StoreUnavailable)
+    world.log.refuse_reads = False
+    assert await bench.engine.carry_out(Tick()) == Done()
     assert bench.engine.group.version == 1
+    assert bench.engine.soft.members[M1].heard_ms == 7_000
     assert bench.changes[-1] == (ProbeScheduled(1_000),)
     assert world.seen.asked.count(Started()) == 1
 

@@ -12,15 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import Input, Started
+from batonpass.core.inputs import Heartbeat, Input, Join, Started
 from batonpass.core.invariants import Step
 from batonpass.core.model import Group
+from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
 from batonpass.runtime.ports import CoordinatorLoading, Defect, Ports, StoreUnavailable, VersionConflict
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId
+    from batonpass.core.ids import GroupId, MemberId
     from batonpass.core.records import Record
     from batonpass.core.replies import Reply
 
@@ -67,6 +68,7 @@ class Engine:
         self._loaded = False
         self._doubtful = False
         self._pending: _Attempt | None = None
+        self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
         self._ahead: tuple[Input, _Attempt] | None = None
 
@@ -118,6 +120,7 @@ class Engine:
             self._stalls = stalls
 
     async def _read(self) -> None:
+        """Bring memory to where the log is."""
         log, before = self._ports.log, self.group
         version, records = await log.read(self.group_id, after_version=before.version if self._loaded else 0)
         if self._loaded and version < before.version:
@@ -127,6 +130,8 @@ class Engine:
         ours = pending is not None and pending.group is self.group and tuple(records) == pending.decision.records
         if self._loaded and ours and pending is not None:
             self.group, self.soft = pending.decision.after, pending.decision.soft
+            for item, at_ms in self._missed.values():
+                self.soft = count_as_heard(self.soft, item, at_ms)
             self._doubtful = False
             self._changed(records)
         elif self._loaded and version == self.group.version:
@@ -137,6 +142,7 @@ class Engine:
             self._loaded, self._doubtful = True, False
             self._changed(None)
             await self._commit(Started())
+        self._missed.clear()
 
     def _decide(self, item: Input) -> _Attempt:
         group, soft = self.group, self.soft
@@ -185,8 +191,10 @@ class Engine:
             return CoordinatorLoading(
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
             )
-        # The word of a member counts although nothing of it could be written: it must not be expired for the store.
-        self.soft = self._decide(item).decision.soft
+        if isinstance(item, Heartbeat | Join):
+            # The word of a member counts although nothing of it could be written: the store must not expire it (L5).
+            self._missed[item.member_id] = item, self._ports.clock.now_ms()
+            self.soft = count_as_heard(self.soft, *self._missed[item.member_id])
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
 
 

@@ -1,0 +1,222 @@
+"""Long-polls, deadlines and stalls: who is woken, when, and what the core hears of it."""
+
+import asyncio
+
+import pytest
+
+from batonpass.core.errors import UnknownGroup
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import Heartbeat, PauseRequest, PollBroken, PollOpened, ProbeRequest, Started, Tick
+from batonpass.core.records import GroupDeleted, PictureChanged, ProbeScheduled
+from batonpass.core.replies import Answer, Done
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.deadlines import DELAY_MS_MAX, Deadline
+from batonpass.runtime.ports import CoordinatorLoading
+from batonpass.runtime.pulse import STALL_MS, Pulse
+from batonpass.runtime.watchers import Watchers
+from tests.runtime.fakes import GROUP, M1, M2, SetClock, World, make_world
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world without laws."""
+    return make_world()
+
+
+def change_of(member: str) -> PauseRequest:
+    """Return the input upon which the small core changes a member's picture."""
+    return PauseRequest(reason=member)
+
+
+async def parked(coordinator: Coordinator, member: str, *, after: int = 0) -> asyncio.Task[object]:
+    """Return a long-poll that has begun to wait."""
+    waiting = asyncio.create_task(coordinator.poll(GROUP, type(M1)(member), after=after, wait_ms=5_000))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    return waiting
+
+
+async def test_a_change_wakes_the_polls_that_it_concerns_and_no_others(world: World) -> None:
+    """When m1's picture changes m1 is answered; the core is not even asked about m2."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    first, second = await parked(coordinator, M1), await parked(coordinator, M2)
+    asked: list[str] = []
+    look = world.core.poll
+
+    await coordinator.ask(GROUP, ProbeRequest())
+    await asyncio.sleep(0.01)
+    assert not first.done()
+    world.core.poll = lambda *given: (asked.append(given[2]), look(*given))[1]  # type: ignore[method-assign]
+    coordinator._ports = type(world.ports)(
+        **{name: getattr(world.ports, name) for name in world.ports.__slots__} | {"poll": world.core.poll}
+    )
+    await coordinator.ask(GROUP, change_of(M1))
+    answer = await asyncio.wait_for(first, 1)
+    assert isinstance(answer, Answer)
+    assert (answer.member_id, answer.member_epoch) == (M1, 1)
+    assert asked == [M1]
+    assert not second.done()
+    second.cancel()
+
+
+async def test_a_change_between_two_polls_is_not_missed(world: World) -> None:
+    """A poll that comes after the change is answered at once, for it says what its member has seen."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, change_of(M1))
+    answer = await asyncio.wait_for(coordinator.poll(GROUP, M1, after=0, wait_ms=5_000), 1)
+    assert isinstance(answer, Answer)
+
+
+async def test_a_poll_without_news_ends_after_its_wait(world: World) -> None:
+    """At the end of the wait the answer is that there is none."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    assert await asyncio.wait_for(coordinator.poll(GROUP, M1, after=0, wait_ms=20), 1) is None
+
+
+async def test_stopping_ends_every_poll_and_suspects_nobody(world: World) -> None:
+    """When the coordinator stops, polls end as if their time were over, and the core hears of no broken one."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    waiting, broken = await parked(coordinator, M1), await parked(coordinator, M1)
+    await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
+    coordinator.end_waits()
+    broken.cancel()
+    assert await asyncio.wait_for(waiting, 1) is None
+    await coordinator.stop()
+    assert not [item for item in world.seen.asked if isinstance(item, PollBroken | PollOpened)]
+
+
+async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World) -> None:
+    """Before a group has been read nothing is said of it, not even that it is unknown."""
+    coordinator = Coordinator(world.ports)
+    world.log.refuse_reads = True
+    with pytest.raises(CoordinatorLoading):
+        await coordinator.poll(GROUP, M1, after=0, wait_ms=10)
+    with pytest.raises(CoordinatorLoading):
+        await coordinator.look(GROUP)
+    world.log.refuse_reads = False
+    with pytest.raises(UnknownGroup):
+        await coordinator.look(GROUP)
+
+
+async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
+    """A coordinator that starts on a log reads every group in it before it is ready, so that deadlines are kept."""
+    await world.log.append(GROUP, [ProbeScheduled(1)], expected_version=0)
+    coordinator = Coordinator(world.ports)
+    assert not coordinator.is_ready
+    await coordinator.start()
+    assert coordinator.is_ready
+    assert world.seen.asked == [Started(), Tick()]
+    assert await coordinator.declared(after="", limit=10) == [GROUP]
+    group, _ = await coordinator.look(GROUP)
+    assert group.version == 1
+
+
+async def test_groups_are_listed_by_name_in_pages(world: World) -> None:
+    """A page begins after the name that the caller gives and holds no more than it asks for."""
+    coordinator = Coordinator(world.ports)
+    for name in ("c", "a", "b"):
+        await coordinator.ask(GroupId(name), ProbeRequest())
+    assert await coordinator.declared(after="", limit=2) == ["a", "b"]
+    assert await coordinator.declared(after="b", limit=2) == ["c"]
+
+
+async def test_a_due_deadline_posts_a_tick_and_nothing_else(world: World) -> None:
+    """At the instant that a decision named the core hears a tick, once."""
+    coordinator = Coordinator(world.ports)
+    world.core.wake_at_ms = world.clock.at_ms + 20
+    await coordinator.ask(GROUP, ProbeRequest())
+    world.core.wake_at_ms = None
+    world.seen.asked.clear()
+    await asyncio.sleep(0.08)
+    assert world.seen.asked == [Tick()]
+
+
+async def test_a_tick_that_finds_no_room_comes_again(world: World) -> None:
+    """A deadline is not lost when the mailbox is full at its time."""
+    coordinator = Coordinator(world.ports, letters_max=1)
+    world.core.wake_at_ms = world.clock.at_ms + 20
+    await coordinator.ask(GROUP, ProbeRequest())
+    world.core.wake_at_ms = None
+    world.log.open.clear()
+    waiting = []
+    for _ in range(2):
+        waiting.append(asyncio.create_task(coordinator.ask(GROUP, ProbeRequest())))
+        await asyncio.sleep(0.005)
+    room = coordinator._rooms[GROUP]
+    room.deadline.set(world.clock.at_ms)
+    await asyncio.sleep(0.05)
+    assert Tick() not in world.seen.asked
+    world.log.open.set()
+    assert await asyncio.gather(*waiting) == [Done(), Done()]
+    room.deadline.set(world.clock.at_ms + 1)
+    await asyncio.sleep(0.05)
+    assert world.seen.asked[-1] == Tick()
+
+
+async def test_a_deadline_is_replaced_by_a_later_one_and_taken_back_by_none() -> None:
+    """Only the last instant named counts."""
+    clock, ticks = SetClock(0), []
+    deadline = Deadline(clock, lambda: ticks.append(clock.at_ms))
+    deadline.set(10)
+    deadline.set(60_000)
+    await asyncio.sleep(0.03)
+    assert ticks == []
+    deadline.set(10)
+    deadline.set(None)
+    await asyncio.sleep(0.03)
+    assert (ticks, deadline.wake_at_ms) == ([], None)
+    deadline.set(-5)
+    await asyncio.sleep(0.03)
+    assert ticks == [0]
+
+
+async def test_no_deadline_sleeps_so_long_that_a_set_clock_goes_unnoticed() -> None:
+    """However far off an instant is, the core is asked again after a bounded time."""
+    deadline = Deadline(SetClock(0), lambda: None)
+    deadline.set(10 * DELAY_MS_MAX)
+    loop = asyncio.get_running_loop()
+    assert deadline._timer is not None
+    assert deadline._timer.when() - loop.time() <= DELAY_MS_MAX / 1_000
+    deadline.cancel()
+
+
+async def test_a_deleted_group_wakes_everybody() -> None:
+    """Whoever waits for any member of a group hears that the group is gone."""
+    watchers = Watchers()
+    waits = [asyncio.create_task(watchers.wait(member, 1)) for member in (M1, M2)]
+    await asyncio.sleep(0)
+    watchers.wake([PictureChanged(GROUP_MEMBER_ELSEWHERE, 1, 1)])
+    await asyncio.sleep(0.01)
+    assert not any(wait.done() for wait in waits)
+    watchers.wake([GroupDeleted(1, 1)])
+    assert await asyncio.gather(*waits) == [True, True]
+    assert len(watchers) == 0
+
+
+GROUP_MEMBER_ELSEWHERE = type(M1)("m3")
+
+
+def test_a_gap_in_the_pulse_is_a_stall() -> None:
+    """A process that stood still longer than the limit has stalled once, however often one asks, and says how long."""
+    now, gaps = [0.0], []
+    pulse = Pulse(gaps.append, monotonic=lambda: now[0])
+    now[0] += STALL_MS / 1_000
+    assert pulse.stalls() == 0
+    now[0] += STALL_MS / 1_000 + 1
+    assert pulse.age_ms() == STALL_MS + 1_000
+    assert (pulse.stalls(), pulse.stalls()) == (1, 1)
+    assert gaps == [STALL_MS + 1_000]
+
+
+async def test_a_beating_pulse_does_not_stall() -> None:
+    """While the loop turns no stall is counted, whether anybody asks or not."""
+    gaps: list[float] = []
+    pulse = Pulse(gaps.append)
+    beating = asyncio.create_task(pulse.run())
+    await asyncio.sleep(0.3)
+    beating.cancel()
+    assert (pulse.stalls(), gaps) == (0, [])
+    assert pulse.age_ms() < STALL_MS
