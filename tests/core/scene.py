@@ -142,6 +142,16 @@ class Scene:
         assert self.last is not None
         return self.last
 
+    def wait(self, ms: int) -> None:
+        """Let time pass, with a look whenever one is due, as a coordinator does that is never late."""
+        end_ms = self.now_ms + ms
+        while True:
+            due_ms = self.soft.wake_ms
+            self.now_ms = end_ms if due_ms is None else min(end_ms, max(self.now_ms, due_ms))
+            self.do(Tick())
+            if self.now_ms >= end_ms:
+                return
+
     def member(self, name: str) -> Member:
         """Return a member, which must be there."""
         return self.group.members[MemberId(name)]
