@@ -7,10 +7,12 @@ that only time brings are in ``liveness``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from batonpass.core.answers import answer, refusal
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
 from batonpass.core.lag import changelogs_of, digest, measure
 from batonpass.core.model import Cause, Member
@@ -45,19 +47,19 @@ def join(work: Work, item: Join) -> Reply:
         return _lost_reply(work, present)
     if present is not None or item.member_id in group.gone:
         return Gone(f"member id {item.member_id!r} was used before; join with a new id")
-    if len(group.members) >= work.policy.max_members:
+    predecessors = _predecessors(work, item)
+    if isinstance(predecessors, ProtocolError):
+        return predecessors
+    if not predecessors and len(group.members) >= work.policy.max_members:
         return LimitExceeded(
             f"group {group.id!r} has {len(group.members)} members, the limit is {work.policy.max_members}"
         )
-    predecessor = _predecessor(work, item)
-    if isinstance(predecessor, ProtocolError):
-        return predecessor
     is_first = not group.members
     work.record(MemberJoined(_profile(work, item)))
-    same_place = predecessor is not None and _inherit(work, item, predecessor)
-    _release_claims_of(work, item)
+    same_place = [_inherit(work, item, old) for old in predecessors]
+    _release_claims(work, lambda member_id: _answers_for(work, item, member_id))
     _note_disk(work, item)
-    if not same_place:
+    if same_place != [True]:
         work.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
     work.touched = True
     _end_storm_if_back(work)
@@ -88,21 +90,24 @@ def _profile(work: Work, item: Join) -> Member:
     )
 
 
-def _predecessor(work: Work, item: Join) -> Member | ProtocolError | None:
-    """Return the member whose place the newcomer takes: the one it replaces, or the holder of its instance id."""
+def _predecessors(work: Work, item: Join) -> list[Member] | ProtocolError:
+    """Return the members whose place the newcomer takes: the one it replaces, and the holder of its instance id."""
     group = work.group
     replaced = group.members.get(item.replaces) if item.replaces is not None else None
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
         return InstanceIdInUse(
-            f"replaces names member {replaced.id!r}, a run of instance {replaced.instance_id!r}; it can only be replaced by that instance"
+            f"replaces names member {replaced.id!r}, a run of instance {replaced.instance_id!r}; "
+            "it can only be replaced by that instance"
         )
     holder_id = group.instances.get(item.instance_id) if item.instance_id is not None else None
     holder = group.members.get(holder_id) if holder_id is not None else None
     if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
-        return replaced or holder
+        found = [replaced] if replaced is not None else []
+        return [*found, holder] if holder is not None and holder is not replaced else found
     rest_ms = max(1, work.lease_end_ms(holder) - work.now_ms)
     return InstanceIdInUse(
-        f"instance {item.instance_id!r} is held by live member {holder.id!r}; wait for its lease, or join with takeover if it is dead",
+        f"instance {item.instance_id!r} is held by live member {holder.id!r}; "
+        "wait for its lease, or join with takeover if it is dead",
         retry_after_ms=rest_ms,
     )
 
@@ -114,12 +119,9 @@ def _inherit(work: Work, item: Join, old: Member) -> bool:
         cause = Cause.RESTARTED
     elif old.id != item.replaces:
         cause = Cause.TAKEN_OVER
-    holder_id = work.group.instances.get(item.instance_id) if item.instance_id is not None else None
     work.record(
         PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=work.now_ms, lease_end_ms=work.now_ms)
     )
-    if holder_id not in (None, old.id, item.member_id):
-        work.schedule("join")
     new = work.group.members[item.member_id]
     same = (
         new.capacity == old.capacity
@@ -132,21 +134,24 @@ def _inherit(work: Work, item: Join, old: Member) -> bool:
     return same and not came_without_state
 
 
-def _release_claims_of(work: Work, item: Join) -> None:
-    """Free what a fenced run may still have claimed: ``replaces`` says that every active of it is stopped."""
-    old = item.replaces
-    if old is None:
-        return
-    gone = work.group.gone.get(old)
-    if gone is None or (gone.instance_id is not None and gone.instance_id != item.instance_id):
-        return
+def _answers_for(work: Work, item: Join, member_id: MemberId) -> bool:
+    """Say whether the join vouches that a departed run runs nothing: by ``replaces``, or as its instance's takeover."""
+    gone = work.group.gone.get(member_id)
+    if gone is None or gone.instance_id not in (None, item.instance_id):
+        return False
+    return member_id == item.replaces or (item.takeover and gone.instance_id is not None)
+
+
+def _release_claims(work: Work, is_stopped: Callable[[MemberId], bool]) -> bool:
+    """Free what departed members may still have been running, where somebody vouches that they have stopped."""
     freed = [
-        TaskReleased(task_id, old)
+        TaskReleased(task_id, claim.member_id)
         for task_id in sorted(work.group.unsettled)
-        if any(claim.member_id == old for claim in work.group.tasks[task_id].claims)
+        for claim in work.group.tasks[task_id].claims
+        if is_stopped(claim.member_id)
     ]
-    if freed:
-        work.record(*freed)
+    work.record(*freed)
+    return bool(freed)
 
 
 def _note_disk(work: Work, item: Join) -> None:
@@ -201,10 +206,16 @@ def leave(work: Work, item: Leave) -> Reply:
 
 
 def evict(work: Work, item: Eviction) -> Reply:
-    """Put a member out. Its tasks are free when its lease is over; at once when its death is vouched for."""
+    """Put a member out. Its tasks are free when its lease is over; at once when its death is vouched for.
+
+    The death of a run that was fenced before can be vouched for later, as long as it holds its tasks back.
+    """
     group = work.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None:
+        if item.dead and item.member_id in group.gone and _release_claims(work, lambda one: one == item.member_id):
+            work.touched = True
+            return Done()
         return refusal(group, item.member_id)
     now_ms = work.now_ms
     end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, work.lease_end_ms(member))
