@@ -15,7 +15,7 @@ from batonpass.core import inputs as i
 from batonpass.core.answers import answer
 from batonpass.core.errors import ProtocolError, UnknownGroup
 from batonpass.core.ids import MemberId
-from batonpass.core.model import Group
+from batonpass.core.model import ActiveState, Group
 from batonpass.core.policy import Policy
 from batonpass.core.probing import reschedule
 from batonpass.core.reasons import Quiet, Reason
@@ -140,13 +140,19 @@ def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
     if is_due or asked or (is_look and group.due_ms is None and _probe_is_due(work)):
         # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(work)
-    advance(work)
-    if work.soft.bound_target and not work.group.unsettled and work.group.due_ms is None:
+    elif work.soft.bound_target and group.due_ms is None and _only_copies_are_left(group):
+        # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
         place_now(work)
-        advance(work)
+    advance(work)
     reschedule(work)
     if not work.records:
         work.explain(Quiet.UNCHANGED)
+
+
+def _only_copies_are_left(group: Group) -> bool:
+    """Say whether every task runs where its target says."""
+    waiting = (group.tasks[task_id] for task_id in group.unsettled)
+    return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in waiting)
 
 
 def _probe_is_due(work: Work) -> bool:

@@ -52,6 +52,7 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
     if item.member_epoch > member.epoch:
         recover(work, member, item)
         member = work.group.members[member.id]
+        renewed = replace(renewed, full=False, reports={})
     work.set_heard(member.id, _echo(renewed, item))
     if member.suspected:
         work.record(SuspicionCleared(member.id))
