@@ -22,7 +22,7 @@ from batonpass.core.inputs import (
     ReleaseRequest,
 )
 from batonpass.core.model import Pause, Topology
-from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.core.policy import GroupConfig, Policy, parse_config
 from batonpass.core.records import (
     ConfigChanged,
     GroupDeclared,
@@ -66,7 +66,7 @@ def declare(work: Work, item: GroupDeclaration) -> Reply:
     if changes:
         work.record(*changes)
         work.schedule("topology" if topology != group.topology else "config")
-    return Declared(created=False, revision=work.group.revision, warnings=_warnings(work, config))
+    return Declared(created=False, revision=work.group.revision, warnings=warnings_of(work.policy, config))
 
 
 def _create(work: Work, item: GroupDeclaration) -> Reply:
@@ -78,7 +78,7 @@ def _create(work: Work, item: GroupDeclaration) -> Reply:
     _require_size(work, topology)
     work.record(GroupDeclared(topology, config, work.now_ms))
     work.touched = True
-    return Declared(created=True, revision=work.group.revision, warnings=_warnings(work, config))
+    return Declared(created=True, revision=work.group.revision, warnings=warnings_of(work.policy, config))
 
 
 def _require_size(work: Work, topology: Topology) -> None:
@@ -88,8 +88,9 @@ def _require_size(work: Work, topology: Topology) -> None:
         raise LimitExceeded(message, errors=[("topology", message)])
 
 
-def _warnings(work: Work, config: GroupConfig) -> tuple[str, ...]:
-    least = 2 * work.policy.coordinator_lease_ms
+def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
+    """Return what is accepted in a config and still unwise, for people."""
+    least = 2 * policy.coordinator_lease_ms
     if config.session_timeout_ms < least:
         warning = (
             f"session_timeout_ms {config.session_timeout_ms} is shorter than two coordinator leases ({least} ms): "
