@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from batonpass.worker.protocol import Request, RequestKind
 from tests.worker.scripted import answer, assignment, problem
+
+from batonpass.worker.protocol import Request, RequestKind
 
 TASKS = ("0_0", "0_1", "0_2")
 
@@ -91,6 +92,13 @@ class Reference:
         if self.is_free(task):
             self.tokens[task] += 1
             self.rivals.add(task)
+
+    def suspect(self, task: str) -> None:
+        """Let the rival take over a task that the member runs, and at once give it back, under newer tokens."""
+        seat = self.live()
+        if seat is not None and seat.roles.get(task) == "active":
+            self.tokens[task] += 2
+            seat.epoch += 2
 
     def fence(self) -> None:
         """Refuse the member from now on; its tasks are free when its lease is over."""

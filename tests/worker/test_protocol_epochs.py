@@ -137,6 +137,18 @@ def test_seq_grows_with_every_new_heartbeat_and_stays_with_a_retry() -> None:
     assert reported(worker.last())["0_1"]["state"] == "running"
 
 
+def test_a_retry_gives_way_to_what_is_true_by_now() -> None:
+    """Progress that came in meanwhile makes it another heartbeat, if not an urgent one."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.later(3_000)
+    first = worker.last()
+    worker.do("on_no_answer", first)
+    worker.do("copy_progress", "0_1", Progress(lag=5))
+    worker.later(250)
+    assert worker.last().seq == first.seq + 1
+    assert reported(worker.last())["0_1"] == {"role": "standby", "lag": 5}
+
+
 def test_a_heartbeat_older_than_the_interval_is_not_repeated() -> None:
     """The lease never counts from a retry, so after an interval a new heartbeat is worth more."""
     worker = joined(1, assignment({"0_1": 5}))

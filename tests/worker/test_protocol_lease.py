@@ -174,6 +174,15 @@ def test_what_stopped_starts_again_after_a_heartbeat_sent_since() -> None:
     }
 
 
+def test_a_machine_that_wakes_after_its_lease_sends_a_new_heartbeat_at_once() -> None:
+    """The one under way cannot bring anything back, so it is neither waited for nor repeated."""
+    worker = silent()
+    worker.later(3_000)
+    under_way = worker.last()
+    worker.jump(100_000)
+    assert (worker.last().seq, worker.last().sent_ms) == (under_way.seq + 1, worker.now_ms)
+
+
 def test_what_still_stops_when_the_lease_is_back_starts_after_it_has_stopped() -> None:
     """The lease may return before the worker has stopped; the stop is still awaited."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))

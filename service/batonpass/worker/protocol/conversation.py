@@ -180,8 +180,6 @@ class Conversation:
         return (
             not self.is_urgent
             and not self.holdings.changed
-            and heartbeat.body is not None
-            and heartbeat.body["member_epoch"] == self.run.epoch
             and heartbeat.seq > self.run.full_after_seq
             and self.now_ms - heartbeat.first_sent_ms < self._interval_ms()
         )
