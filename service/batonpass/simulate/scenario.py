@@ -7,7 +7,7 @@ fault can be left out without changing what the others are: that is how a failur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from batonpass.core.model import OnLeaseLost, Subtopology, Topology
@@ -65,7 +65,6 @@ class Scenario:
     events: tuple[Event, ...]
     chaos_ms: int
     growth_per_s: int = 5
-    drops: tuple[str, ...] = field(default=())
 
 
 # The kinds of event with how often each comes. Restarts lead, as they do in production.

@@ -170,7 +170,12 @@ class Worker:
         at_ms = max(self.world.now_ms, wake_ms - self.plan.clock_offset_ms)
         if self.armed_ms is None or at_ms < self.armed_ms:
             self.armed_ms = at_ms
-            self.world.after(at_ms - self.world.now_ms, self._tick, self.process)
+            self.world.after(at_ms - self.world.now_ms, self._alarm, self.process, at_ms)
+
+    def _alarm(self, process: int, at_ms: int) -> None:
+        """Tick, unless the timer was set anew to fire earlier and has done so."""
+        if at_ms == self.armed_ms:
+            self._tick(process)
 
     def _tick(self, process: int) -> None:
         if self.runs_as(process, self._tick, process):

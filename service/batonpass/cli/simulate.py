@@ -1,0 +1,149 @@
+"""`batonpass simulate`: seeded worlds over the real core, until a law breaks or enough has been seen."""
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from batonpass.simulate.run import Outcome, run_world
+from batonpass.simulate.shrink import Narrowing, replay_command, shrink
+
+app = typer.Typer(add_completion=False)
+
+DEFAULT_STEPS = 100_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been seen so far."""
+
+    worlds: int = 0
+    steps: int = 0
+    decisions: int = 0
+    moves: int = 0
+    handovers: int = 0
+    simulated_ms: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one more world."""
+        self.worlds += 1
+        self.steps += outcome.steps
+        self.decisions += outcome.decisions
+        self.moves += outcome.moves
+        self.handovers += outcome.handovers
+        self.simulated_ms += outcome.lived_ms
+
+
+def parse_only(text: str | None) -> tuple[int, ...] | None:
+    """Read the numbers of the events that may happen: `3,7`, or `none`.
+
+    Raises:
+        typer.BadParameter: for anything else.
+    """
+    if text is None:
+        return None
+    if text == "none":
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        message = f"{text!r} is not a list of event numbers; write for example 3,7 or none"
+        raise typer.BadParameter(message) from None
+
+
+@app.callback(invoke_without_command=True)
+def simulate(
+    context: typer.Context,
+    seed: Annotated[
+        int | None, typer.Option(help="The first world; with neither --steps nor --worlds, the only one.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="End after the world that reaches so many steps.")] = None,
+    worlds: Annotated[int | None, typer.Option(min=1, help="End after so many worlds.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Show everything that happens.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    shrinking: Annotated[bool, typer.Option("--shrink/--no-shrink", help="Make a failing world smaller.")] = True,
+    only: Annotated[str | None, typer.Option(help="Let only the events of these numbers happen: 3,7 or none.")] = None,
+    members: Annotated[int | None, typer.Option(min=1, help="Run only so many of the world's workers.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Have at most so many partitions each.")] = None,
+    whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, double and delay nothing.")] = False,
+) -> None:
+    """Run seeded worlds and hold them to the laws after every step.
+
+    Faults come first, then calm, in which each world must come to rest. The first world that breaks a law is made
+    smaller and shown with the command that replays it; the exit code is then 1.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    narrowing = Narrowing(parse_only(only), members, partitions, whole_wire)
+    if steps is None and worlds is None:
+        steps, worlds = (DEFAULT_STEPS, None) if seed is None else (None, 1)
+    tally, started = Tally(), time.monotonic()
+    failed = _run(range(seed or 0, sys.maxsize), tally, narrowing, limits=(steps, worlds), trace=trace)
+    report = asdict(tally) | {"seconds": round(time.monotonic() - started, 1), "failed": None}
+    if failed is not None:
+        report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
+    _show(report, json_output=json_output)
+    raise typer.Exit(1 if failed is not None else 0)
+
+
+def _run(
+    seeds: range, tally: Tally, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool
+) -> Outcome | None:
+    """Run world after world; return the first that breaks a law, if one does."""
+    steps, worlds = limits
+    columns = (TextColumn("{task.completed:,} steps"), BarColumn(), TextColumn("seed {task.fields[seed]}"))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=trace or not console.is_terminal) as bar:
+        line = bar.add_task("worlds", total=steps, seed=seeds[0])
+        for seed in seeds:
+            outcome = run_world(narrowing.of(seed), trace=typer.echo if trace else None)
+            tally.add(outcome)
+            bar.update(line, completed=tally.steps, seed=seed)
+            if outcome.failed:
+                return outcome
+            if (steps is not None and tally.steps >= steps) or (worlds is not None and tally.worlds >= worlds):
+                break
+    return None
+
+
+def _failure(outcome: Outcome, narrowing: Narrowing, *, shrinking: bool) -> dict[str, object]:
+    seed = outcome.scenario.seed
+    smaller, shown = shrink(outcome) if shrinking else (narrowing, outcome)
+    first = shown.violations[0]
+    return {
+        "seed": seed,
+        "law": first.law,
+        "detail": first.detail,
+        "task": first.task,
+        "member": first.member,
+        "steps": shown.steps,
+        "events": [event.kind for event in shown.scenario.events],
+        "replay": replay_command(seed, smaller),
+        "tail": list(shown.tail[-12:]),
+    }
+
+
+def _show(report: dict[str, object], *, json_output: bool) -> None:
+    if json_output:
+        typer.echo(json.dumps(report))
+        return
+    typer.echo(
+        f"{report['worlds']} worlds, {report['steps']:,} steps, {report['decisions']:,} decisions, "
+        f"{report['moves']:,} moves, {report['handovers']:,} handovers in {report['seconds']} s"
+    )
+    failed = report["failed"]
+    if not isinstance(failed, dict):
+        typer.echo("every law held")
+        return
+    for entry in failed["tail"]:
+        typer.echo(f"  {entry[:200]}")
+    typer.echo(f"\nseed {failed['seed']} breaks {failed['law']}: {failed['detail']}")
+    typer.echo(
+        f"  task {failed['task']}, member {failed['member']}; events left: {', '.join(failed['events']) or 'none'}"
+    )
+    typer.echo(f"  {failed['replay']}")

@@ -1,0 +1,97 @@
+"""A failing world made smaller, for as long as the same law breaks: fewer events, faults, members and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from batonpass.simulate.run import Outcome, run_world
+from batonpass.simulate.scenario import Scenario, draw, narrowed, with_partitions, without_wire_faults
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """What to leave out of the world of a seed. None leaves everything in.
+
+    Attributes:
+        only: the numbers of the events that happen.
+        members: how many of the workers there are.
+        partitions: the most partitions of a subtopology.
+        whole_wire: nothing is lost, doubled or late.
+    """
+
+    only: tuple[int, ...] | None = None
+    members: int | None = None
+    partitions: int | None = None
+    whole_wire: bool = False
+
+    def of(self, seed: int) -> Scenario:
+        """Return the world of the seed without what is left out."""
+        scenario = narrowed(draw(seed), only=self.only, members=self.members)
+        if self.partitions is not None:
+            scenario = with_partitions(scenario, self.partitions)
+        return without_wire_faults(scenario) if self.whole_wire else scenario
+
+    def options(self) -> str:
+        """Return the command line options that leave out the same."""
+        parts = []
+        if self.only is not None:
+            parts.append(f"--only {','.join(map(str, self.only)) or 'none'}")
+        if self.members is not None:
+            parts.append(f"--members {self.members}")
+        if self.partitions is not None:
+            parts.append(f"--partitions {self.partitions}")
+        if self.whole_wire:
+            parts.append("--whole-wire")
+        return " ".join(parts)
+
+
+def replay_command(seed: int, narrowing: Narrowing) -> str:
+    """Return the one command that runs a world again and shows everything that happens in it."""
+    return " ".join(part for part in (f"batonpass simulate --seed {seed}", narrowing.options(), "--trace") if part)
+
+
+def shrink(outcome: Outcome, *, run: Callable[[Scenario], Outcome] | None = None) -> tuple[Narrowing, Outcome]:
+    """Return the smallest world found in which the same law breaks, and how it breaks there.
+
+    Left out first is what says most by its absence: the faults of the wire, then events, then members and tasks.
+    ``run`` is how a world is run; it may be given to look at the search itself.
+    """
+    seed, law = outcome.scenario.seed, outcome.violations[0].law
+    most_steps = 4 * outcome.steps + 2_000
+    run = run or (lambda scenario: run_world(scenario, most_steps=most_steps))
+    best, shown = Narrowing(), outcome
+
+    def still_breaks(candidate: Narrowing) -> bool:
+        nonlocal best, shown
+        found = run(candidate.of(seed))
+        if not found.failed or found.violations[0].law != law:
+            return False
+        best, shown = candidate, found
+        return True
+
+    still_breaks(replace(best, whole_wire=True))
+    _drop_events(tuple(event.number for event in outcome.scenario.events), lambda: best, still_breaks)
+    for members in range(1, len(outcome.scenario.workers)):
+        if still_breaks(replace(best, members=members)):
+            break
+    for partitions in (1, 2, 3):
+        if still_breaks(replace(best, partitions=partitions)):
+            break
+    return best, shown
+
+
+def _drop_events(
+    numbers: tuple[int, ...], best: Callable[[], Narrowing], still_breaks: Callable[[Narrowing], bool]
+) -> None:
+    """Leave out ever smaller runs of events, beginning with all of them, as long as the law breaks without them."""
+    size = len(numbers)
+    while size:
+        at = 0
+        while at < len(numbers):
+            kept = numbers[:at] + numbers[at + size :]
+            if still_breaks(replace(best(), only=kept)):
+                numbers = kept
+            else:
+                at += size
+        size //= 2
