@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from batonpass.core.placement_actives import place_equal
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_restricted import place_restricted
 from batonpass.core.placement_standbys import place_standbys
 from batonpass.core.placement_stateless import place_stateless
 from batonpass.core.placement_types import (
@@ -29,6 +30,7 @@ from batonpass.core.placement_types import (
     WaitReason,
     Warmth,
 )
+from batonpass.core.placement_weighted import place_weighted
 
 __all__ = [
     "NOBODY",
@@ -55,7 +57,7 @@ def place(request: PlacementRequest) -> Placed:
     if not draft.open:
         _stay(draft)
     else:
-        fewest = place_equal(draft)
+        fewest = _place_stateful(draft)
         load = _stateful_load(draft)
         if request.table.stateless_ranks:
             place_stateless(draft, load)
@@ -63,14 +65,16 @@ def place(request: PlacementRequest) -> Placed:
     standbys, short = place_standbys(draft)
     why = _reasons(draft)
     stateful = request.table.stateful
+    moves = sum(1 for rank in why if stateful[rank])
     return Placed(
         owner=draft.owner,
         standbys=standbys,
         waiting=draft.waiting,
         short=short,
         why=why,
-        moves=sum(1 for rank in why if stateful[rank]),
-        lower_bound=fewest,
+        moves=moves,
+        # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
+        lower_bound=min(fewest, moves) if draft.restricted else fewest,
         before=LoadSpread(0.0, 0.0),
         after=LoadSpread(0.0, 0.0),
     )
@@ -92,6 +96,12 @@ def _stateful_load(draft: Draft) -> list[float]:
             draft.actives[seat] += 1
             load[seat] += table.weight[rank]
     return load
+
+
+def _place_stateful(draft: Draft) -> int:
+    if not draft.request.table.uniform:
+        return place_weighted(draft)
+    return place_restricted(draft) if draft.restricted else place_equal(draft)
 
 
 def _stay(draft: Draft) -> None:

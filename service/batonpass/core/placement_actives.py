@@ -59,6 +59,8 @@ def take_stock(draft: Draft, ranks: Sequence[int], *, stateful: bool) -> Held:
             draft.owner[rank] = seat
     closed = draft.closed
     homeless = [rank for rank, home in zip(ranks, homes, strict=True) if closed[home] and rank not in request.bound]
+    if draft.restricted:
+        homeless = [rank for rank in homeless if draft.may_be_placed(rank)]
     for seat, count in enumerate(free):
         free[seat] = 0 if closed[seat] else count
     return Held(ranks, homes, bound, free, homeless, forced)
@@ -71,7 +73,7 @@ def place_equal(draft: Draft) -> int:
         The fewest moves that any placement with these counts needs.
     """
     held = take_stock(draft, draft.request.table.stateful_ranks, stateful=True)
-    held.homeless[:] = fit(draft, held, _slots(draft))
+    held.homeless[:] = fit(draft, held, slots_for_stateful(draft))
     have = [held.total(seat) for seat in draft.open]
     quota = settle(draft, held)
     fewest = held.forced + sum(have) + len(held.homeless) - most_kept(quota, have)
@@ -82,7 +84,7 @@ def place_equal(draft: Draft) -> int:
     return fewest
 
 
-def _slots(draft: Draft) -> int:
+def slots_for_stateful(draft: Draft) -> int:
     """Return how many stateful tasks the limits let in beside the stateless ones that run and are not to be stopped."""
     slots = sum(draft.limit[seat] for seat in draft.open)
     if slots < UNLIMITED:
@@ -161,7 +163,20 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         for rank, home in zip(held.ranks, held.homes, strict=True):
             if home in pools and rank not in bound:
                 pools[home].append(rank)
-    return Exchange(draft.owner, held.homeless, pools, must, may, spare, room, extra, spare_room)
+    return Exchange(
+        owner=draft.owner,
+        homeless=held.homeless,
+        pools=pools,
+        must=must,
+        may=may,
+        spare=spare,
+        room=room,
+        extra=extra,
+        spare_room=spare_room,
+        fixed=draft.request.bound,
+        kind=draft.request.table.stateful,
+        stateful=True,
+    )
 
 
 def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
@@ -176,4 +191,4 @@ def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
     if empty and deal(exchange, draft.capacity):
         return
     even = Evenness(request.table, draft.owner, draft.open, draft.capacity)
-    Spread(exchange, even, request.table.subtopology, size=request.state_size, unknown=unknown).run()
+    Spread(exchange, even, request, unknown).run()

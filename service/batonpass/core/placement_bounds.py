@@ -85,7 +85,7 @@ def level_counts(
     Of equally low seats, those that have the task already come first, which is what makes the moves fewest.
     """
     least, most, have = bounds
-    level = _water_level(load, capacity, least, most, count)
+    level = water_level(load, capacity, least, most, count)
     counts = [
         min(max(floor(level * share - base + 1e-9), low), high)
         for base, share, low, high in zip(load, capacity, least, most, strict=True)
@@ -105,12 +105,12 @@ def level_counts(
     return counts
 
 
-def _water_level(
-    load: Sequence[float], capacity: Sequence[float], least: Sequence[int], most: Sequence[int], count: int
+def water_level(
+    load: Sequence[float], capacity: Sequence[float], least: Sequence[float], most: Sequence[float], count: float
 ) -> float:
     """Return the load per capacity that all seats would reach if tasks could be divided."""
     free = list(range(len(load)))
-    rest = float(count)
+    rest = count
     level = 0.0
     while free:
         level = (rest + sum(load[seat] for seat in free)) / sum(capacity[seat] for seat in free)

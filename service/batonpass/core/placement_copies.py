@@ -74,7 +74,11 @@ class Standbys:
 
     def may_hold(self, rank: int, seat: int) -> bool:
         """Tell whether the seat could hold a standby of the task, limits and tags aside."""
-        if seat == self.owner[rank] or seat in self.copies[rank] or self.draft.closed[seat]:
+        return seat not in self.copies[rank] and self.may_stay(rank, seat)
+
+    def may_stay(self, rank: int, seat: int) -> bool:
+        """Tell whether a standby of the task may be on the seat, limits, tags and other copies aside."""
+        if seat == self.owner[rank] or self.draft.closed[seat]:
             return False
         return not self.epochs or self.epochs[seat] >= self.draft.request.table.topology_epoch[rank]
 
@@ -103,6 +107,8 @@ class Standbys:
 
     def apart(self, rank: int) -> bool:
         """Tell whether the copies of a task are as far apart as tags want them."""
+        if self.tags.kinds == 1 or self.owner[rank] == NOBODY:
+            return True
         kind = self.tags.kind
         return self.tags.apart(kind[self.owner[rank]], tuple(sorted([kind[seat] for seat in self.copies[rank]])))
 

@@ -57,10 +57,27 @@ class Draft:
         oldest = min((seats[index].topology_epoch for index in self.open), default=0)
         self.restricted = request.table.newest_epoch > oldest
 
+    @property
+    def limited(self) -> bool:
+        """Whether some open seat has a limit."""
+        return any(self.limit[seat] != UNLIMITED for seat in self.open)
+
     def wait(self, rank: int, reason: WaitReason) -> None:
         """Leave a task without a target."""
         self.owner[rank] = NOBODY
         self.waiting[rank] = reason
+
+    def takes(self, rank: int, seat: int) -> bool:
+        """Tell whether the seat's program knows the topology of the task."""
+        request = self.request
+        return not self.restricted or request.seats[seat].topology_epoch >= request.table.topology_epoch[rank]
+
+    def may_be_placed(self, rank: int) -> bool:
+        """Tell whether some open seat knows the topology of the task; if not, the task waits for one."""
+        if any(self.takes(rank, seat) for seat in self.open):
+            return True
+        self.wait(rank, WaitReason.STALE_TOPOLOGY)
+        return False
 
     def homes(self, ranks: Sequence[int], *, stateful: bool) -> list[int]:
         """Return the homes of the tasks of one kind, in the order of ``ranks``."""

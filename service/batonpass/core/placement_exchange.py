@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from batonpass.core.placement_types import NOBODY, PlacementRequest, Ready
+from batonpass.core.placement_types import NOBODY, PlacementRequest, Ready, stock
 
 
 @dataclass(slots=True)
@@ -29,6 +29,9 @@ class Exchange:
         room: per seat, how many it has to take.
         extra: per seat, whether it may take one more, at the expense of ``spare_room``.
         spare_room: how many seats take one more.
+        fixed: the tasks that are bound to a seat.
+        kind: rank to whether it is stateful.
+        stateful: which kind of tasks is exchanged.
         moved: the tasks that went, each with the seat that gave it.
         left: how many tasks have still to go.
     """
@@ -42,6 +45,9 @@ class Exchange:
     room: list[int]
     extra: list[bool]
     spare_room: int
+    fixed: Mapping[int, int]
+    kind: Sequence[bool]
+    stateful: bool
     moved: dict[int, int] = field(default_factory=dict)
     left: int = field(init=False)
 
@@ -85,6 +91,16 @@ class Exchange:
                     if rank not in self.moved:
                         yield rank, seat
 
+    def movable_of(self, ranks: Iterable[int]) -> list[tuple[int, int]]:
+        """Return those of the tasks that may still go, each with the seat that would give it."""
+        wanted = set(ranks)
+        found = [(rank, NOBODY) for rank in self.homeless if rank in wanted and rank not in self.moved]
+        for rank in sorted(wanted.difference(self.fixed, self.moved)):
+            seat = self.owner[rank]
+            if seat in self.pools and self.kind[rank] == self.stateful and self.gives(seat):
+                found.append((rank, seat))
+        return found
+
     @property
     def receivers(self) -> list[int]:
         """The seats that still take tasks."""
@@ -93,9 +109,9 @@ class Exchange:
 
 def keep_under_way(exchange: Exchange, request: PlacementRequest, targets: Mapping[int, int]) -> None:
     """Let each move under way go on whose goal is still open to it; those nearest to their end come first."""
-    if not targets:
+    if not targets or not exchange.left:
         return
-    wanted = [(rank, source, targets[rank]) for rank, source in exchange.movable() if rank in targets]
+    wanted = [(rank, source, targets[rank]) for rank, source in exchange.movable_of(targets)]
     nothing = (int(Ready.NOTHING), 0)
     wanted.sort(key=lambda move: (*request.warmth(move[0]).get(move[2], nothing), move[0]))
     for rank, source, target in wanted:
@@ -116,9 +132,11 @@ class _Copies:
 
 def _look(exchange: Exchange, request: PlacementRequest) -> _Copies:
     copies = _Copies()
-    takes = frozenset(exchange.receivers)
+    takes = dict.fromkeys(exchange.receivers)
     previous, warmth = request.previous, request.warmth
-    for rank, source in exchange.movable():
+    candidates = len(exchange.homeless) + sum(map(len, exchange.pools.values()))
+    stocked = stock(request, takes, candidates)
+    for rank, source in exchange.movable() if stocked is None else exchange.movable_of(stocked):
         for seat, (ready_class, lag) in warmth(rank).items():
             if seat not in takes or ready_class == Ready.NOTHING:
                 continue

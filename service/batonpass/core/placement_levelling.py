@@ -2,21 +2,25 @@
 
 Most of it is direct, from seats that hold too many to seats that hold too few, copies that are warm at their goal
 first. Where tags, or copies of the same task, stand in the way, a path over other seats is looked for: each hands one
-copy on to the next. Every step lowers a higher load in favour of a lower one, so it ends, and what is level is left alone.
+copy on to the next. Every step lowers a higher load in favour of a lower one, so it ends, and what is level is left
+alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from batonpass.core.placement_bounds import level_counts
 from batonpass.core.placement_copies import Standbys
-from batonpass.core.placement_types import NOBODY, Ready, Warmth
+from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 
-_NOTHING = Warmth(int(Ready.NOTHING), 0)
-# How many seats and copies are compared by how they spread an owner's copies.
-_LOOKAHEAD = 8
+_NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
+# How many seats, and how many copies, are compared by how they spread an owner's copies. Of copies fewer where many go:
+# then the turn in which they go spreads them, and looking at every one would be most of the work.
+_LOOKAHEAD: Final = 8
+_LOOKS: Final = 1024
 
 
 def level_standbys(board: Standbys, ranks: Sequence[int]) -> None:
@@ -68,12 +72,13 @@ def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) ->
 class _Shifts:
     """Direct shifts from seats that hold too many copies to seats that hold too few."""
 
-    __slots__ = ("board", "held", "over", "under", "warm_kinds")
+    __slots__ = ("board", "held", "look", "over", "under")
 
     def __init__(self, board: Standbys, over: dict[int, int], under: dict[int, int], ranks: Iterable[int]) -> None:
         self.board = board
         self.over = over
         self.under = under
+        self.look = max(1, min(_LOOKAHEAD, _LOOKS // sum(over.values())))
         self.held: dict[int, list[int]] = {seat: [] for seat in over}
         copies = board.copies
         for rank in ranks:
@@ -85,8 +90,9 @@ class _Shifts:
         """Shift copies to seats that have their state already, the warmest first."""
         warmth = self.board.draft.request.warmth
         edges: list[tuple[int, int, int, int, int]] = []
+        known = stock(self.board.draft.request, self.under, sum(map(len, self.held.values())))
         for source, ranks in self.held.items():
-            for rank in ranks:
+            for rank in ranks if known is None else known.intersection(ranks):
                 edges.extend(
                     (known.ready_class, known.lag, rank, source, target)
                     for target, known in warmth(rank).items()
@@ -97,24 +103,38 @@ class _Shifts:
                 self._shift(rank, source, target)
 
     def anywhere(self) -> None:
-        """Shift copies that no seat is warm for: the coldest first, the fullest pair of owner and holder first."""
+        """Shift copies that no seat is warm for, those first of whose owner the seat holds most."""
         board = self.board
-        request = board.draft.request
+        pairs, owner = board.pairs, board.owner
         for source, ranks in self.held.items():
             if not self.over[source]:
                 continue
-
-            def order(rank: int, source: int = source) -> tuple[int, int, int, int]:
-                known = request.warmth(rank).get(source, _NOTHING)
-                return -known.ready_class, -board.pairs[board.owner[rank], source], request.state_size(rank), rank
-
-            waiting = deque(sorted((rank for rank in ranks if source in board.copies[rank]), key=order))
+            waiting = [(-pairs[owner[rank], source], rank) for rank in ranks if source in board.copies[rank]]
+            waiting.sort(reverse=True)
             while waiting and self.over[source]:
-                self._shift_first(source, waiting)
+                self._shift_one(source, waiting)
 
-    def _shift_first(self, source: int, waiting: deque[int]) -> None:
-        """Shift the first copy that some seat can take, or find that none can."""
-        rank = waiting.popleft()
+    def _shift_one(self, source: int, waiting: list[tuple[int, int]]) -> None:
+        """Shift the best of the next few copies: where few of the owner's are, and what is cold at its source."""
+        board = self.board
+        request, pairs = board.draft.request, board.pairs
+        best: tuple[int, int, int, int, int] | None = None
+        for position in range(len(waiting) - 1, max(-1, len(waiting) - 1 - self.look), -1):
+            rank = waiting[position][1]
+            target = self._taker(rank, source)
+            if target == NOBODY:
+                continue
+            coldness = -request.warmth(rank).get(source, _NOTHING).ready_class
+            offer = (coldness, pairs[board.owner[rank], target], request.state_size(rank), -position, target)
+            best = offer if best is None else min(best, offer)
+        if best is None:
+            del waiting[-self.look :]
+        else:
+            _, rank = waiting.pop(-best[3])
+            self._shift(rank, source, best[4])
+
+    def _taker(self, rank: int, source: int) -> int:
+        """Return the seat for a copy: of those that hold too few, one with few copies of the same owner's tasks."""
         board = self.board
         pairs, owner = board.pairs, board.owner[rank]
         takers: list[tuple[int, float, int]] = []
@@ -123,8 +143,7 @@ class _Shifts:
                 takers.append((pairs[owner, target], -room / board.capacity[target], target))
                 if len(takers) == _LOOKAHEAD:
                     break
-        if takers:
-            self._shift(rank, source, min(takers)[2])
+        return min(takers)[2] if takers else NOBODY
 
     def _shift(self, rank: int, source: int, target: int) -> None:
         if not self.board.may_shift(rank, source, target):

@@ -8,15 +8,16 @@ squared distance from the part, by capacity); the cheapest pair of giver and tak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heapreplace
 from itertools import cycle
 
+from batonpass.core.placement_bounds import PLACES
 from batonpass.core.placement_exchange import Exchange
-from batonpass.core.placement_types import NOBODY, TaskTable
+from batonpass.core.placement_types import NOBODY, PlacementRequest, TaskTable, size_unknown
 
-Offer = tuple[float, int, int, int, int]
+Entry = tuple[float, float, int]
 
 
 class Evenness:
@@ -64,48 +65,44 @@ class Evenness:
 class Spread:
     """One run over what is left of an exchange."""
 
-    __slots__ = ("even", "exchange", "lots", "moves", "size", "subtopology", "takers", "unknown")
+    __slots__ = ("even", "exchange", "givers", "lots", "request", "subtopology", "takers", "unknown")
 
     def __init__(
-        self,
-        exchange: Exchange,
-        even: Evenness,
-        subtopology: Sequence[int],
-        *,
-        size: Callable[[int], int],
-        unknown: AbstractSet[tuple[int, int]],
+        self, exchange: Exchange, even: Evenness, request: PlacementRequest, unknown: AbstractSet[tuple[int, int]]
     ) -> None:
         self.exchange = exchange
         self.even = even
-        self.subtopology = subtopology
-        self.size = size
+        self.request = request
+        self.subtopology = request.table.subtopology
         self.unknown = unknown
-        self.takers: dict[int, list[tuple[float, float, int]]] = {}
-        self.lots: dict[tuple[int, int], list[int]] = {}
-        self.moves: list[int] = []
+        self.takers: dict[int, list[Entry]] = {}
+        self.givers: dict[int, list[Entry]] = {}
+        self.lots: dict[int, dict[int, list[int]]] = {}
 
     def run(self) -> None:
         """Exchange everything that is left, homeless tasks first: these have no choice of subtopology."""
-        for rank, source in [move for move in self.exchange.movable() if move[1] == NOBODY]:
-            self._go(rank, source, self._taker_for(rank))
-        self._sort_lots()
-        self._give()
+        exchange = self.exchange
+        for rank in [rank for rank in exchange.homeless if rank not in exchange.moved]:
+            self._go(rank, NOBODY, self._taker_for(rank))
+        if exchange.left:
+            self._list_givers()
+        while exchange.left:
+            self._give_one()
 
     def _go(self, rank: int, source: int, target: int) -> None:
         self.exchange.move(rank, source, target)
         self.even.shift(self.subtopology[rank], source, target)
-        self.moves.append(rank)
 
-    def _entry(self, seat: int, subtopology: int) -> tuple[float, float, int]:
+    def _taking(self, seat: int, subtopology: int) -> Entry:
         exchange = self.exchange
         room = exchange.room[seat] + exchange.extra[seat]
         return self.even.price_in(seat, subtopology), -room / self.even.capacity[seat], seat
 
-    def _taker(self, subtopology: int) -> tuple[float, float, int]:
+    def _taker(self, subtopology: int) -> Entry:
         """Return price, filling and seat of the best taker; prices only rise, so a stale entry is never too dear."""
         heap = self.takers.get(subtopology)
         if heap is None:
-            heap = [self._entry(seat, subtopology) for seat in self.exchange.receivers]
+            heap = [self._taking(seat, subtopology) for seat in self.exchange.receivers]
             heapify(heap)
             self.takers[subtopology] = heap
         while True:
@@ -113,7 +110,7 @@ class Spread:
             if not self.exchange.takes(top[2]):
                 heappop(heap)
                 continue
-            entry = self._entry(top[2], subtopology)
+            entry = self._taking(top[2], subtopology)
             if entry == top:
                 return top
             heapreplace(heap, entry)
@@ -123,52 +120,78 @@ class Spread:
         _, _, seat = self._taker(subtopology)
         if (rank, seat) in self.unknown:
             known = [other for other in self.exchange.receivers if (rank, other) not in self.unknown]
-            return min((self._entry(other, subtopology) for other in known), default=(0.0, 0.0, seat))[2]
+            return min((self._taking(other, subtopology) for other in known), default=(0.0, 0.0, seat))[2]
         return seat
 
-    def _sort_lots(self) -> None:
-        """Divide what seats may give by subtopology, each lot so that its last task is the first to go."""
-        doubtful = {rank for rank, _ in self.unknown}
-        for rank, source in self.exchange.movable():
-            self.lots.setdefault((source, self.subtopology[rank]), []).append(rank)
-        for lot in self.lots.values():
-            lot.sort(key=lambda rank: (rank in doubtful, self.size(rank), rank), reverse=True)
+    def _list_givers(self) -> None:
+        """List per subtopology the seats that can give a task of it, by price and by the size of their smallest."""
+        exchange, even = self.exchange, self.even
+        sizes_known = self.request.state_size is not size_unknown
+        for seat in exchange.pools:
+            if not exchange.gives(seat):
+                continue
+            if sizes_known or len(even.part) == 1:
+                offered = {
+                    subtopology: float(self.request.state_size(lot[-1])) if sizes_known else 0.0
+                    for subtopology, lot in self._lots(seat).items()
+                }
+            else:
+                offered = {subtopology: 0.0 for subtopology, count in enumerate(even.counts[seat]) if count}
+            for subtopology, size in offered.items():
+                self.givers.setdefault(subtopology, []).append((even.price_out(seat, subtopology), size, seat))
+        for heap in self.givers.values():
+            heapify(heap)
 
-    def _offer(self, seat: int, subtopologies: Sequence[int]) -> Offer | None:
-        """Return the cheapest task that the seat can give: price, size, rank, seat, taker."""
-        best: Offer | None = None
-        for subtopology in subtopologies:
-            lot = self.lots[seat, subtopology]
-            if lot:
-                price, _, taker = self._taker(subtopology)
-                price = round(price + self.even.price_out(seat, subtopology), 9)
-                if best is None or price <= best[0]:
-                    offer = (price, self.size(lot[-1]), lot[-1], seat, taker)
-                    best = offer if best is None else min(best, offer)
-        return best
+    def _lots(self, seat: int) -> dict[int, list[int]]:
+        """Divide what a seat may give by subtopology, each lot so that its last task is the first to go."""
+        lots = self.lots.get(seat)
+        if lots is None:
+            lots = {}
+            for rank in self.exchange.pools[seat]:
+                if rank not in self.exchange.moved:
+                    lots.setdefault(self.subtopology[rank], []).append(rank)
+            doubtful = {rank for rank, _ in self.unknown}
+            size = self.request.state_size
+            for lot in lots.values():
+                lot.sort(key=lambda rank: (rank in doubtful, size(rank), rank), reverse=True)
+            self.lots[seat] = lots
+        return lots
 
-    def _give(self) -> None:
-        choices: dict[int, list[int]] = {}
-        for seat, subtopology in sorted(self.lots):
-            choices.setdefault(seat, []).append(subtopology)
-        offers = [offer for seat, lots in choices.items() if (offer := self._offer(seat, lots)) is not None]
-        heapify(offers)
-        while offers and self.exchange.left:
-            _, _, _, seat, _ = heappop(offers)
+    def _giver(self, subtopology: int) -> Entry | None:
+        """Return price, size and seat of the best giver of a subtopology."""
+        heap = self.givers[subtopology]
+        while heap:
+            price, size, seat = heap[0]
             if not self.exchange.gives(seat):
+                heappop(heap)
                 continue
-            offer = self._offer(seat, choices[seat])
-            if offer is None:
-                continue
-            if offers and offer > offers[0]:
-                heappush(offers, offer)
-                continue
-            self._go(offer[2], seat, offer[4])
-            self.lots[seat, self.subtopology[offer[2]]].pop()
-            if self.exchange.gives(seat) and self.exchange.left:
-                again = self._offer(seat, choices[seat])
-                if again is not None:
-                    heappush(offers, again)
+            now = self.even.price_out(seat, subtopology)
+            if now == price:
+                return heap[0]
+            heapreplace(heap, (now, size, seat))
+        return None
+
+    def _give_one(self) -> None:
+        """Let the cheapest pair of giver and taker exchange a task."""
+        best: tuple[float, float, int, int, int] | None = None
+        for subtopology in sorted(self.givers):
+            giver = self._giver(subtopology)
+            if giver is not None:
+                price, _, taker = self._taker(subtopology)
+                offer = (round(giver[0] + price, PLACES), giver[1], subtopology, giver[2], taker)
+                best = offer if best is None else min(best, offer)
+        if best is None:
+            raise AssertionError("whoever still has to give has nothing to give")
+        _, _, subtopology, source, target = best
+        lot = self._lots(source).get(subtopology)
+        if not lot:
+            heappop(self.givers[subtopology])
+            return
+        position = len(lot) - 1
+        if self.unknown:
+            known = (place for place in reversed(range(len(lot))) if (lot[place], target) not in self.unknown)
+            position = next(known, position)
+        self._go(lot.pop(position), source, target)
 
 
 def deal(exchange: Exchange, capacity: Sequence[float]) -> bool:

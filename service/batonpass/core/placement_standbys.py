@@ -34,7 +34,7 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
     if wanted and not any(board.count):
         _deal(board, ranks, wanted)
     # Without limits one round does it. With them, levelling may open a slot that tags have wanted.
-    limited = any(draft.limit[seat] != UNLIMITED for seat in draft.open)
+    limited = draft.limited
     for _ in range(_ROUNDS if limited else 1):
         before = list(board.copies)
         _shed(board, ranks)
@@ -135,17 +135,15 @@ def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> None:
 def _fill(board: Standbys, rank: int, wanted: int) -> None:
     """Give a task its copies: those that are there and may stay, then the given-up owner's, then new ones."""
     draft = board.draft
-    before = board.copies[rank]
-    for seat in before:
-        board.drop(rank, seat)
-    stay = [seat for seat in dict.fromkeys(before) if board.may_hold(rank, seat)]
+    for seat in board.copies[rank]:
+        if not board.may_stay(rank, seat):
+            board.drop(rank, seat)
+    stay = board.copies[rank]
     if board.owner[rank] == NOBODY:
         wanted = min(wanted, len(stay))
-    kind = board.tags.kind
-    if len(stay) <= wanted and board.tags.apart(kind[board.owner[rank]], tuple(sorted(kind[seat] for seat in stay))):
+    if len(stay) > wanted or not board.apart(rank):
         for seat in stay:
-            board.put(rank, seat)
-        stay = []
+            board.drop(rank, seat)
     home = draft.request.home[rank]
     spare = home if home != NOBODY and board.may_hold(rank, home) else NOBODY
     while len(board.copies[rank]) < wanted:

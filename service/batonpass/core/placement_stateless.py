@@ -25,7 +25,7 @@ def place_stateless(draft: Draft, load: Sequence[float]) -> None:
     held = take_stock(draft, table.stateless_ranks, stateful=False)
     held.homeless[:] = fit(draft, held, sum(max(0, draft.limit[seat] - draft.actives[seat]) for seat in draft.open))
     weights = {table.weight[rank] for rank in table.stateless_ranks}
-    if len(weights) == 1:
+    if len(weights) == 1 and not draft.restricted:
         unit = table.weight[table.stateless_ranks[0]]
         _level_counts(draft, held, [part / unit for part in load])
     else:
@@ -61,11 +61,24 @@ def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
             if home in pools and rank not in draft.request.bound:
                 pools[home].append(rank)
     none = [False] * seats
-    exchange = Exchange(draft.owner, held.homeless, pools, must, none, 0, room, none, 0)
+    exchange = Exchange(
+        owner=draft.owner,
+        homeless=held.homeless,
+        pools=pools,
+        must=must,
+        may=none,
+        spare=0,
+        room=room,
+        extra=none,
+        spare_room=0,
+        fixed=draft.request.bound,
+        kind=draft.request.table.stateful,
+        stateful=False,
+    )
     if exchange.left and (any(have) or not deal(exchange, draft.capacity)):
         table = draft.request.table
         even = Evenness(table, draft.owner, draft.open, draft.capacity)
-        Spread(exchange, even, table.subtopology, size=draft.request.state_size, unknown=frozenset()).run()
+        Spread(exchange, even, draft.request, frozenset()).run()
     give_up(draft, exchange)
 
 
@@ -74,7 +87,7 @@ def _level_loads(draft: Draft, held: Held, load: list[float]) -> None:
     board = _Board(draft, held, load)
     weight = draft.request.table.weight
     for rank in sorted(held.homeless, key=lambda rank: (-weight[rank], rank)):
-        board.put(rank, board.lowest(weight[rank])[1])
+        board.place(rank)
     for seat in draft.open:
         board.shed(seat)
     while board.lower_one():
@@ -110,15 +123,29 @@ class _Board:
         for heap in self._lows.values():
             heapify(heap)
 
-    def lowest(self, weight: float) -> tuple[float, int]:
-        """Return the least load per capacity that one more task of that weight leads to, and the seat for it."""
+    def lowest(self, rank: int) -> tuple[float, int]:
+        """Return the least load per capacity that the task makes on any seat, and that seat: `NOBODY` without one."""
+        weight = self.weight[rank]
         best = (inf, NOBODY)
+        if self.draft.restricted:
+            for seat in self.draft.open:
+                if self.slots[seat] > 0 and self.draft.takes(rank, seat):
+                    best = min(best, (round((self.load[seat] + weight) / self.draft.capacity[seat], PLACES), seat))
+            return best
         for capacity, heap in self._lows.items():
             while heap and (heap[0][0] != self.load[heap[0][1]] or self.slots[heap[0][1]] <= 0):
                 heappop(heap)
             if heap:
                 best = min(best, (round((heap[0][0] + weight) / capacity, PLACES), heap[0][1]))
         return best
+
+    def place(self, rank: int) -> None:
+        """Place a task that nobody has on the seat that it makes lowest."""
+        _, seat = self.lowest(rank)
+        if seat == NOBODY:
+            self.draft.wait(rank, WaitReason.NO_CAPACITY)
+        else:
+            self.put(rank, seat)
 
     def put(self, rank: int, seat: int) -> None:
         """Place a task that nobody has."""
@@ -139,13 +166,15 @@ class _Board:
     def shed(self, seat: int) -> None:
         """Take from a seat what goes beyond its limit, lightest first; what fits nowhere else waits."""
         while self.slots[seat] < 0 and self.tasks[seat]:
-            weight, rank = self.tasks[seat][0]
+            _, rank = self.tasks[seat][0]
             self.take(rank, seat)
-            _, target = self.lowest(weight)
-            if target == NOBODY:
-                self.draft.wait(rank, WaitReason.NO_CAPACITY)
-            else:
-                self.put(rank, target)
+            self.place(rank)
+
+    def _offers(self, seat: int) -> list[tuple[float, int]]:
+        """Return the tasks to look at when a seat is to be lowered: where all may go anywhere, one of each weight."""
+        if self.draft.restricted:
+            return self.tasks[seat]
+        return list({weight: (weight, rank) for weight, rank in reversed(self.tasks[seat])}.values())
 
     def lower_one(self) -> bool:
         """Lower the highest load that one task can lower by going elsewhere; return False if there is none."""
@@ -155,8 +184,8 @@ class _Board:
         heights = sorted((-round(load[seat] / capacity[seat], PLACES), seat) for seat in self.draft.open)
         for negative, seat in heights:
             best = (-negative, 0.0, NOBODY, NOBODY)
-            for weight, rank in {weight: (weight, rank) for weight, rank in reversed(self.tasks[seat])}.values():
-                height, target = self.lowest(weight)
+            for weight, rank in self._offers(seat):
+                height, target = self.lowest(rank)
                 left = round((load[seat] - weight) / capacity[seat], PLACES)
                 best = min(best, (max(height, left), -weight, rank, target))
             if best[3] != NOBODY and best[0] < -negative:

@@ -7,7 +7,7 @@ affordable; whoever calls it translates names once, where the topology and the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
@@ -118,11 +118,13 @@ class Seat:
     open: bool = True
 
 
-def _nothing_anywhere(_rank: int) -> Mapping[int, Warmth]:
+def nothing_anywhere(_rank: int) -> Mapping[int, Warmth]:
+    """Return that no seat has state of the task."""
     return {}
 
 
-def _size_unknown(_rank: int) -> int:
+def size_unknown(_rank: int) -> int:
+    """Return that nobody knows how much there is to restore."""
     return 0
 
 
@@ -139,6 +141,8 @@ class PlacementRequest:
         warming: rank to the seat on which a warmup runs for a move of its active.
         bound: rank to the seat that must be the target: pins, handovers already sent, copies that nobody can read.
         warmth: rank to the warmth of copies and of state on disk, per seat; a seat left out has nothing.
+        stocked: seat to the ranks of which it may have state of any kind, so that `warmth` need not be asked for every
+            task that could move to it; None where nobody keeps that.
         state_size: rank to the records that a restore from nothing reads, 0 where nobody knows.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
@@ -152,11 +156,26 @@ class PlacementRequest:
     previous: Mapping[int, int] = field(default_factory=dict)
     warming: Mapping[int, int] = field(default_factory=dict)
     bound: Mapping[int, int] = field(default_factory=dict)
-    warmth: Callable[[int], Mapping[int, Warmth]] = _nothing_anywhere
-    state_size: Callable[[int], int] = _size_unknown
+    warmth: Callable[[int], Mapping[int, Warmth]] = nothing_anywhere
+    stocked: Callable[[int], Iterable[int]] | None = None
+    state_size: Callable[[int], int] = size_unknown
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
     balance_held: bool = False
+
+
+def stock(request: PlacementRequest, seats: Iterable[int], most: int) -> set[int] | None:
+    """Return the tasks of which these seats may have state; None where asking for every task is no dearer."""
+    if request.warmth is nothing_anywhere:
+        return set()
+    if request.stocked is None:
+        return None
+    found: set[int] = set()
+    for seat in seats:
+        found.update(request.stocked(seat))
+        if len(found) > most:
+            return None
+    return found
 
 
 class LoadSpread(NamedTuple):

@@ -1,0 +1,161 @@
+"""Where tasks of different weights go, once it is known which of them have to move.
+
+All of it happens within the bands that balance allows, so it costs no move: on with a move under way, to where a task
+is warm, to seats that are too low, and at last as it suits the subtopologies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from heapq import heapify, heappop, heappush, heapreplace
+
+from batonpass.core.placement_scales import Scales
+from batonpass.core.placement_spread import Evenness
+from batonpass.core.placement_types import NOBODY, Ready, WaitReason, stock
+
+Wish = tuple[int, int]
+Entry = tuple[float, float, int]
+
+
+class Settling:
+    """The choice of a seat for every task that moves."""
+
+    __slots__ = ("_even", "_heaps", "draft", "items", "leaving", "loads", "scales", "seat_of", "slots")
+
+    def __init__(self, scales: Scales, leaving: Collection[int]) -> None:
+        self.scales = scales
+        self.draft = scales.draft
+        self.leaving = leaving
+        weight = scales.weight
+        self.items = sorted([*scales.held.homeless, *leaving], key=lambda rank: (-weight[rank], rank))
+        self.loads: list[float] = []
+        self.slots: list[int] = []
+        self.seat_of: dict[int, int] = {}
+        self._even: Evenness | None = None
+        self._heaps: dict[int, list[Entry]] = {}
+
+    def run(self) -> None:
+        """Settle every task, with as many of the wishes as leave all seats within their bands."""
+        if not self.items:
+            return
+        wishes = self._wishes()
+        for count in range(len(wishes), -1, -1):
+            self._begin([wish for group in wishes[:count] for wish in group])
+            if self._cover() or not count or self.draft.restricted:
+                break
+        self._place_rest()
+        for rank in self.items:
+            seat = self.seat_of.get(rank, NOBODY)
+            if seat != NOBODY:
+                self.draft.owner[rank] = seat
+            elif rank not in self.leaving or self.scales.slots[self.draft.owner[rank]] < 0:
+                self.draft.wait(rank, WaitReason.NO_CAPACITY)
+
+    def _wishes(self) -> list[list[Wish]]:
+        """Return where tasks would like to go, the strongest wishes first, in groups to be granted together."""
+        request = self.draft.request
+        items = set(self.items)
+        under_way = [(rank, seat) for rank, seat in sorted(request.warming.items()) if rank in items]
+        queued = [(rank, seat) for rank, seat in sorted(request.previous.items()) if rank in items]
+        stocked = stock(request, self.draft.open, len(items))
+        ready: list[tuple[bool, int, int]] = []
+        behind: list[tuple[int, int, bool, int, int]] = []
+        for rank in sorted(items if stocked is None else items & stocked):
+            home = self.draft.owner[rank]
+            for seat, (ready_class, lag) in request.warmth(rank).items():
+                changes = request.previous.get(rank) != seat
+                if seat != home and ready_class <= Ready.CAUGHT_UP:
+                    ready.append((changes, rank, seat))
+                elif seat != home and ready_class < Ready.NOTHING:
+                    behind.append((ready_class, lag, changes, rank, seat))
+        warm = [(rank, seat) for _, rank, seat in sorted(ready)]
+        lagging = [(rank, seat) for *_, rank, seat in sorted(behind)]
+        return [under_way, warm, lagging, queued]
+
+    def _begin(self, wishes: Iterable[Wish]) -> None:
+        """Start over, and grant what wishes can be granted."""
+        scales = self.scales
+        self.loads = scales.loads_without(self.leaving)
+        self.slots = list(scales.slots)
+        for rank in self.leaving:
+            self.slots[self.draft.owner[rank]] += 1
+        self.seat_of = {}
+        for rank, seat in wishes:
+            # While not every seat may take every task, bands may be out of reach, and what was settled stays settled.
+            meant = self.draft.restricted and self.draft.request.previous.get(rank) == seat and self._may(rank, seat)
+            if rank not in self.seat_of and (meant or self._fits(rank, seat)):
+                self._put(rank, seat)
+
+    def _may(self, rank: int, seat: int) -> bool:
+        return not self.draft.closed[seat] and self.slots[seat] > 0 and self.draft.takes(rank, seat)
+
+    def _fits(self, rank: int, seat: int) -> bool:
+        return self._may(rank, seat) and self.loads[seat] + self.scales.weight[rank] <= self.scales.high[seat]
+
+    def _put(self, rank: int, seat: int) -> None:
+        self.seat_of[rank] = seat
+        self.loads[seat] += self.scales.weight[rank]
+        self.slots[seat] -= 1
+
+    def _cover(self) -> bool:
+        """Bring every low seat up into its band; return False if what is left does not do that."""
+        rest = [rank for rank in self.items if rank not in self.seat_of]
+        covered = self.scales.cover(list(self.loads), rest, self.slots)
+        for rank, seat in (covered or {}).items():
+            if self._may(rank, seat):
+                self._put(rank, seat)
+        return covered is not None
+
+    def _place_rest(self) -> None:
+        """Place what is free to go anywhere: as it suits the subtopologies, unless that leaves a seat too low."""
+        rest = [rank for rank in self.items if rank not in self.seat_of]
+        loads, slots, seat_of = list(self.loads), list(self.slots), dict(self.seat_of)
+        for even in (True, False):
+            self.loads, self.slots, self.seat_of = list(loads), list(slots), dict(seat_of)
+            self._even = self._counts() if even else None
+            self._heaps = {}
+            for rank in rest:
+                seat = self._best(rank)
+                if seat != NOBODY:
+                    self._put(rank, seat)
+                    if self._even is not None:
+                        self._even.shift(self.draft.request.table.subtopology[rank], NOBODY, seat)
+            if all(self.loads[seat] >= self.scales.low[seat] for seat in self.draft.open):
+                return
+
+    def _counts(self) -> Evenness:
+        owner = list(self.draft.owner)
+        for rank in self.items:
+            owner[rank] = self.seat_of.get(rank, NOBODY)
+        return Evenness(self.draft.request.table, owner, self.draft.open, self.draft.capacity)
+
+    def _entry(self, seat: int, subtopology: int) -> Entry:
+        price = 0.0 if self._even is None else self._even.price_in(seat, subtopology)
+        return price, (self.loads[seat] - self.scales.quota[seat]) / self.draft.capacity[seat], seat
+
+    def _best(self, rank: int) -> int:
+        """Return the best seat for a task within its band; failing that, the lowest that has a slot for it."""
+        subtopology = self.draft.request.table.subtopology[rank] if self._even is not None else 0
+        heap = self._heaps.get(subtopology)
+        if heap is None:
+            heap = [self._entry(seat, subtopology) for seat in self.draft.open]
+            heapify(heap)
+            self._heaps[subtopology] = heap
+        aside: list[Entry] = []
+        found = NOBODY
+        while heap and found == NOBODY:
+            entry = self._entry(heap[0][2], subtopology)
+            if entry != heap[0]:
+                heapreplace(heap, entry)
+            elif self._fits(rank, entry[2]):
+                found = entry[2]
+            else:
+                aside.append(heappop(heap))
+        for entry in aside:
+            heappush(heap, entry)
+        if found != NOBODY:
+            return found
+        lowest = [
+            (self.loads[seat] - self.scales.quota[seat], seat) for seat in self.draft.open if self._may(rank, seat)
+        ]
+        return min(lowest)[1] if lowest else NOBODY
