@@ -156,6 +156,12 @@ def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, Sna
     standbys = _holders(members, told.id, "standby") if told.stateful else ()
     warmups = _holders(members, told.id, "warmup") if told.stateful else ()
     target, target_standbys = snapshot.target.get(told.id, (None, ()))
+    stalls = tuple(Stall(one, _FAR_MS) for one in warmups if _is_stalled(snapshot, members[one].tasks[told.id]))
+    if target is None and active is not None:
+        # A warmup that runs has a destination even where the file names none.
+        stalled = {stall.member_id for stall in stalls}
+        going = sorted((_lag(members[one].tasks[told.id]), one) for one in warmups if one not in stalled)
+        target, target_standbys = (going[0][1], standbys) if going else (None, ())
     task = Task(
         told.id,
         owner=active,
@@ -166,7 +172,7 @@ def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, Sna
         target=target if target in members else None,
         target_standbys=tuple(sorted(one for one in target_standbys if one in members)),
         pin=snapshot.pins.get(told.id),
-        stalls=tuple(Stall(one, _FAR_MS) for one in warmups if _is_stalled(snapshot, members[one].tasks[told.id])),
+        stalls=stalls,
     )
     return _revoked(task, told.revoking, members) if told.revoking is not None and told.revoking == active else task
 

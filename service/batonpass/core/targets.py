@@ -83,10 +83,15 @@ def build_request(view: View) -> PlacementRequest:
         pin = group.tasks[task_id].pin
         if pin is not None and pin in number and rank not in special.bound:
             special.bound[rank] = number[pin]
+    seats = [_seat(member) for member in members]
+    special.redirect(seats, home)
     pause_held = view.moves_held(draining=False) is not None
+    if pause_held:
+        # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
+        special.keep_going(seats, home)
     return PlacementRequest(
         table=table,
-        seats=[_seat(member) for member in members],
+        seats=seats,
         home=home,
         standbys=standbys,
         previous=special.previous,
@@ -133,7 +138,7 @@ def _fill_settled(
 class _Special:
     """What placement must know of the tasks that are on their way."""
 
-    __slots__ = ("_number", "_view", "bound", "previous", "warming")
+    __slots__ = ("_number", "_view", "bound", "previous", "stalled", "warming")
 
     def __init__(self, view: View, number: Mapping[MemberId, int]) -> None:
         self._view = view
@@ -141,6 +146,7 @@ class _Special:
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
+        self.stalled: dict[int, int] = {}
 
     def fill(self, rank: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
         """Note the home, the move under way and the bonds of one unsettled task."""
@@ -171,15 +177,44 @@ class _Special:
         if not view.group.table.stateful[rank]:
             return
         if target is not None and view.is_stalled(task, target):
-            # Somebody else is tried, or another task: for this one the member is the last choice (``warmth``).
+            # For this task the member is the last choice (``warmth``); another one is tried (``redirect``).
             self.previous.pop(rank, None)
             self.warming.pop(rank, None)
+            self.stalled[rank] = self._number[target]
             return
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
             keep = target if target is not None else task.owner
             if keep is not None and view.group.members[keep].drain is None:
                 self.bound[rank] = self._number[keep]
+
+    def redirect(self, seats: list[Seat], home: list[int]) -> None:
+        """Point every task whose warmup stalled to the least loaded member that is better than staying, if there is
+        one.
+        """
+        if not self.stalled:
+            return
+        table = self._view.group.table
+        load = [0.0] * len(seats)
+        for rank in table.stateful_ranks:
+            if home[rank] != NOBODY:
+                load[home[rank]] += table.weight[rank] / seats[home[rank]].capacity
+        for rank, avoided in sorted(self.stalled.items()):
+            weight, at = table.weight[rank], home[rank]
+            ranked = sorted(
+                (load[seat] + weight / seats[seat].capacity, seat)
+                for seat in range(len(seats))
+                if seats[seat].open and seat not in (avoided, at)
+            )
+            if at != NOBODY and ranked and ranked[0][0] < load[at] + weight / seats[at].capacity:
+                self.previous[rank] = self.warming[rank] = ranked[0][1]
+                load[ranked[0][1]] = ranked[0][0]
+
+    def keep_going(self, seats: list[Seat], home: list[int]) -> None:
+        """Bind every move under way to its destination."""
+        for rank, seat in self.previous.items():
+            if home[rank] != NOBODY and seats[seat].open:
+                self.bound.setdefault(rank, seat)
 
     def pins(self, members: list[Member]) -> list[TaskId]:
         """Return the tasks with a pin. Pins are few, and stand on tasks that are held by or meant for some member."""
