@@ -13,6 +13,8 @@ is `handover`'s to decide. In this order, a later point never at the expense of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from batonpass.core.placement_actives import place_equal
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_restricted import place_restricted
@@ -53,14 +55,16 @@ def place(request: PlacementRequest) -> Placed:
     The answer depends on the request alone, and placing what is placed already changes nothing.
     """
     draft = Draft(request)
+    before = _stateful_load(draft)
     fewest = 0
-    if not draft.open:
-        _stay(draft)
-    else:
+    if draft.open:
         fewest = _place_stateful(draft)
-        load = _stateful_load(draft)
-        if request.table.stateless_ranks:
-            place_stateless(draft, load)
+    else:
+        _stay(draft)
+    load = _stateful_load(draft)
+    after = _spread(draft, load)
+    if draft.open and request.table.stateless_ranks:
+        place_stateless(draft, load)
     draft.actives = draft.count(draft.owner)
     standbys, short = place_standbys(draft)
     why = _reasons(draft)
@@ -75,8 +79,8 @@ def place(request: PlacementRequest) -> Placed:
         moves=moves,
         # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
         lower_bound=min(fewest, moves) if draft.restricted else fewest,
-        before=LoadSpread(0.0, 0.0),
-        after=LoadSpread(0.0, 0.0),
+        before=_spread(draft, before),
+        after=after,
     )
 
 
@@ -84,6 +88,7 @@ def _stateful_load(draft: Draft) -> list[float]:
     """Return the load per seat of the stateful actives that it is to have, and count them in the draft."""
     table = draft.request.table
     load = [0.0] * len(draft.capacity)
+    draft.actives = [0] * len(load)
     if table.uniform and table.stateful_ranks:
         ranks = table.stateful_ranks
         owners = draft.owner if len(ranks) == len(table.ids) else [draft.owner[rank] for rank in ranks]
@@ -96,6 +101,11 @@ def _stateful_load(draft: Draft) -> list[float]:
             draft.actives[seat] += 1
             load[seat] += table.weight[rank]
     return load
+
+
+def _spread(draft: Draft, load: Sequence[float]) -> LoadSpread:
+    levels = [load[seat] / draft.capacity[seat] for seat in draft.open]
+    return LoadSpread(max(levels, default=0.0), min(levels, default=0.0))
 
 
 def _place_stateful(draft: Draft) -> int:
@@ -117,6 +127,9 @@ def _reasons(draft: Draft) -> dict[int, MoveReason]:
     """Say of each task whose target is not its home why that is so."""
     request = draft.request
     home, owner, closed = request.home, draft.owner, draft.closed
+    overfull: set[int] = set()
+    if draft.limited:
+        overfull.update(seat for seat, count in enumerate(draft.count(home)) if count > draft.limit[seat])
     why: dict[int, MoveReason] = {}
     if list(home) == owner:
         return why
@@ -126,6 +139,10 @@ def _reasons(draft: Draft) -> dict[int, MoveReason]:
                 why[rank] = MoveReason.PINNED
             elif source == NOBODY:
                 why[rank] = MoveReason.NO_OWNER
+            elif closed[source]:
+                why[rank] = MoveReason.DRAIN
+            elif rank in draft.gave_way:
+                why[rank] = MoveReason.TOPOLOGY
             else:
-                why[rank] = MoveReason.DRAIN if closed[source] else MoveReason.BALANCE
+                why[rank] = MoveReason.MAX_TASKS if source in overfull else MoveReason.BALANCE
     return why

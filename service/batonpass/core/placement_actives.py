@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from batonpass.core.placement_bounds import Quotas, most_kept, quotas
-from batonpass.core.placement_draft import UNLIMITED, Draft
+from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_exchange import Exchange, go_where_warm, keep_under_way
 from batonpass.core.placement_spread import Evenness, Spread, deal
-from batonpass.core.placement_types import NOBODY, Ready, WaitReason
+from batonpass.core.placement_types import NOBODY, Ready, WaitReason, Warmth
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def place_equal(draft: Draft) -> int:
         The fewest moves that any placement with these counts needs.
     """
     held = take_stock(draft, draft.request.table.stateful_ranks, stateful=True)
-    held.homeless[:] = fit(draft, held, slots_for_stateful(draft))
+    held.homeless[:] = fit(draft, held, stateless_running(draft))
     have = [held.total(seat) for seat in draft.open]
     quota = settle(draft, held)
     fewest = held.forced + sum(have) + len(held.homeless) - most_kept(quota, have)
@@ -84,13 +85,11 @@ def place_equal(draft: Draft) -> int:
     return fewest
 
 
-def slots_for_stateful(draft: Draft) -> int:
-    """Return how many stateful tasks the limits let in beside the stateless ones that run and are not to be stopped."""
-    slots = sum(draft.limit[seat] for seat in draft.open)
-    if slots < UNLIMITED:
-        homes = draft.homes(draft.request.table.stateless_ranks, stateful=False)
-        slots -= sum(not draft.closed[home] for home in homes)
-    return slots
+def stateless_running(draft: Draft) -> list[int]:
+    """Return the slots per seat that running stateless tasks take: they are not stopped to start others."""
+    if not draft.limited:
+        return [0] * len(draft.capacity)
+    return draft.count(draft.homes(draft.request.table.stateless_ranks, stateful=False))
 
 
 def give_up(draft: Draft, exchange: Exchange) -> None:
@@ -103,24 +102,42 @@ def give_up(draft: Draft, exchange: Exchange) -> None:
                 draft.wait(rank, WaitReason.NO_CAPACITY)
 
 
-def fit(draft: Draft, held: Held, slots: int) -> list[int]:
-    """Return the homeless tasks that find a slot, the warmest first where there are too few; the others wait."""
-    request = draft.request
-    running = sum(held.total(seat) for seat in draft.open)
-    fitting = max(0, slots - running)
-    if len(held.homeless) <= fitting:
+def fit(draft: Draft, held: Held, others: Sequence[int]) -> list[int]:
+    """Return the homeless tasks that find a slot, the warmest first where there are too few; the others wait.
+
+    Args:
+        draft: what is being placed.
+        held: the tasks of one kind.
+        others: per seat, the slots that tasks of the other kind take.
+    """
+    if not draft.limited or not held.homeless:
         return held.homeless
-    nothing = (int(Ready.NOTHING), 0)
+    seats = draft.request.seats
+    need = draft.request.table.topology_epoch
+    free = {seat: draft.limit[seat] - held.total(seat) - others[seat] for seat in draft.open}
+    # Seats that may take a task may take every older one too: what asks for an epoch, or a newer one, has to fit there.
+    room = {
+        epoch: sum(count for seat, count in free.items() if seats[seat].topology_epoch >= epoch)
+        for epoch in sorted({need[rank] for rank in held.homeless})
+    }
+    room[min(room)] = sum(free.values()) if not draft.restricted else room[min(room)]
+    fitting: list[int] = []
+    for rank in sorted(held.homeless, key=partial(_coldness, draft)):
+        levels = [epoch for epoch in room if epoch <= need[rank]]
+        if all(room[epoch] > 0 for epoch in levels):
+            fitting.append(rank)
+            for epoch in levels:
+                room[epoch] -= 1
+        else:
+            draft.wait(rank, WaitReason.NO_CAPACITY)
+    return sorted(fitting)
 
-    def coldness(rank: int) -> tuple[int, int, int]:
-        known = request.warmth(rank)
-        best = min((known.get(seat, nothing) for seat in draft.open), default=nothing)
-        return best[0], best[1], rank
 
-    order = sorted(held.homeless, key=coldness)
-    for rank in order[fitting:]:
-        draft.wait(rank, WaitReason.NO_CAPACITY)
-    return sorted(order[:fitting])
+def _coldness(draft: Draft, rank: int) -> tuple[int, int, int]:
+    nothing = Warmth(int(Ready.NOTHING), 0)
+    known = draft.request.warmth(rank)
+    best = min((known.get(seat, nothing) for seat in draft.open), default=nothing)
+    return best.ready_class, best.lag, rank
 
 
 def settle(draft: Draft, held: Held) -> Quotas:

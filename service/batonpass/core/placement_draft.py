@@ -27,6 +27,9 @@ class Draft:
         share: per seat, a whole number in proportion to its capacity.
         limit: per seat, the most copies that it takes.
         actives: per seat, the actives that it has been given so far.
+        gave_way: the tasks that left their home for newer ones that fewer seats may take.
+        limited: whether some open seat has a limit.
+        restricted: whether some open seat does not know the newest topology.
         waiting: rank to the reason why it has no target owner.
     """
 
@@ -34,7 +37,9 @@ class Draft:
         "actives",
         "capacity",
         "closed",
+        "gave_way",
         "limit",
+        "limited",
         "open",
         "owner",
         "request",
@@ -53,14 +58,11 @@ class Draft:
         self.share = whole_shares(self.capacity)
         self.limit = [UNLIMITED if seat.max_tasks is None else seat.max_tasks for seat in seats]
         self.actives = [0] * len(seats)
+        self.limited = any(seats[index].max_tasks is not None for index in self.open)
+        self.gave_way: set[int] = set()
         self.waiting: dict[int, WaitReason] = {}
         oldest = min((seats[index].topology_epoch for index in self.open), default=0)
         self.restricted = request.table.newest_epoch > oldest
-
-    @property
-    def limited(self) -> bool:
-        """Whether some open seat has a limit."""
-        return any(self.limit[seat] != UNLIMITED for seat in self.open)
 
     def wait(self, rank: int, reason: WaitReason) -> None:
         """Leave a task without a target."""

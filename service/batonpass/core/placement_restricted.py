@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from batonpass.core.placement_actives import Held, fit, slots_for_stateful, take_stock
+from batonpass.core.placement_actives import Held, fit, stateless_running, take_stock
 from batonpass.core.placement_bounds import Quotas, most_kept, quotas, water_level
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_spread import Evenness
@@ -39,7 +39,7 @@ def place_restricted(draft: Draft) -> int:
         A number of moves that no placement as balanced can do with less than.
     """
     held = take_stock(draft, draft.request.table.stateful_ranks, stateful=True)
-    held.homeless[:] = fit(draft, held, slots_for_stateful(draft))
+    held.homeless[:] = fit(draft, held, stateless_running(draft))
     levels = _Levels(draft, held)
     blocks = levels.blocks()
     fewest = held.forced
@@ -195,7 +195,9 @@ class _Shuffle:
         seats = levels.seats_for(epoch)
         lacking = sum(levels.need[rank] >= epoch for rank in items) - sum(self.room[seat] for seat in seats)
         older = [rank for seat in seats for rank in levels.free[seat] if levels.need[rank] < epoch]
-        return [self._leave(rank) for rank in self._first_to_go(older)[: max(0, lacking)]]
+        evicted = self._first_to_go(older)[: max(0, lacking)]
+        self.draft.gave_way.update(evicted)
+        return [self._leave(rank) for rank in evicted]
 
     def _place(self, ranks: Collection[int]) -> None:
         """Place tasks of one level: where a warmup runs, where they are warm, where they were meant to go, anywhere."""

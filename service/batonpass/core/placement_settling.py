@@ -27,7 +27,10 @@ class Settling:
         self.draft = scales.draft
         self.leaving = leaving
         weight = scales.weight
-        self.items = sorted([*scales.held.homeless, *leaving], key=lambda rank: (-weight[rank], rank))
+        # What fewer seats may take goes first.
+        epoch = self.draft.request.table.topology_epoch if self.draft.restricted else [0] * len(weight)
+        items = [*scales.held.homeless, *leaving]
+        self.items = sorted(items, key=lambda rank: (-epoch[rank], -weight[rank], rank))
         self.loads: list[float] = []
         self.slots: list[int] = []
         self.seat_of: dict[int, int] = {}

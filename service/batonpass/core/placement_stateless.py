@@ -23,7 +23,7 @@ def place_stateless(draft: Draft, load: Sequence[float]) -> None:
     """Give every stateless task a target, on top of the stateful load of each seat."""
     table = draft.request.table
     held = take_stock(draft, table.stateless_ranks, stateful=False)
-    held.homeless[:] = fit(draft, held, sum(max(0, draft.limit[seat] - draft.actives[seat]) for seat in draft.open))
+    held.homeless[:] = fit(draft, held, draft.actives)
     weights = {table.weight[rank] for rank in table.stateless_ranks}
     if len(weights) == 1 and not draft.restricted:
         unit = table.weight[table.stateless_ranks[0]]
@@ -86,7 +86,8 @@ def _level_loads(draft: Draft, held: Held, load: list[float]) -> None:
     """Place tasks of different weights: what has no owner goes heaviest first, then the highest loads are lowered."""
     board = _Board(draft, held, load)
     weight = draft.request.table.weight
-    for rank in sorted(held.homeless, key=lambda rank: (-weight[rank], rank)):
+    newest = draft.request.table.topology_epoch
+    for rank in sorted(held.homeless, key=lambda rank: (-newest[rank] if draft.restricted else 0, -weight[rank], rank)):
         board.place(rank)
     for seat in draft.open:
         board.shed(seat)

@@ -10,16 +10,19 @@ to what is still too low, and at last as it suits the subtopologies.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
+from typing import Final
 
-from batonpass.core.placement_actives import fit, slots_for_stateful, take_stock
+from batonpass.core.placement_actives import fit, stateless_running, take_stock
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_scales import TOLERANCE, Scales
 from batonpass.core.placement_settling import Settling
 from batonpass.core.placement_types import NOBODY
 
 # What a search for fewer moves may look at, counted in seats and tasks weighed.
-_EFFORT = 300_000
+_EFFORT: Final = 300_000
+_ROUNDS: Final = 8
 
 
 def place_weighted(draft: Draft) -> int:
@@ -28,8 +31,21 @@ def place_weighted(draft: Draft) -> int:
     Returns:
         A number of moves that no placement as balanced can do with less than.
     """
+    fewest = _place_once(draft)
+    # Where limits or topology epochs put bands out of reach, one search may open what another makes use of.
+    for _ in range(_ROUNDS if draft.limited or draft.restricted else 0):
+        again = Draft(replace(draft.request, home=list(draft.owner)))
+        _place_once(again)
+        if again.owner == draft.owner:
+            break
+        draft.owner[:] = again.owner
+        draft.waiting = again.waiting
+    return fewest
+
+
+def _place_once(draft: Draft) -> int:
     held = take_stock(draft, draft.request.table.stateful_ranks, stateful=True)
-    held.homeless[:] = fit(draft, held, slots_for_stateful(draft))
+    held.homeless[:] = fit(draft, held, stateless_running(draft))
     scales = Scales(draft, held)
     if draft.restricted:
         Settling(scales, ()).run()
