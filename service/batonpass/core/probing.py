@@ -48,7 +48,7 @@ def reschedule(work: Work) -> None:
     # A standby that falls behind and catches up must not write twice each time: the timer follows what is recorded.
     may_write = bool(work.records or group.unsettled or is_due)
     if not group.members or is_at_rest(view):
-        if group.next_probe_ms is not None and may_write:
+        if group.next_probe_ms is not None:
             work.record(ProbeScheduled(None))
         work.explain(Quiet.AT_REST if group.members else Quiet.NO_MEMBERS)
         return
