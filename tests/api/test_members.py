@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import BODY_BYTES_MAX, TASKS_PER_HEARTBEAT_MAX, Api
 
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import Heartbeat, PollBroken, PollOpened
 
 RUNNING = {"role": "active", "state": "running"}
@@ -285,10 +286,12 @@ async def test_a_broken_long_poll_is_told_at_once_and_a_new_one_takes_it_back(ap
     await asyncio.sleep(0.02)
     broken.cancel()
     await asyncio.sleep(0.02)
-    assert [item for item in api.seen.effects if isinstance(item, PollBroken | PollOpened)] == [PollBroken("m1")]
+    assert [item for item in api.seen.effects if isinstance(item, PollBroken | PollOpened)] == [
+        PollBroken(MemberId("m1"))
+    ]
     await api.picture("m1", 2, wait_ms=0)
     await asyncio.sleep(0.02)
-    assert [item for item in api.seen.effects if isinstance(item, PollOpened)] == [PollOpened("m1")]
+    assert [item for item in api.seen.effects if isinstance(item, PollOpened)] == [PollOpened(MemberId("m1"))]
 
 
 async def test_a_poll_that_breaks_beside_another_says_nothing(api: Api) -> None:

@@ -1,5 +1,7 @@
 """A clock that is set, a log that can be held and broken, and a core small enough to see the runtime through it."""
 
+# ruff: noqa: ARG002 - a stand-in has the parameters of what it stands in for
+
 from __future__ import annotations
 
 import asyncio
@@ -121,6 +123,7 @@ class SmallCore:
         self.wake_at_ms: int | None = None
         self.raises: Exception | None = None
         self.pictures: dict[MemberId, int] = {}
+        self.polled: list[MemberId] = []
 
     def decide(self, group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
         """Decide on an input."""
@@ -145,6 +148,7 @@ class SmallCore:
         self, group: Group, soft: Soft, member_id: MemberId, after: int, policy: Policy
     ) -> Answer | ProtocolError | None:
         """Answer when the member's picture is another than ``after``."""
+        self.polled.append(member_id)
         epoch = self.pictures.get(member_id, 0)
         if epoch == after:
             return None

@@ -84,7 +84,7 @@ async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(worl
 
 
 async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
-    """With the store away a heartbeat is answered 503, nothing of it takes effect, and it still counts as heard (L5)."""
+    """With the store away a heartbeat is 503, nothing of it takes effect, and it still counts as heard (L5)."""
     bench = Bench(world)
     await bench.engine.carry_out(BEAT)
     world.log.refuse = world.log.refuse_reads = True

@@ -35,7 +35,7 @@ async def test_inputs_are_carried_out_in_order_and_one_at_a_time(world: World) -
     await asyncio.sleep(0.01)
     assert world.seen.asked == [ProbeRequest()]
     world.log.open.set()
-    assert await asyncio.gather(first, second, beat) == [Done(), Done(), Done()]
+    assert list(await asyncio.gather(first, second, beat)) == [Done(), Done(), Done()]
     expected: list[Input] = [ProbeRequest(), ProbeRequest(), Heartbeat(M1, 1, 1)]
     assert world.seen.effects[-3:] == expected
 

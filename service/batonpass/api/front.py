@@ -62,10 +62,8 @@ class Front:
     async def _guarded(
         self, call: tuple[str, Serve], names: tuple[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        method, serve = call
         try:
-            if scope["method"] != method:
-                raise not_allowed(scope["method"], scope["path"], [method])
+            serve = _served(call, scope)
             group_id = GroupId(checked_name("group", names[0]))
             member_id = MemberId(checked_name("member", names[1]))
             answer = await serve(group_id, member_id, scope, receive)
@@ -111,6 +109,13 @@ class Front:
         if isinstance(found, ProtocolError):
             raise found
         return found
+
+
+def _served(call: tuple[str, Serve], scope: Scope) -> Serve:
+    method, serve = call
+    if scope["method"] != method:
+        raise not_allowed(scope["method"], scope["path"], [method])
+    return serve
 
 
 async def _respond(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:

@@ -1,6 +1,10 @@
-"""Declaring, changing and deleting groups."""
+"""Declaring, changing, deleting and showing groups."""
 
 from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -8,16 +12,23 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
-from batonpass.codec.bodies import DeletionQuery, GroupBody, ReasonQuery
-from batonpass.codec.requests import etag, read_declaration, read_if_match
+from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonQuery, WhatIfBody
+from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.shape import Shape
+from batonpass.codec.snapshots import write_plan, write_snapshot
+from batonpass.codec.views import assignments_body, group_body, group_summary
+from batonpass.core.commands import warnings_of
+from batonpass.core.describe import describe_assignments, describe_group, snapshot_of
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.inputs import GroupDeletion
+from batonpass.core.plan import plan_snapshot
 from batonpass.core.replies import Declared, Done
+from batonpass.core.whatif import balance_now, balance_then, imagine
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 _REASON = Shape(ReasonQuery)
 _DELETION = Shape(DeletionQuery)
+_PAGE = Shape(PageQuery)
 GROUP = "/groups/{group}"
 
 
@@ -31,7 +42,36 @@ async def declare(request: Request) -> Response:
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=asked.reason)
-    return json_response({"group": group_id}, 201 if declared.created else 200, {"etag": etag(declared.revision)})
+    shown, _, headers = await _describe(request)
+    return json_response(shown, 201 if declared.created else 200, headers)
+
+
+@route(router, "GET", "/groups", query=PageQuery, answers={200: "A page of groups; `next` is where to go on, or null."})
+async def list_groups(request: Request) -> Response:
+    """List the groups by name."""
+    coordinator = service_of(request).coordinator
+    asked = query(request, _PAGE)
+    names = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
+    shown = []
+    for group_id in names[: asked.limit]:
+        group, soft = await coordinator.look(group_id)
+        shown.append(group_summary(group, describe_group(group, soft, coordinator.now_ms(), coordinator.policy)))
+    return json_response({"groups": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None})
+
+
+@route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."})
+async def show_group(request: Request) -> Response:
+    """Show a group: its declaration, where it stands, and what is held back and why."""
+    return json_response(*await _describe(request))
+
+
+@route(router, "GET", GROUP + "/assignment", answers={200: "Target, intermediate and current assignment."})
+async def show_assignment(request: Request) -> Response:
+    """Show where tasks belong, where the present step takes them, and who holds them now."""
+    coordinator = service_of(request).coordinator
+    group, soft = await coordinator.look(group_of(request))
+    found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
+    return json_response({"group": group.id, "generation": group.generation} | assignments_body(found))
 
 
 @route(router, "DELETE", GROUP, query=DeletionQuery, answers={204: "Deleted."})
@@ -40,6 +80,38 @@ async def delete(request: Request) -> Response:
     asked = query(request, _DELETION)
     await service_of(request).command(request, GroupDeletion(force=asked.force), Done, reason=asked.reason)
     return nothing()
+
+
+@route(router, "GET", GROUP + "/snapshot", answers={200: "The group as a file for `batonpass plan --snapshot`."})
+async def show_snapshot(request: Request) -> Response:
+    """Write the group as a snapshot, on which `batonpass plan` decides without a server."""
+    coordinator = service_of(request).coordinator
+    group, soft = await coordinator.look(group_of(request))
+    return json_response(write_snapshot(snapshot_of(group, soft, coordinator.now_ms())))
+
+
+@route(router, "POST", GROUP + "/plan", body=WhatIfBody, answers={200: "What would come of it. Nothing has changed."})
+async def plan_change(request: Request) -> Response:
+    """Say what would move if members joined, left or drained, or if the config were another."""
+    service = service_of(request)
+    coordinator = service.coordinator
+    change = read_what_if(await service.body(request.stream()))
+    group, soft = await coordinator.look(group_of(request))
+    present = snapshot_of(group, soft, coordinator.now_ms())
+    imagined = imagine(present, change, max_members=coordinator.policy.max_members)
+    started = time.perf_counter()
+    plan = plan_snapshot(imagined, coordinator.policy)
+    answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
+    balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
+    return json_response(answer | {"balance": balance})
+
+
+async def _describe(request: Request) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """Return the body, status and headers that show the group of the path."""
+    coordinator = service_of(request).coordinator
+    group, soft = await coordinator.look(group_of(request))
+    status = describe_group(group, soft, coordinator.now_ms(), coordinator.policy)
+    return group_body(group, status, warnings_of(coordinator.policy, group.config)), 200, {"etag": etag(group.revision)}
 
 
 async def _revision(request: Request) -> int | None:

@@ -1,4 +1,4 @@
-"""Joining, leaving, draining and evicting members. Heartbeats and long-polls are served by `front`."""
+"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are served by `front`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from starlette.responses import Response
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
-from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, ReasonBody, ReasonQuery
+from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import read_join
 from batonpass.codec.shape import Shape
+from batonpass.codec.views import member_body
+from batonpass.core.answers import refusal
+from batonpass.core.errors import NotSafeToStop
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Leave
+from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, Done, DrainProgress
+from batonpass.core.stopping import reasons_to_stay
 
 router = APIRouter(prefix="/v1", tags=["members"])
 _LEAVE = Shape(LeaveQuery)
 _DRAIN = Shape(DrainQuery)
 _EVICT = Shape(EvictQuery)
+_PAGE = Shape(PageQuery)
 _REASON = Shape(ReasonQuery)
 MEMBER = "/groups/{group}/members/{member}"
 
@@ -89,3 +96,46 @@ async def evict(request: Request) -> Response:
     reason = await service.reason(request, asked.reason)
     await service.command(request, Eviction(member_of(request), dead=asked.dead), Done, reason=reason)
     return nothing()
+
+
+@route(
+    router,
+    "GET",
+    "/groups/{group}/members",
+    query=PageQuery,
+    answers={200: "A page of members; `next` is where to go on, or null."},
+)
+async def list_members(request: Request) -> Response:
+    """List the members of a group by id."""
+    asked = query(request, _PAGE)
+    group, soft = await service_of(request).coordinator.look(group_of(request))
+    names = sorted(name for name in group.members if name > asked.after)
+    shown = [member_body(group, soft, group.members[name]) for name in names[: asked.limit]]
+    return json_response({"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None})
+
+
+@route(router, "GET", MEMBER, answers={200: "The member."})
+async def show_member(request: Request) -> Response:
+    """Show a member: what it may hold, what it must give up, and what it last said."""
+    group, soft = await service_of(request).coordinator.look(group_of(request))
+    return json_response(member_body(group, soft, _present(group, member_of(request))))
+
+
+@route(router, "GET", MEMBER + "/safe-to-stop", answers={200: "Stopping it now leaves no task without a ready copy."})
+async def safe_to_stop(request: Request) -> Response:
+    """Say whether a member can be stopped now (for a preStop hook, a deployment gate); if not, 409 with the reasons."""
+    coordinator = service_of(request).coordinator
+    group, soft = await coordinator.look(group_of(request))
+    member = _present(group, member_of(request))
+    reasons = reasons_to_stay(group, soft, member, coordinator.now_ms(), coordinator.policy)
+    if reasons:
+        detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
+        raise NotSafeToStop(detail, errors=reasons)
+    return json_response({"member_id": member.id, "safe_to_stop": True})
+
+
+def _present(group: Group, member_id: MemberId) -> Member:
+    member = group.members.get(member_id)
+    if member is None:
+        raise refusal(group, member_id)
+    return member

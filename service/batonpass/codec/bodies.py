@@ -128,6 +128,24 @@ class PinBody(Struct, forbid_unknown_fields=True):
     reason: Text = ""
 
 
+class NewcomersBody(Struct, forbid_unknown_fields=True):
+    """Members that might join, all alike."""
+
+    capacity: Share = 1.0
+    count: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    max_tasks: Count | None = None
+    client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
+
+
+class WhatIfBody(Struct, forbid_unknown_fields=True):
+    """A change to imagine."""
+
+    join: tuple[NewcomersBody, ...] = ()
+    leave: tuple[Name, ...] = ()
+    drain: tuple[Name, ...] = ()
+    config: dict[str, Any] = {}
+
+
 class ReasonQuery(Struct, forbid_unknown_fields=True):
     """Why, in the query."""
 

@@ -16,6 +16,7 @@ from batonpass.codec.bodies import (
     PauseBody,
     ReportBody,
     TopologyBody,
+    WhatIfBody,
 )
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, LimitExceeded, ProtocolError
@@ -23,12 +24,14 @@ from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.soft import Positions, TaskReport
+from batonpass.core.whatif import Newcomers, WhatIf
 
 # Workers of another version may know fields that this program does not, so these two are lenient.
 _JOIN: Final = Shape(JoinBody, lenient=True)
 _HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
 _GROUP: Final = Shape(GroupBody)
 _PAUSE: Final = Shape(PauseBody)
+_WHAT_IF: Final = Shape(WhatIfBody)
 
 _NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{NAME_CHARS_MAX}}}")
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
@@ -110,6 +113,21 @@ def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
     said = _PAUSE.parse(body).value
     expires_ms = None if said.expires_at is None else round(said.expires_at.timestamp() * 1_000)
     return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms)
+
+
+def read_what_if(body: bytes) -> WhatIf:
+    """Return the change that a body asks to imagine; its settings are for the core to judge.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+    """
+    said = _WHAT_IF.parse(body).value
+    return WhatIf(
+        join=tuple(Newcomers(one.capacity, one.count, one.max_tasks, one.client_tags) for one in said.join),
+        leave=tuple(map(MemberId, said.leave)),
+        drain=tuple(map(MemberId, said.drain)),
+        config=said.config,
+    )
 
 
 def read_if_match(header: str | None, present: int | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -129,6 +130,54 @@ def _target(said: Mapping[str, _TargetBody]) -> dict[TaskId, tuple[MemberId | No
         for task in roles.standby:
             standbys.setdefault(TaskId(task), []).append(MemberId(member))
     return {task: (owners.get(task), tuple(sorted(standbys.get(task, ())))) for task in sorted({*owners, *standbys})}
+
+
+def write_snapshot(snapshot: Snapshot) -> dict[str, object]:
+    """Return a snapshot as JSON that ``read_snapshot`` reads back; what was never set is left out."""
+    target: dict[str, dict[str, list[str]]] = {}
+    for task, (owner, standbys) in snapshot.target.items():
+        if owner is not None:
+            target.setdefault(owner, {"active": [], "standby": []})["active"].append(task)
+        for member in standbys:
+            target.setdefault(member, {"active": [], "standby": []})["standby"].append(task)
+    return {
+        "now_ms": snapshot.now_ms,
+        "config": asdict(snapshot.config),
+        "tasks": [_written_task(task) for task in snapshot.tasks],
+        "members": [_written_member(member) for member in snapshot.members],
+        "target": target,
+        "pins": dict(snapshot.pins),
+        "paused": False if snapshot.paused is None else snapshot.paused.value,
+    }
+
+
+def _written_task(task: SnapshotTask) -> dict[str, object]:
+    revoking = {} if task.revoking is None else {"revoking": task.revoking}
+    return {"id": task.id, "stateful": task.stateful, "weight": task.weight} | revoking
+
+
+def _written_member(member: SnapshotMember) -> dict[str, object]:
+    return {
+        "id": member.id,
+        "capacity": member.capacity,
+        "max_tasks": member.max_tasks,
+        "client_tags": dict(member.client_tags),
+        "draining": member.draining,
+        "tasks": {task: _written_copy(copy) for task, copy in member.tasks.items()},
+    }
+
+
+def _written_copy(copy: SnapshotCopy) -> dict[str, object]:
+    written: dict[str, object] = {"role": copy.role}
+    if copy.state is not None:
+        written["state"] = copy.state.value
+    if copy.lag is not None:
+        written["lag"] = copy.lag
+    if copy.lost:
+        written["lost"] = True
+    if copy.progress_at_ms is not None:
+        written["progress_at_ms"] = copy.progress_at_ms
+    return written
 
 
 def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:

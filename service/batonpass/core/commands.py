@@ -110,8 +110,9 @@ def delete(work: Work, item: GroupDeletion) -> Reply:
         return GroupNotEmpty(
             f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
         )
-    longest_ms = group.longest_session_ms if group.members or group.unsettled else 0
-    work.record(GroupDeleted(work.now_ms, work.now_ms + longest_ms))
+    # Whoever may still be running a task is a member, or has a claim; a group without either is free at once.
+    in_use = len(group.members) > 0 or any(group.tasks[task_id].claims for task_id in group.unsettled)
+    work.record(GroupDeleted(work.now_ms, work.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
 

@@ -1,0 +1,152 @@
+"""Groups and members as the API shows them: the bodies of what can only be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from batonpass.codec.answers import picture_body, positions_body, rfc3339
+from batonpass.core.budget import HeldBack
+from batonpass.core.describe import Assignments, GroupStatus
+from batonpass.core.ids import task_order
+from batonpass.core.model import Group, Member, Topology
+from batonpass.core.policy import GroupConfig
+from batonpass.core.soft import MemberSoft, Report, Soft
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+def group_summary(group: Group, status: GroupStatus) -> dict[str, Any]:
+    """Return one entry of the list of groups."""
+    return {
+        "group": group.id,
+        "state": status.state.value,
+        "group_epoch": group.group_epoch,
+        "generation": group.generation,
+        "members": status.members,
+        "tasks": status.tasks,
+        "paused": group.pause is not None,
+        "at_rest": status.at_rest,
+        "warmups": status.warmups,
+        "moves_pending": status.moves_pending,
+    }
+
+
+def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> dict[str, Any]:
+    """Return a group with where it stands and what it waits for."""
+    pause = group.pause
+    return group_summary(group, status) | {
+        "detail": status.detail,
+        "topology": topology_body(group.topology),
+        "config": config_body(group.config),
+        "eta_ms": status.eta_ms,
+        "next_probe_at": _time(status.next_probe_ms),
+        "held_back": held_back_body(status.held_back),
+        "pause": None
+        if pause is None
+        else {"scope": pause.scope.value, "reason": pause.reason, "expires_at": _time(pause.expires_ms)},
+        "storm_since": _time(group.storm_since_ms),
+        "warnings": list(warnings),
+    }
+
+
+def held_back_body(held: tuple[HeldBack, ...]) -> list[dict[str, Any]]:
+    """Return the moves that are held back, each with why."""
+    return [{"task": one.task, "to": one.to, "reason": one.reason.value} for one in held]
+
+
+def topology_body(topology: Topology) -> dict[str, Any]:
+    """Return a topology as it can be declared again."""
+    return {
+        "epoch": topology.epoch,
+        "subtopologies": [
+            {
+                "id": part.id,
+                "partitions": part.partitions,
+                "stateful": part.stateful,
+                "weight": part.weight,
+                "source_topics": list(part.source_topics),
+                "changelog_topics": list(part.changelog_topics),
+            }
+            for part in topology.subtopologies
+        ],
+    }
+
+
+def config_body(config: GroupConfig) -> dict[str, Any]:
+    """Return every setting of a group, as it can be declared again."""
+    return asdict(config)
+
+
+def assignments_body(assignments: Assignments) -> dict[str, Any]:
+    """Return where tasks belong, where the present step takes them, and who holds them now."""
+    return {
+        name: {member_id: {role: list(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
+        for name, found in (
+            ("target", assignments.target),
+            ("intermediate", assignments.intermediate),
+            ("current", assignments.current),
+        )
+    }
+
+
+def member_body(group: Group, soft: Soft, member: Member) -> dict[str, Any]:
+    """Return a member with what it may hold, must give up, and last said."""
+    heard = soft.members.get(member.id)
+    return {
+        "member_id": member.id,
+        "instance_id": member.instance_id,
+        "member_epoch": member.epoch,
+        "state": _member_state(group, member),
+        "capacity": member.capacity,
+        "max_tasks": member.max_tasks,
+        "client_tags": dict(member.client_tags),
+        "topology_epoch": member.topology_epoch,
+        "on_lease_lost": member.on_lease_lost.value,
+        "endpoint": member.endpoint,
+        "joined_at": rfc3339(member.joined_ms),
+        "last_heard_at": None if heard is None else rfc3339(heard.heard_ms),
+        "draining": member.drain is not None,
+        "drain_deadline_at": None if member.drain is None else _time(member.drain.deadline_ms),
+        "suspected": member.suspected,
+        "away_until": _time(member.away_until_ms),
+        "assignment": picture_body(member.picture),
+        "revoking": sorted(member.revoking, key=task_order),
+        "reports": _reports_body(heard),
+    }
+
+
+def _member_state(group: Group, member: Member) -> str:
+    """Return the state of reconciliation (KIP-848): must give up, waits for others, or neither."""
+    if member.away_until_ms is not None:
+        return "away"
+    if member.revoking:
+        return "unrevoked"
+    waits = any(task.heir == member.id for task in map(group.tasks.__getitem__, group.unsettled))
+    return "unreleased" if waits else "stable"
+
+
+def _reports_body(heard: MemberSoft | None) -> dict[str, Any]:
+    reports: Mapping[Any, Report] = {} if heard is None else heard.reports
+    return {task: _report_body(reports[task]) for task in sorted(reports, key=task_order)}
+
+
+def _report_body(report: Report) -> dict[str, Any]:
+    said = report.said
+    body: dict[str, Any] = {"role": said.role, "lag": report.lag, "at": rfc3339(report.at_ms)}
+    if said.state is not None:
+        body["state"] = said.state.value
+    if said.positions:
+        body["position"] = positions_body(said.positions)
+    if said.lost:
+        body["lost"] = True
+    if said.input_lag is not None:
+        body["input_lag"] = said.input_lag
+    if said.detail:
+        body["detail"] = said.detail
+    if report.rate is not None:
+        body["records_per_second"] = report.rate
+    return body

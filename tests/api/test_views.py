@@ -1,0 +1,155 @@
+"""What can be read of a group says where it stands, and what is written out can be read in again."""
+
+import asyncio
+import json
+from typing import Any
+
+from batonpass.codec.snapshots import read_snapshot, write_snapshot
+from tests.api.conftest import Api
+
+RUNNING = {"role": "active", "state": "running"}
+
+
+async def begin_handover(api: Api) -> str:
+    """Bring m1 to run both tasks and m2 to warm up one of them; return that task."""
+    await api.declare(session_timeout_ms=45_000)
+    epoch = (await api.join("m1")).json()["member_epoch"]
+    await api.beat("m1", 1, epoch, {"0_0": RUNNING, "0_1": RUNNING})
+    await api.join("m2", capacity=1, client_tags={"zone": "a"}, instance_id="orders-1", endpoint="http://m2")
+    await asyncio.sleep(0.02)
+    (task,) = (await api.picture("m2", 0)).json()["assignment"]["warmup"]
+    await api.beat("m2", 1, 1, {})
+    picture = (await api.picture("m2", 0)).json()
+    await api.beat("m2", 2, picture["member_epoch"], {task: {"role": "warmup", "position": 10, "end_offset": 900}})
+    return str(task)
+
+
+async def test_a_group_shows_where_it_stands(api: Api) -> None:
+    """The body has every field that the protocol names, and counts what is under way."""
+    declared = await api.declare(max_warmup_replicas=3)
+    empty = (await api.call("GET", "/orders")).json()
+    assert (empty["state"], empty["members"], empty["tasks"], empty["held_back"]) == ("empty", 0, 2, [])
+    await api.call("DELETE", "/orders")
+    task = await begin_handover(api)
+    answer = await api.call("GET", "/orders")
+    body = answer.json()
+    assert answer.headers["etag"] != declared.headers["etag"]
+    named = (
+        "group state group_epoch generation topology config members tasks paused at_rest warmups moves_pending eta_ms "
+        "next_probe_at held_back"
+    ).split()
+    assert [name for name in named if name not in body] == []
+    assert (body["group"], body["state"], body["members"], body["tasks"]) == ("orders", "balancing", 2, 2)
+    assert (body["warmups"], body["moves_pending"], body["at_rest"], body["held_back"]) == (1, 1, False, [])
+    assert body["next_probe_at"].endswith("Z")
+    assert body["config"]["acceptable_recovery_lag"] == 100
+    assert task in {"0_0", "0_1"}
+
+
+async def test_what_a_group_shows_can_be_declared_again(api: Api) -> None:
+    """Topology and config of a GET are accepted by a PUT, and change nothing."""
+    await api.declare()
+    shown = await api.call("GET", "/orders")
+    body = {name: shown.json()[name] for name in ("topology", "config")}
+    again = await api.call("PUT", "/orders", body, headers={"If-Match": shown.headers["etag"]})
+    assert again.status_code == 200
+    after = await api.call("GET", "/orders")
+    assert {name: after.json()[name] for name in body} == body
+    assert after.json()["group_epoch"] == shown.json()["group_epoch"]
+
+
+async def test_why_a_group_is_not_ready_or_paused_is_said(api: Api) -> None:
+    """Unknown partition counts and a pause each show as the state, with why; an unwise config carries a warning."""
+    topology = {"subtopologies": [{"id": "0", "source_topics": ["orders"]}]}
+    created = await api.call("PUT", "/orders", {"topology": topology, "config": {"session_timeout_ms": 4_000}} | {})
+    assert created.status_code == 422
+    config = {"session_timeout_ms": 4_000, "heartbeat_interval_ms": 1_000}
+    created = await api.call("PUT", "/orders", {"topology": topology, "config": config})
+    assert (created.status_code, created.json()["state"]) == (201, "not-ready")
+    assert "orders" in created.json()["detail"]
+    assert "coordinator leases" in created.json()["warnings"][0]
+    await api.call("DELETE", "/orders")
+    await api.declare()
+    await api.join("m1")
+    await api.call("POST", "/orders/pause", {"scope": "all", "reason": "move house", "expires_at": "2100-01-01T00:00:00Z"})
+    paused = (await api.call("GET", "/orders")).json()
+    assert (paused["state"], paused["paused"], paused["detail"]) == ("paused", True, "move house")
+    assert paused["pause"] == {"scope": "all", "reason": "move house", "expires_at": "2100-01-01T00:00:00.000Z"}
+    assert (await api.beat("m1", 1, 1)).json()["status"][0]["code"] == "group-paused"
+
+
+async def test_groups_and_members_come_in_pages(api: Api) -> None:
+    """Each page says where the next one begins, and the last one that there is none."""
+    topology = {"subtopologies": [{"id": "0", "partitions": 1}]}
+    for name in ("b", "a", "c"):
+        await api.call("PUT", f"/{name}", {"topology": topology})
+    first = (await api.call("GET", "?limit=2")).json()
+    assert ([group["group"] for group in first["groups"]], first["next"]) == (["a", "b"], "b")
+    second = (await api.call("GET", f"?limit=2&after={first['next']}")).json()
+    assert ([group["group"] for group in second["groups"]], second["next"]) == (["c"], None)
+    for name in ("m2", "m1", "m3"):
+        await api.call("PUT", f"/a/members/{name}")
+    members = (await api.call("GET", "/a/members?limit=2")).json()
+    assert ([member["member_id"] for member in members["members"]], members["next"]) == (["m1", "m2"], "m2")
+    rest = (await api.call("GET", "/a/members?after=m2")).json()
+    assert ([member["member_id"] for member in rest["members"]], rest["next"]) == (["m3"], None)
+    assert (await api.call("GET", "?limit=0")).status_code == 422
+
+
+async def test_a_member_shows_what_it_has_and_said(api: Api) -> None:
+    """Profile, picture, reports and lag stand in the body; somebody who is not a member is 404."""
+    task = await begin_handover(api)
+    body = (await api.call("GET", "/orders/members/m2")).json()
+    assert (body["member_id"], body["instance_id"], body["client_tags"]) == ("m2", "orders-1", {"zone": "a"})
+    assert (body["state"], body["draining"], body["suspected"]) == ("stable", False, False)
+    assert body["assignment"]["warmup"] == [task]
+    assert (body["reports"][task]["lag"], body["reports"][task]["position"]) == (890, 10)
+    missing = await api.call("GET", "/orders/members/m9")
+    assert (missing.status_code, missing.json()["type"]) == (404, "unknown-member")
+    assert (await api.call("GET", "/other/members/m1")).json()["type"] == "unknown-group"
+
+
+async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:
+    """The target has the task where it will be, the other two where it is, with the warmup beside it."""
+    task = await begin_handover(api)
+    body = (await api.call("GET", "/orders/assignment")).json()
+    assert task in body["target"]["m2"]["active"]
+    assert task in body["intermediate"]["m1"]["active"]
+    assert body["intermediate"]["m2"]["warmup"] == [task]
+    assert body["current"]["m2"] == {"active": [], "standby": [], "warmup": [task], "revoking": []}
+
+
+async def test_a_member_is_safe_to_stop_when_its_tasks_are(api: Api) -> None:
+    """409 with the tasks that would stand still, 200 for a member that runs nothing."""
+    await begin_handover(api)
+    refused = await api.call("GET", "/orders/members/m1/safe-to-stop")
+    assert (refused.status_code, refused.json()["type"], refused.json()["action"]) == (409, "not-safe-to-stop", "retry")
+    assert [fault["path"] for fault in refused.json()["errors"]] == ["0_0", "0_1"]
+    assert (await api.call("GET", "/orders/members/m2/safe-to-stop")).status_code == 200
+
+
+async def test_a_snapshot_of_a_live_group_is_one_that_can_be_planned(api: Api) -> None:
+    """What is written out is read in without a fault, and is written out again as it was."""
+    await begin_handover(api)
+    written = await api.call("GET", "/orders/snapshot")
+    assert written.status_code == 200
+    snapshot = read_snapshot(written.content)
+    assert json.loads(json.dumps(write_snapshot(snapshot))) == written.json()
+
+
+async def test_a_plan_shows_what_would_move_and_moves_nothing(api: Api) -> None:
+    """Two more members would take two tasks; nothing in the group has changed afterwards."""
+    await api.declare(partitions=4)
+    epoch = (await api.join("m1")).json()["member_epoch"]
+    await api.beat("m1", 1, epoch, {f"0_{number}": RUNNING for number in range(4)})
+    before = (await api.call("GET", "/orders/snapshot")).json()
+    answer = await api.call("POST", "/orders/plan", {"join": [{"capacity": 1, "count": 1}]})
+    body: Any = answer.json()
+    assert (answer.status_code, body["moves"], body["lower_bound"]) == (200, 2, 2)
+    assert body["balance"] == {"before": {"least": 4.0, "most": 4.0}, "after": {"least": 2.0, "most": 2.0}}
+    assert sorted(body["assignment"]) == ["join-1", "m1"]
+    assert (await api.call("GET", "/orders/snapshot")).json() == before
+    stranger = await api.call("POST", "/orders/plan", {"drain": ["m9"]})
+    assert (stranger.status_code, stranger.json()["errors"][0]["path"]) == (422, "drain[0]")
+    typo = await api.call("POST", "/orders/plan", {"joins": []})
+    assert (typo.status_code, typo.json()["errors"][0]["path"]) == (422, "joins")

@@ -1,0 +1,80 @@
+"""A member is safe to stop when everything that it runs can be taken over at once."""
+
+from dataclasses import replace
+
+from batonpass.core.decide import decide
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
+from batonpass.core.model import ActiveState, Group, Revocation, Subtopology, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.stopping import reasons_to_stay
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+STATE, FREE = TaskId("0_0"), TaskId("1_0")
+RUNNING = TaskReport("active", ActiveState.RUNNING)
+
+
+class Relay:
+    """A group with one stateful and one stateless task, and one standby for the former."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.group, self.soft = Group(GroupId("orders")), Soft()
+        parts = (Subtopology("0", partitions=1), Subtopology("1", partitions=1, stateful=False))
+        settings = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "num_standby_replicas": 1}
+        self.do(GroupDeclaration(self.group.id, Topology(1, parts), settings))
+
+    def do(self, item: Input) -> None:
+        """Decide on an input."""
+        decision = decide(self.group, self.soft, item, self.now_ms, Policy())
+        self.group, self.soft = decision.after, decision.soft
+
+    def beat(self, member_id: MemberId, seq: int, **lags: int) -> None:
+        """Let a member report what it holds: actives running, copies with the lag given by task."""
+        member = self.group.members[member_id]
+        said = {
+            task: RUNNING if grant.role.value == "active" else TaskReport(grant.role.value, lag=lags.get(task, 0))
+            for task, grant in member.picture.items()
+        }
+        self.do(Heartbeat(member_id, seq, member.epoch, said))
+
+    def reasons(self, member_id: MemberId) -> list[str]:
+        """Return the tasks that speak against stopping a member."""
+        found = reasons_to_stay(self.group, self.soft, self.group.members[member_id], self.now_ms, Policy())
+        assert all(reason for _, reason in found)
+        return [task for task, _ in found]
+
+
+def test_the_only_member_is_never_safe_to_stop() -> None:
+    """Nobody could take over, neither the stateful nor the stateless task."""
+    relay = Relay()
+    relay.do(Join(M1))
+    relay.beat(M1, 1)
+    assert relay.reasons(M1) == [STATE, FREE]
+
+
+def test_a_caught_up_standby_makes_its_owner_safe_to_stop() -> None:
+    """While the standby is behind the owner is not safe, once it is caught up it is; the standby's holder always is."""
+    relay = Relay()
+    relay.do(Join(M1))
+    relay.beat(M1, 1)
+    relay.do(Join(M2))
+    relay.do(Tick())
+    assert STATE in relay.group.members[M2].picture
+    relay.beat(M2, 1, **{STATE: 1_000_000})
+    relay.beat(M1, 2)
+    assert relay.reasons(M1) == [STATE]
+    relay.beat(M2, 2, **{STATE: 0})
+    relay.beat(M1, 3)
+    assert relay.reasons(M1) == []
+
+
+def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
+    """What a member was told to stop and may still run speaks against stopping it; a dropped copy does not."""
+    relay = Relay()
+    relay.do(Join(M1))
+    member = relay.group.members[M1]
+    revoking = member.revoking.updated({STATE: Revocation(2, 0, active=True), FREE: Revocation(2, 0, active=False)})
+    told = replace(member, picture=type(member.picture)(), revoking=revoking)
+    assert [task for task, _ in reasons_to_stay(relay.group, relay.soft, told, 0, Policy())] == [STATE]
