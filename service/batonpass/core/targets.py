@@ -189,9 +189,7 @@ class _Special:
                 self.bound[rank] = self._number[keep]
 
     def redirect(self, seats: list[Seat], home: list[int]) -> None:
-        """Point every task whose warmup stalled to the least loaded member that is better than staying, if there is
-        one.
-        """
+        """Point every task whose warmup stalled to the least loaded member that is better than staying."""
         if not self.stalled:
             return
         table = self._view.group.table
