@@ -1,8 +1,8 @@
 """A relay: a group whose workers do at once what they are told, played until it rests, with everything counted.
 
-The workers are simple on purpose: they restore, run, stop and report, one round at a time. A round is DESIGN's: it lasts
-until the copies that were begun before it are caught up, so a worker's copy comes ``step`` records closer each round. All
-heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
+The workers are simple on purpose: they restore, run, stop and report, one round at a time. A round is DESIGN's: it
+lasts until the copies that were begun before it are caught up, so a worker's copy comes ``step`` records closer each
+round. All heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Relay:
     """A group at play.
 
     Attributes:
-        lag: per member and task, how far the worker's copy is behind; a copy never begun is not in it. None: unreadable.
+        lag: per member and task, how far the worker's copy is behind; None where it is unreadable.
         step: the records by which every copy comes closer in a round.
         rates: per member, the step where it differs; 0 for a copy that never gets on.
         taken: per task, how often it was taken from an owner that was running it.
@@ -57,7 +57,6 @@ class Relay:
         self.cold: set[TaskId] = set()
         self._counted = 0
         self._seen: Group = self.scene.group
-        # Only here are durations shorter than a round: a stall or a probe is then a matter of a few rounds.
         self.scene.declare(shape or topology(), **({"acceptable_recovery_lag": 100} | config))
         self.count()
 
@@ -116,9 +115,12 @@ class Relay:
         said: dict[str, TaskReport] = {}
         for task_id, grant in member.picture.items():
             said[task_id] = self._report(member.id, task_id, grant.role)
-        for key in [key for key in self.lag if key[0] == name and key[1] not in member.picture and member.epoch > 1]:
-            # Given up: its state is forgotten, as by a worker that keeps no state of what is not its own.
-            del self.lag[key]
+        for key in [key for key in self.lag if key[0] == name and key[1] not in member.picture]:
+            if member.epoch == 1:
+                said[key[1]] = copy("none", self.lag[key])
+            else:
+                # Given up, or not wanted: forgotten, as by a worker that keeps no state of what is not its own.
+                del self.lag[key]
         self.scene.beat(name, said)
         self.count()
 
@@ -221,7 +223,9 @@ def extra_of(group: Group, task: Task) -> int:
     return max(warmups, copies - 1 - group.config.num_standby_replicas, 0)
 
 
-def moved(before: Mapping[TaskId, MemberId | None], after: Mapping[TaskId, MemberId | None]) -> dict[TaskId, MemberId | None]:
+def moved(
+    before: Mapping[TaskId, MemberId | None], after: Mapping[TaskId, MemberId | None]
+) -> dict[TaskId, MemberId | None]:
     """Return the tasks that have another owner, with the new one."""
     return {task: owner for task, owner in after.items() if before.get(task) != owner}
 
