@@ -65,10 +65,14 @@ class Draft:
         unsettled = self.before.unsettled
         changes: dict[TaskId, bool | None] = {}
         for task_id, task in self.tasks.items():
-            settled = is_settled(task) if task_id in rank else not _held(task)
+            settled = is_settled(task) and not self._is_suspected(task.owner) if task_id in rank else not _held(task)
             if settled != (task_id not in unsettled):
                 changes[task_id] = None if settled else True
         return changes
+
+    def _is_suspected(self, member_id: MemberId | None) -> bool:
+        member = None if member_id is None else self.member(member_id)
+        return member is not None and member.suspected
 
 
 def is_settled(task: Task) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from batonpass.core import records as r
 from batonpass.core.draft import Draft, involved, minus, plus, without
 from batonpass.core.ids import InstanceId, MemberId
-from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Task, Topology
+from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Role, Task, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -168,13 +168,24 @@ def drain_cancelled(draft: Draft, record: r.DrainCancelled) -> None:
 
 
 def suspected(draft: Draft, record: r.MemberSuspected) -> None:
-    """The member may be dead."""
-    draft.change_member(record.member_id, suspected=True)
+    """The member may be dead: whatever it runs may have to go elsewhere."""
+    _set_suspected(draft, record.member_id, is_suspected=True)
 
 
 def suspicion_cleared(draft: Draft, record: r.SuspicionCleared) -> None:
     """The member spoke."""
-    draft.change_member(record.member_id, suspected=False)
+    _set_suspected(draft, record.member_id, is_suspected=False)
+
+
+def _set_suspected(draft: Draft, member_id: MemberId, *, is_suspected: bool) -> None:
+    member = draft.member(member_id)
+    if member is None:
+        return
+    draft.change_member(member_id, suspected=is_suspected)
+    for task_id, grant in member.picture.items():
+        if grant.role is Role.ACTIVE:
+            # Nothing about the task itself is new, but whether it is settled is looked at again.
+            draft.tasks[task_id] = draft.task(task_id)
 
 
 def rebalance_scheduled(draft: Draft, record: r.RebalanceScheduled) -> None:

@@ -106,7 +106,8 @@ def is_settled(group: Group, task: Task) -> bool:
     if task.id not in group.table.rank:
         return not (task.owner or task.claims or task.standbys or task.warmups)
     runs = task.owner is not None and task.owner == task.target and task.state is ActiveState.RUNNING
-    others = bool(task.claims or task.warmups or task.keeper)
+    owner = group.members.get(task.owner) if task.owner is not None else None
+    others = bool(task.claims or task.warmups or task.keeper or (owner is not None and owner.suspected))
     return runs and not others and set(task.standbys) == set(task.target_standbys)
 
 

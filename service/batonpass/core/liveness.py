@@ -108,6 +108,9 @@ def _set_clock_back(work: Work) -> None:
     }
     if late:
         work.soft = replace(work.soft, members=work.soft.members.updated(late))
+    latest_ms = work.now_ms + work.group.longest_session_ms
+    if work.soft.judge_from_ms > latest_ms:
+        work.soft = replace(work.soft, judge_from_ms=latest_ms)
 
 
 def _expire(work: Work) -> None:
@@ -150,7 +153,7 @@ def _suspect(work: Work) -> None:
     for member_id in sorted(work.soft.members):
         heard = work.soft.members[member_id]
         member = group.members.get(member_id)
-        if heard.poll_broken_ms is None or member is None or member.suspected:
+        if heard.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
             continue
         if now_ms - heard.poll_broken_ms >= group.config.suspect_timeout_ms:
             work.record(MemberSuspected(member_id))

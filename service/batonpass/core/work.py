@@ -86,17 +86,16 @@ class Work:
         self._view = None
 
     def lease_end_ms(self, member: Member) -> int:
-        """Return when a member's lease is over as this coordinator counts it: from receipt, by the largest timeout."""
+        """Return when a member's lease is over as this coordinator counts it: from receipt, by the largest timeout.
+
+        The present timeout counts along, answered or not: a long-poll may have told it without anybody noting so.
+        """
         heard = self.soft.members.get(member.id)
         if heard is None:
             return max(self.soft.judge_from_ms, member.joined_ms + self.group.longest_session_ms)
         if not heard.timeouts:
             return heard.heard_ms + self.group.longest_session_ms
-        return heard.heard_ms + max(timeout for _, timeout in heard.timeouts)
-
-    def is_draining_done(self, member: Member) -> bool:
-        """Say whether a member has no active left, and none that it may still be running."""
-        return not self.remaining(member)
+        return heard.heard_ms + max(self.group.config.session_timeout_ms, *(timeout for _, timeout in heard.timeouts))
 
     def remaining(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
