@@ -140,10 +140,12 @@ def _holds_already(task: Task, one: Staged) -> bool:
 def _is_ready(view: View, one: Staged) -> bool:
     """Say whether every copy of the task is caught up, and its active runs."""
     task, active = one.task, one.choice.active
-    if active is None or not view.is_stateful(task.id):
+    if not view.is_stateful(task.id):
         return True
-    if not view.copy(task, active).is_caught_up and not (active in view.on_disk(task.id) and one.choice.ready):
-        return False
+    if active is not None and not view.copy(task, active).is_caught_up:
+        has_state = one.choice.ready and active in view.on_disk(task.id)
+        if not has_state:
+            return False
     return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in one.copies)
 
 

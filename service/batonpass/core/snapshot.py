@@ -160,8 +160,8 @@ def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, Sna
     if target is None and active is not None:
         # A warmup that runs has a destination even where the file names none.
         stalled = {stall.member_id for stall in stalls}
-        going = sorted((_lag(members[one].tasks[told.id]), one) for one in warmups if one not in stalled)
-        target, target_standbys = (going[0][1], standbys) if going else (None, ())
+        going = sorted((one in stalled, _lag(members[one].tasks[told.id]), one) for one in warmups)
+        target, target_standbys = (going[0][-1], standbys) if going else (None, ())
     task = Task(
         told.id,
         owner=active,

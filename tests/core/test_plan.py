@@ -1,0 +1,260 @@
+"""The dry run: one step of a group from a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.planning import CONFIG, done, faults, held, member, plan_of, random_snapshot, runs, tasks
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import ActiveState, PauseScope
+from batonpass.core.plan import plan_snapshot
+from batonpass.core.policy import Policy
+from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask, contradictions
+
+M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
+T0, T1, T2, T3 = tasks(4)
+
+
+def test_a_running_owner_keeps_its_task_while_the_target_warms_up() -> None:
+    """A joiner gets a warmup within the budget, what is beyond it is held back, and nobody stops."""
+    plan = plan_of(member("m1", runs("0_0", "0_1", "0_2", "0_3")), member("m2"))
+    assert plan.assignment[M1]["active"] == ("0_0", "0_1", "0_2", "0_3")
+    assert len(plan.assignment[M2]["warmup"]) == 1
+    assert list(held(plan).values()) == ["warmup-budget"]
+    assert (plan.moves, plan.lower_bound, plan.at_rest, plan.probing_needed) == (2, 2, False, True)
+
+
+def test_a_caught_up_target_gets_the_task_in_this_step_and_the_next_slot_is_given_away() -> None:
+    """The step hands over what is ready, and the slot that it frees warms up the next task at once."""
+    plan = plan_of(
+        member("m1", runs("0_0", "0_1", "0_2", "0_3")), member("m2", {"0_1": SnapshotCopy("warmup", lag=100)})
+    )
+    assert plan.assignment[M2]["active"] == ("0_1",)
+    assert len(plan.assignment[M2]["warmup"]) == 1
+    assert plan.held_back == ()
+    codes = [reason.code for reason in plan.reasons]
+    assert codes[1] == "handover"
+    assert sorted(codes) == ["handover", "stays", "stays", "warming"]
+
+
+def test_a_group_that_is_where_it_belongs_rests() -> None:
+    """At rest: the assignment is what the members hold, equals the target, and every copy is caught up."""
+    plan = plan_of(member("m1", runs("0_0")), member("m2", runs("0_1")), count=2)
+    assert (plan.moves, plan.at_rest, plan.probing_needed) == (0, True, False)
+    behind = replace(CONFIG, num_standby_replicas=1)
+    plan = plan_of(
+        member("m1", {**runs("0_0"), "0_1": SnapshotCopy("standby", lag=0)}),
+        member("m2", {**runs("0_1"), "0_0": SnapshotCopy("standby", lag=101)}),
+        count=2,
+        config=behind,
+    )
+    assert (plan.at_rest, plan.probing_needed) == (False, True)
+
+
+def test_a_group_without_members_waits() -> None:
+    """Without members both assignments are empty, and every task waits for somebody."""
+    plan = plan_of(count=2)
+    assert plan.target == {}
+    assert plan.assignment == {}
+    assert set(held(plan).values()) == {"no-eligible-member"}
+
+
+def test_a_task_without_an_owner_goes_to_its_most_caught_up_copy() -> None:
+    """The copy with the least lag takes over now; a copy of unknown lag never does, nothing at all is better."""
+    plan = plan_of(
+        member("m1", {"0_0": SnapshotCopy("standby")}),
+        member("m2", {"0_0": SnapshotCopy("standby", lag=9_000)}),
+        count=1,
+    )
+    assert plan.assignment[M2]["active"] == ("0_0",)
+    plan = plan_of(member("m1", {"0_0": SnapshotCopy("standby")}), member("m2"), count=1)
+    assert plan.assignment[M2]["active"] == ("0_0",)
+
+
+def test_nobody_is_promoted_on_an_unknown_lag_even_where_it_is_the_only_copy() -> None:
+    """Where only copies of unknown lag are left and nobody else, the task waits and is looked at again."""
+    plan = plan_of(member("m1", {"0_0": SnapshotCopy("standby")}), count=1)
+    assert plan.assignment[M1] == {"active": (), "standby": ("0_0",), "warmup": ()}
+    assert plan.reasons[0].code == "state-unknown"
+    assert plan.probing_needed
+
+
+def test_a_target_whose_copy_cannot_be_read_is_passed_over_for_now() -> None:
+    """Where balance sends a task to a member with a copy of unknown lag, another one restores it meanwhile."""
+    members = (
+        member("m1", {"0_0": SnapshotCopy("standby"), "0_1": SnapshotCopy("standby")}),
+        member("m2", {**runs("0_2", "0_3"), "0_1": SnapshotCopy("none", lag=4)}),
+    )
+    plan = plan_of(*members)
+    assert plan.target[M1]["active"] == ("0_0", "0_1")
+    assert "0_0" in plan.assignment[M2]["active"]
+    assert plan.reasons[0].code == "cold-start"
+
+
+def test_a_lost_state_hands_the_task_to_whoever_is_best_and_its_holder_last() -> None:
+    """Lost state: a ready copy, else the target cold, else the holder itself."""
+    lost = {"0_0": SnapshotCopy("active", lost=True)}
+    plan = plan_of(member("m1", lost), member("m2", {"0_0": SnapshotCopy("standby", lag=3)}), count=1)
+    assert plan.assignment[M2]["active"] == ("0_0",)
+    plan = plan_of(member("m1", lost), count=1)
+    assert plan.assignment[M1]["active"] == ("0_0",)
+    plan = plan_of(member("m1", lost), member("m2"), count=1, pins={TaskId("0_0"): M2})
+    assert plan.assignment[M2]["active"] == ("0_0",)
+    assert plan.reasons[0].code == "lost-state"
+
+
+def test_a_stalled_warmup_frees_its_slot_for_another_member() -> None:
+    """Without progress for the stall timeout the copy is dropped, and the same task is tried elsewhere."""
+    stalled = SnapshotCopy("warmup", lag=5_000, progress_at_ms=0)
+    now_ms = CONFIG.warmup_stall_timeout_ms
+    members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": stalled}), member("m3"))
+    plan = plan_of(*members, count=2, now_ms=now_ms)
+    assert plan.assignment[M2] == {"active": (), "standby": (), "warmup": ()}
+    assert plan.assignment[M3]["warmup"] == ("0_0",)
+    plan = plan_of(*members, count=2, now_ms=now_ms - 1)
+    assert plan.assignment[M2]["warmup"] == ("0_0",)
+
+
+def test_a_stall_without_anybody_else_leaves_the_task_where_it_runs() -> None:
+    """With nobody better to try, another task may go there; the stalled one stays and says why."""
+    stalled = SnapshotCopy("warmup", lag=5_000, progress_at_ms=0)
+    target = {TaskId("0_0"): (M2, ()), TaskId("0_1"): (M1, ())}
+    plan = plan_of(
+        member("m1", runs("0_0", "0_1")), member("m2", {"0_0": stalled}), count=2, now_ms=10**9, target=target
+    )
+    assert "0_0" in plan.assignment[M1]["active"]
+    assert "0_0" not in plan.assignment[M2]["warmup"]
+
+
+@pytest.mark.parametrize("target", [{}, {TaskId("0_0"): (M2, ())}])
+def test_a_revocation_that_was_sent_is_not_taken_back(
+    target: dict[TaskId, tuple[MemberId, tuple[MemberId, ...]]],
+) -> None:
+    """The task goes where it was promised to, also when the file does not say where that is."""
+    revoked = (SnapshotTask(TaskId("0_0"), revoking=M1), SnapshotTask(TaskId("0_1")))
+    members = (member("m1", runs("0_0", "0_1")), member("m2", {"0_0": SnapshotCopy("warmup", lag=50)}))
+    plan = plan_of(*members, tasks=revoked, target=target)
+    assert plan.assignment[M2]["active"] == ("0_0",)
+    assert plan.reasons[0].code == "handover-under-way"
+    assert plan.moves == 1
+    assert not plan.at_rest
+
+
+def test_a_revocation_without_anybody_to_go_to_returns_the_task() -> None:
+    """With no other copy and no other member, the last owner is the first choice."""
+    revoked = (SnapshotTask(TaskId("0_0"), revoking=M1),)
+    plan = plan_of(member("m1", runs("0_0")), tasks=revoked)
+    assert plan.assignment[M1]["active"] == ("0_0",)
+
+
+def test_a_pause_of_balance_moves_nothing_and_keeps_what_is_warm() -> None:
+    """Under a pause nothing new starts; a warmup under way keeps its place, and its handover is held."""
+    plan = plan_of(member("m1", runs("0_0", "0_1")), member("m2"), count=2, paused=PauseScope.BALANCE)
+    assert (plan.moves, plan.at_rest) == (0, True)
+    warm = member("m2", {"0_1": SnapshotCopy("warmup", lag=0)})
+    plan = plan_of(member("m1", runs("0_0", "0_1")), warm, count=2, paused=PauseScope.BALANCE)
+    assert plan.assignment[M2]["warmup"] == ("0_1",)
+    assert plan.assignment[M1]["active"] == ("0_0", "0_1")
+    assert plan.reasons[1].code == "paused"
+
+
+def test_where_everybody_drains_nothing_moves() -> None:
+    """A draining member is the target of nothing; with nobody else the tasks stay where they run."""
+    plan = plan_of(member("m1", runs("0_0"), draining=True), count=1)
+    assert plan.assignment[M1]["active"] == ("0_0",)
+    assert (plan.moves, plan.at_rest, plan.probing_needed) == (0, True, False)
+
+
+def test_a_pin_is_kept_warm_handed_over_and_then_rests() -> None:
+    """A pinned task moves to its member as any other does: warm."""
+    snapshot = Snapshot(
+        config=CONFIG,
+        tasks=tasks(2),
+        members=(member("m1", runs("0_0", "0_1")), member("m2")),
+        pins={TaskId("0_1"): M2},
+    )
+    plan = plan_snapshot(snapshot, Policy())
+    assert plan.assignment[M2]["warmup"] == ("0_1",)
+    plan = plan_snapshot(done(snapshot, plan), Policy())
+    assert plan.assignment[M2]["active"] == ("0_1",)
+
+
+def test_stateless_tasks_move_at_once() -> None:
+    """What has no state to restore goes where it belongs in one step, and is never copied."""
+    plan = plan_of(member("m1", runs("0_0", "0_1")), member("m2"), tasks=tasks(2, stateful=False))
+    assert sorted(len(roles["active"]) for roles in plan.assignment.values()) == [1, 1]
+    assert {reason.code for reason in plan.reasons} == {"stays", "stateless"}
+    assert plan.moves == 0
+
+
+def test_no_member_gets_more_copies_than_it_takes() -> None:
+    """``max_tasks`` is hard: what fits nowhere waits, and unwanted copies make room for what is wanted."""
+    plan = plan_of(member("m1", max_tasks=1), member("m2", max_tasks=2))
+    assert sum(len(roles["active"]) for roles in plan.assignment.values()) == 3
+    assert list(held(plan).values()) == ["no-capacity"]
+    crowded = member("m2", {"0_2": SnapshotCopy("standby", lag=0), "0_3": SnapshotCopy("standby", lag=0)}, max_tasks=2)
+    plan = plan_of(member("m1", runs("0_2", "0_3")), crowded)
+    assert sum(len(names) for names in plan.assignment[M2].values()) <= 2
+
+
+def test_what_has_no_room_yet_stays_where_it_runs() -> None:
+    """A task is not taken from its owner for a member that is full until others have left it."""
+    full = member("m2", runs("0_2", "0_3"), max_tasks=2)
+    plan = plan_of(
+        member("m1", runs("0_0", "0_1")), full, pins={TaskId("0_0"): M2, TaskId("0_2"): M1, TaskId("0_3"): M1}
+    )
+    assert "0_0" in plan.assignment[M1]["active"]
+    assert held(plan)[TaskId("0_0")] == "no-capacity"
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_any_group_keeps_the_laws_and_comes_to_rest(seed: int) -> None:
+    """Played step by step from any state, reachable or not, a group breaks no law, rests, and stays at rest."""
+    snapshot = random_snapshot(seed)
+    plan = plan_snapshot(snapshot, Policy())
+    rounds = 0
+    while not plan.at_rest:
+        assert faults(snapshot, plan) == []
+        assert rounds <= 2 * len(snapshot.tasks) + 8, plan
+        snapshot = done(snapshot, plan)
+        plan = plan_snapshot(snapshot, Policy())
+        rounds += 1
+    assert faults(snapshot, plan) == []
+    assert plan_snapshot(done(snapshot, plan), Policy()) == plan
+
+
+def test_contradictions_are_named_by_path() -> None:
+    """Each thing that cannot be so is named: twice listed, unknown names, two actives, ids that are none."""
+    snapshot = Snapshot(
+        tasks=(T0, T0, SnapshotTask(TaskId("x")), SnapshotTask(TaskId("0_9"), revoking=M3)),
+        members=(member("m1", runs("0_0", "0_5")), member("m2", runs("0_0")), SnapshotMember(M1)),
+        pins={TaskId("0_7"): M3, TaskId("0_0"): M1},
+        target={TaskId("0_8"): (M1, ()), TaskId("0_0"): (M1, ())},
+    )
+    assert [path for path, _ in contradictions(snapshot)] == [
+        "tasks[1].id",
+        "tasks[2].id",
+        "members[0].tasks.0_5",
+        "members[1].tasks.0_0",
+        "members[2].id",
+        "tasks[3].revoking",
+        "pins.0_7",
+        "pins.0_7",
+        "target.0_8",
+    ]
+
+
+def test_an_owner_that_restores_gives_way_to_any_caught_up_copy() -> None:
+    """A failover, not a handover: it happens at once, and the owner's place may be won back warm later."""
+    restoring = {"0_0": SnapshotCopy("active", ActiveState.RESTORING, lag=5_000)}
+    plan = plan_of(member("m1", restoring), member("m2", {"0_0": SnapshotCopy("standby", lag=1)}), count=1)
+    assert plan.assignment[M2]["active"] == ("0_0",)
+    assert plan.reasons[0].code == "failover"
+
+
+def test_one_task_more_than_twice_the_tasks() -> None:
+    """Lists are sorted by subtopology and partition as numbers: 0_10 comes after 0_9."""
+    plan = plan_of(member("m1"), count=12)
+    assert plan.target[M1]["active"] == tuple(f"0_{number}" for number in range(12))
