@@ -8,6 +8,8 @@ revocation left unconfirmed.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Join, Leave, Started, StoreRecovered
@@ -203,6 +205,8 @@ def _why_not_gone(step: Step, ledger: Ledger, record: r.MemberGone) -> str:
             return "" if step.item is None or isinstance(step.item, Eviction | GroupDeletion) else "nobody evicted it"
         case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
             return "" if _is_vouched_dead(step, member_id) else "nobody vouched that it has stopped"
+        case _ as never:
+            assert_never(never)
 
 
 def _revocations(ledger: Ledger, member_id: MemberId) -> list[Revocation]:

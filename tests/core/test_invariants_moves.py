@@ -1,0 +1,279 @@
+"""L6 to L8 as checks: whom a move may interrupt, who may take over, what copies cost. Each law holds, and breaks."""
+
+from dataclasses import replace
+
+import pytest
+from tests.core.laws import (
+    CONFIG,
+    M1,
+    M2,
+    M3,
+    M4,
+    NOW,
+    TOPOLOGY,
+    A,
+    B,
+    C,
+    active,
+    broken,
+    details,
+    group,
+    heard,
+    member,
+    soft,
+    standby,
+    step,
+    warmup,
+    with_member,
+    with_task,
+)
+
+from batonpass.core import records as r
+from batonpass.core.ids import MemberId
+from batonpass.core.invariants import check_step
+from batonpass.core.invariants_moves import extra_copies, is_caught_up_copy, recomputed_lags
+from batonpass.core.model import ActiveState, Cause, Drain, Group, Subtopology, Topology
+from batonpass.core.pmap import PMap
+from batonpass.core.soft import EndOffset, Report, Soft, TaskReport
+
+TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
+DEMOTED = r.PictureChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
+
+
+def taken(*, heir: MemberId | None = M2, target: MemberId = M2) -> list[r.Record]:
+    """Return the records that take 0_0 from m1 for ``heir`` while it belongs to ``target``."""
+    placed = r.TargetPlaced(2, 1, NOW, {A: (target, (), "")})
+    return [placed, DEMOTED, r.HeirChosen(A, heir)]
+
+
+def test_a_caught_up_target_takes_over() -> None:
+    """A running owner gives way to the target's copy once that is caught up."""
+    assert broken(step(taken())) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "laws"),
+    [
+        (soft(m2=heard(_0_0=TaskReport("standby", lag=11))), ["L7"]),
+        (soft(m2=heard(_0_0=TaskReport("standby"))), ["L7"]),
+        (soft(m2=heard(_0_0=TaskReport("standby", lag=0, lost=True))), ["L7"]),
+        (soft(m2=heard()), ["L7"]),
+        (soft(m1=heard(_0_0=TaskReport("active", ActiveState.RESTORING, lost=True)), m2=heard()), []),
+        (soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)), m2=heard()), ["L7"]),
+    ],
+)
+def test_only_a_caught_up_copy_takes_over_from_a_willing_owner(known: Soft, laws: list[str]) -> None:
+    """A copy behind, unknown, lost or unreported takes over from nobody but an owner that lost its state."""
+    assert broken(step(taken(), known=known)) == laws
+
+
+def test_nobody_is_interrupted_for_nobody() -> None:
+    """An active is taken only if somebody else is to have it."""
+    assert "L6" in broken(step(taken(heir=None)))
+    assert "L6" in broken(step(taken(heir=M1)))
+
+
+def test_a_running_task_goes_to_its_target_and_no_third_member() -> None:
+    """From a running owner a task goes to its target; from one that failed any ready copy may have it."""
+    assert broken(step(taken(target=M3))) == ["L8"]
+    failed = soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)))
+    assert broken(step(taken(target=M3), known=failed)) == []
+
+
+def test_the_state_on_a_disk_counts_where_nobody_runs_the_task() -> None:
+    """A copy that nobody tails may take over from a failed owner, and from a running one never."""
+    known = soft(m3=heard(_0_0=TaskReport("none", lag=0)))
+    assert broken(step(taken(heir=M3, target=M3), known=known)) == ["L7"]
+    failed = soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)), m3=heard(_0_0=TaskReport("none", lag=0)))
+    assert broken(step(taken(heir=M3, target=M3), known=failed)) == []
+
+
+def test_a_lost_state_is_given_up_at_once() -> None:
+    """An owner whose state is known to be lost gives way to whoever is chosen, ready or not."""
+    before = group(r.ActiveReported(A, M1, ActiveState.LOST, NOW))
+    silent = soft(m1=replace(heard(), reports={}), m2=heard())
+    assert broken(step(taken(), before=before, known=silent)) == []
+
+
+def test_a_deadline_takes_what_is_not_ready() -> None:
+    """Once a drain's deadline is over its tasks go to whoever is best; before, only to a copy that is caught up."""
+    unready = soft(m2=heard())
+    drained = r.DrainStarted(M1, NOW, NOW + 10, NOW + 10)
+    for now_ms, laws in ((NOW + 10, []), (NOW + 9, ["L7"])):
+        assert broken(step(taken(), before=group(drained), known=unready, now_ms=now_ms)) == laws
+    endless = with_member(group(), M1, drain=Drain(NOW, None, NOW))
+    assert broken(step(taken(), before=endless, known=unready)) == ["L7"]
+
+
+def test_a_suspect_is_not_asked() -> None:
+    """What a suspected member ran goes to a ready copy wherever that is."""
+    before = group(r.MemberSuspected(M1))
+    assert broken(step([*taken(target=M3), r.ClaimsWaived(A, M1)], before=before)) == []
+
+
+def test_a_handover_is_not_taken_back() -> None:
+    """While the new owner gets ready its predecessor is no reason to interrupt it, unless it is stuck."""
+    before = group(TO_M2, DEMOTED, r.HeirChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
+    known = soft(
+        m1=heard(_0_0=TaskReport("standby", lag=0)), m2=heard(_0_0=TaskReport("active", ActiveState.RESTORING))
+    )
+    back: list[r.Record] = [r.PictureChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.HeirChosen(A, M1)]
+    assert broken(step(back, before=before, known=known)) == ["L8"]
+    late = NOW + CONFIG.warmup_stall_timeout_ms
+    assert broken(step(back, before=before, known=known, now_ms=late)) == []
+
+
+def granted_to_m2() -> r.Record:
+    """Return the grant that completes the handover to m2."""
+    return r.PictureChanged(M2, 3, NOW, {A: active(3, 2)}, ready=(A,))
+
+
+def test_a_stateless_task_goes_to_its_target_at_once() -> None:
+    """What has no state needs no copy; it goes where it belongs and nowhere else."""
+    given_up = r.PictureChanged(M1, 3, NOW, revoked=(C,))
+    placed = r.TargetPlaced(2, 1, NOW, {C: (M3, (), "")})
+    assert broken(step([placed, given_up, r.HeirChosen(C, M3)])) == []
+    assert broken(step([placed, given_up, r.HeirChosen(C, M2)])) == ["L8"]
+
+
+def test_a_copy_that_is_meant_stays() -> None:
+    """A standby that the target wants is taken only if it stalled or its state is gone; one not wanted may go."""
+    dropped = r.PictureChanged(M2, 3, NOW, revoked=(A,))
+    assert broken(step([dropped])) == ["L6"]
+    assert broken(step([r.TargetPlaced(2, 1, NOW, {A: (M1, (), "")}), dropped])) == []
+    assert broken(step([r.WarmupStalled(A, M2, NOW + 1), dropped])) == []
+    assert broken(step([r.WarmupStalled(A, M2, NOW), dropped])) == ["L6"]
+    lost = soft(m2=heard(_0_0=TaskReport("standby", lost=True)))
+    assert broken(step([dropped], known=lost)) == []
+    unknown = replace(soft(), members=soft().members.without(M2))
+    assert broken(step([dropped], known=unknown)) == ["L6"]
+
+
+def test_what_is_not_held_is_not_revoked() -> None:
+    """A revocation of a task that the member does not have is found."""
+    assert broken(step([r.PictureChanged(M3, 2, NOW, revoked=(B,))])) == ["L6"]
+
+
+def test_parked_and_vanished_tasks_are_taken_without_an_heir() -> None:
+    """A poisoned task, and one that the topology no longer has, go to nobody."""
+    parked: list[r.Record] = [r.TaskParked(A, (M1,)), r.PictureChanged(M1, 3, NOW, revoked=(A,))]
+    assert broken(step(parked)) == []
+    smaller = Topology(2, (Subtopology("1", 1, stateful=False, epoch=1),))
+    before = group(r.TopologyChanged(smaller))
+    assert broken(step([r.PictureChanged(M1, 3, NOW, revoked=(A,))], before=before)) == []
+
+
+def test_a_picture_for_nobody_interrupts_nobody() -> None:
+    """Who is no member holds nothing that could be taken; that there is a picture for it is found elsewhere."""
+    assert broken(step([r.PictureChanged(MemberId("nobody"), 1, NOW, revoked=(A,))])) == ["L2"]
+
+
+def copies(*names: MemberId) -> list[r.Record]:
+    """Return the grants of a warmup of 0_0 to each of these members, which join first where they are not there."""
+    records: list[r.Record] = [r.MemberJoined(member(one)) for one in names if one not in (M1, M2, M3, M4)]
+    return [*records, *(r.PictureChanged(one, 2, NOW, {A: warmup(2)}) for one in names)]
+
+
+def test_extra_copies_stay_within_the_budget() -> None:
+    """A warmup more than the budget allows is found; losing budget or owner leaves what is there."""
+    assert broken(step(copies(M3))) == []
+    assert broken(step(copies(M3, MemberId("m5")))) == ["L8"]
+    over = group(*copies(M3, MemberId("m5")))
+    assert broken(step([r.ProbeScheduled(NOW)], before=over)) == []
+    renamed = r.PictureChanged(M3, 3, NOW, {A: standby(3)})
+    assert broken(step([renamed], before=over)) == []
+
+
+def test_copies_up_to_the_wanted_number_are_free() -> None:
+    """A standby that is wanted costs nothing, however many warmups there are."""
+    before = group(*copies(M3), r.TargetPlaced(2, 1, NOW, {B: (M1, (M2,), "")}))
+    records = [r.PictureChanged(M1, 3, NOW, {B: active(3, 1)}), r.PictureChanged(M2, 3, NOW, {B: standby(3)})]
+    assert broken(step(records, before=before)) == []
+
+
+def test_a_drain_has_a_budget_of_its_own() -> None:
+    """Copies on account of a drain come on top of the budget, up to the drain's own."""
+    draining = group(r.DrainStarted(M1, NOW, None, NOW))
+    names = (M3, MemberId("m5"), MemberId("m6"))
+    assert broken(step(copies(*names), before=draining)) == []
+    assert broken(step(copies(*names, MemberId("m7")), before=draining)) == ["L8"]
+
+
+def test_a_member_warms_only_so_many() -> None:
+    """Each member has its own limit of warmups; the one that it is about to run does not count."""
+    before = group(*copies(M3))
+    one_more = r.PictureChanged(M3, 3, NOW, {B: warmup(3)})
+    found = check_step(step([one_more], before=before))
+    assert "max_warmups_per_member" in details(found)
+    heir: list[r.Record] = [TO_M2, r.HeirChosen(A, M3)]
+    assert "max_warmups_per_member" not in details(check_step(step([one_more], before=group(*copies(M3), *heir))))
+
+
+def test_a_member_that_is_gone_holds_no_warmup() -> None:
+    """What was given to a member that goes in the same decision counts for nobody."""
+    m5 = MemberId("m5")
+    assert "L8" not in broken(step([*copies(M3, m5), r.MemberGone(m5, Cause.LEFT, NOW, NOW)]))
+
+
+def test_an_heir_is_no_extra_copy() -> None:
+    """The budgets count warmups, or copies above the wanted number; the next owner is neither."""
+    one = group(*copies(M3))
+    assert extra_copies(one, one.tasks[A]) == 1
+    chosen = with_task(one, A, heir=M3, owner=None)
+    assert extra_copies(chosen, chosen.tasks[A]) == 0
+
+
+def of_m2(report: Report, known: Soft | None = None) -> Soft:
+    """Return soft state in which this is the last report of m2 on 0_0."""
+    base = known or soft()
+    return replace(base, members=base.members.having(M2, replace(heard(), reports={A: report})))
+
+
+@pytest.mark.parametrize(
+    ("said", "lags"),
+    [
+        (TaskReport("standby", lag=3), [3]),
+        (TaskReport("standby"), []),
+        (TaskReport("standby", positions=(("", 90),)), [10]),
+        (TaskReport("standby", positions=(("store", 120),)), [0]),
+        (TaskReport("standby", positions=(("", 90),), end_offsets=(("", 95),)), [5, 10]),
+        (TaskReport("standby", positions=(("other", 90),)), []),
+    ],
+)
+def test_a_lag_is_computed_from_what_was_said_and_what_was_read(said: TaskReport, lags: list[int]) -> None:
+    """Each way to know a lag is taken: the member's own, by its own ends, by the ends that were read."""
+    known = of_m2(Report(said, NOW))
+    assert recomputed_lags(group(), known, Report(said, NOW), A) == lags
+
+
+def two_changelogs() -> Group:
+    """Return the group with a second changelog for its stateful tasks."""
+    first, second = TOPOLOGY.subtopologies
+    return group(r.TopologyChanged(Topology(2, (replace(first, changelog_topics=("store", "more")), second))))
+
+
+def test_ends_that_fell_or_are_missing_tell_nothing() -> None:
+    """An end that shrank belongs to another changelog; with several changelogs an unnamed position fits none."""
+    said = Report(TaskReport("standby", positions=(("", 90),)), NOW)
+    shrunk = replace(soft(), end_offsets=PMap({("store", 0): EndOffset(50, NOW, shrunk=True)}))
+    assert recomputed_lags(group(), shrunk, said, A) == []
+    assert recomputed_lags(two_changelogs(), soft(), said, A) == []
+
+
+def test_being_caught_up_is_a_matter_of_records_or_time() -> None:
+    """Within the acceptable lag, or the acceptable time at a known rate; never for what is of another changelog."""
+    one = group()
+    timed = replace(one, config=replace(CONFIG, acceptable_catchup_ms=1_000))
+    behind = Report(TaskReport("standby", lag=50), NOW, 50)
+
+    def ready(on: Group, report: Report) -> bool:
+        return is_caught_up_copy(on, of_m2(report), M2, A, on_disk=False)
+
+    assert not ready(one, behind)
+    assert not ready(timed, behind)
+    assert ready(timed, behind._replace(rate=50.0))
+    assert not ready(timed, behind._replace(rate=49.0))
+    assert not ready(timed, behind._replace(rate=0.0))
+    assert not ready(one, Report(TaskReport("standby", lag=0), NOW, 0, other_incarnation=True))
+    assert not is_caught_up_copy(one, soft(), M1, A, on_disk=False)
+    assert not is_caught_up_copy(one, soft(), MemberId("nobody"), A, on_disk=True)

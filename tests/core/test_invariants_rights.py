@@ -1,0 +1,365 @@
+"""L1 to L5 as checks: who may run what, who may be forgotten, what records say. Each law holds, and breaks."""
+
+from dataclasses import replace
+
+import pytest
+from tests.core.laws import (
+    CONFIG,
+    M1,
+    M2,
+    M3,
+    M4,
+    NOW,
+    SESSION,
+    TOPOLOGY,
+    A,
+    B,
+    C,
+    active,
+    broken,
+    details,
+    group,
+    heard,
+    member,
+    soft,
+    standby,
+    step,
+    with_member,
+    with_task,
+)
+
+from batonpass.core import records as r
+from batonpass.core.ids import InstanceId, MemberId
+from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered, Tick
+from batonpass.core.invariants import check_repeated, check_step
+from batonpass.core.model import ActiveState, Cause, Group
+from batonpass.core.soft import MemberSoft, TaskReport
+
+REVOKED = (r.PictureChanged(M1, 3, NOW, revoked=(A,)), r.HeirChosen(A, M2))
+CONFIRMED = r.TaskReleased(A, M1)
+
+
+def says(name: MemberId, epoch: int, **tasks: TaskReport) -> Heartbeat:
+    """Return a heartbeat that reports these tasks; ``_0_0`` stands for 0_0."""
+    return Heartbeat(name, 5, epoch, {task[1:]: said for task, said in tasks.items()})  # type: ignore[misc]
+
+
+def revoked() -> Group:
+    """Return the group after 0_0 was revoked from m1 for m2."""
+    return group(*REVOKED)
+
+
+def test_a_free_task_may_be_granted() -> None:
+    """A task that nobody has, and nobody claims, is granted under a token above all before."""
+    assert broken(step([r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})])) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "law"),
+    [
+        (r.PictureChanged(M3, 2, NOW, {A: active(2, 2)}), "L1"),
+        (r.PictureChanged(M3, 2, NOW, {B: active(2, 0)}), "L1"),
+        (r.PictureChanged(M3, 3, NOW, {B: active(3, 1)}), "L2"),
+        (r.PictureChanged(M3, 2, NOW, {B: active(1, 1)}), "L2"),
+        (r.PictureChanged(MemberId("nobody"), 2, NOW, {B: active(2, 1)}), "L2"),
+    ],
+)
+def test_a_grant_needs_a_free_task_a_new_token_and_the_next_epoch(record: r.Record, law: str) -> None:
+    """A second owner, an old token, a skipped epoch, an entry of another epoch, a picture for nobody: each is found."""
+    assert law in broken(step([record]))
+
+
+def test_nothing_is_granted_while_somebody_may_still_run_it() -> None:
+    """A claim that is not over holds a task back, whoever's it is but the member's own."""
+    grant = r.PictureChanged(M2, 3, NOW, {A: active(3, 2)})
+    assert broken(step([grant], before=revoked())) == ["L1"]
+    own = r.PictureChanged(M1, 4, NOW, {A: active(4, 2)})
+    assert broken(step([own], before=revoked())) == []
+
+
+def test_nothing_is_granted_before_its_time() -> None:
+    """After lost commits, or a forced delete, grants wait."""
+    held = group(r.GrantsHeld(NOW + 1, "recovery"))
+    assert broken(step([r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})], before=held)) == ["L3"]
+
+
+def test_no_picture_gives_up_and_grants_at_once() -> None:
+    """Revocation precedes any grant to the same member; a demoted task is no grant."""
+    both = r.PictureChanged(M2, 3, NOW, {B: standby(3)}, revoked=(A,))
+    assert "L1" in broken(step([both]))
+    demotion = r.PictureChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
+    assert broken(step([demotion, r.HeirChosen(A, M2), r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})])) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "laws"),
+    [
+        (says(M1, 3), []),
+        (says(M1, 3, _0_0=TaskReport("standby")), []),
+        (None, []),
+        (says(M1, 3, _0_0=TaskReport("active", ActiveState.RUNNING)), ["L1"]),
+        (says(M1, 2), ["L1"]),
+        (says(M2, 3), ["L1"]),
+        (Heartbeat(M1, 5, 3, None), ["L1"]),
+        (Tick(), ["L1"]),
+    ],
+)
+def test_a_revocation_ends_by_a_confirmation_alone(item: Input | None, laws: list[str]) -> None:
+    """Only the member's own list of tasks, at the epoch of the revocation or later, without the task, confirms it."""
+    assert broken(step([CONFIRMED], before=revoked(), item=item)) == laws
+
+
+def test_a_release_of_nothing_changes_nothing() -> None:
+    """Where there is neither a claim nor a revocation, there is nothing to confirm."""
+    assert broken(step([r.TaskReleased(B, M3)], item=Tick())) == []
+    assert broken(step([CONFIRMED, CONFIRMED], before=revoked(), item=says(M1, 3))) == []
+
+
+def gone(*, lease_end_ms: int, cause: Cause = Cause.EVICTED, name: MemberId = M1) -> r.MemberGone:
+    """Return the departure of a member."""
+    return r.MemberGone(name, cause, NOW, lease_end_ms)
+
+
+@pytest.mark.parametrize(
+    ("item", "now_ms", "laws"),
+    [
+        (Tick(), NOW + SESSION, []),
+        (Tick(), NOW + SESSION - 1, ["L1"]),
+        (Join(MemberId("m9"), replaces=M1), NOW, []),
+        (Join(MemberId("m9"), replaces=M2), NOW, ["L1"]),
+        (Join(MemberId("m9"), instance_id=InstanceId("pod-1"), takeover=True), NOW, []),
+        (Join(MemberId("m9"), instance_id=InstanceId("pod-1")), NOW, ["L1"]),
+        (Eviction(M1, dead=True), NOW, []),
+        (Eviction(M1), NOW, ["L1"]),
+        (Leave(M1), NOW, []),
+    ],
+)
+def test_a_claim_of_the_fenced_ends_with_its_lease_or_a_word_for_its_death(
+    item: Input, now_ms: int, laws: list[str]
+) -> None:
+    """What a fenced member may run is claimed until its lease is over, unless somebody answers for its death."""
+    before = group(gone(lease_end_ms=NOW + SESSION))
+    assert broken(step([CONFIRMED], before=before, item=item, now_ms=now_ms)) == laws
+
+
+def test_a_claim_is_waived_only_for_fenced_suspects() -> None:
+    """Suspicion frees a task only where the suspect's outputs are fenced."""
+    before = group(r.MemberSuspected(M1), *REVOKED)
+    assert broken(step([r.ClaimsWaived(A, M1)], before=before)) == []
+    assert broken(step([r.ClaimsWaived(A, M1)], before=revoked())) == ["L1"]
+    cleared: list[r.Record] = [r.SuspicionCleared(M1), r.ClaimsWaived(A, M1)]
+    assert broken(step(cleared, before=before)) == ["L1"]
+
+
+def test_suspicion_needs_a_broken_poll_and_silence() -> None:
+    """Suspicion needs fenced outputs, a poll that broke long enough ago, and a coordinator that may judge."""
+    wait = CONFIG.suspect_timeout_ms
+    silent = soft(m1=replace(heard(), poll_broken_ms=NOW - wait))
+    assert broken(step([r.MemberSuspected(M1)], known=silent)) == []
+    assert broken(step([r.MemberSuspected(M1)])) == ["L1"]
+    assert broken(step([r.MemberSuspected(M2)], known=silent)) == ["L1"]
+    assert broken(step([r.MemberSuspected(M1)], known=replace(silent, judge_from_ms=NOW + 1))) == ["L3"]
+
+
+@pytest.mark.parametrize(
+    ("record", "item", "laws"),
+    [
+        (gone(cause=Cause.EXPIRED, lease_end_ms=NOW), Tick(), ["L1", "L5"]),
+        (gone(cause=Cause.EVICTED, lease_end_ms=NOW), Eviction(M1, dead=True), []),
+        (gone(cause=Cause.EVICTED, lease_end_ms=NOW + SESSION), Eviction(M1), []),
+        (gone(cause=Cause.EVICTED, lease_end_ms=NOW), Eviction(M1), ["L1"]),
+        (gone(cause=Cause.EVICTED, lease_end_ms=NOW + SESSION), Tick(), ["L5"]),
+        (gone(cause=Cause.LEFT, lease_end_ms=NOW), Leave(M1), []),
+        (gone(cause=Cause.LEFT, lease_end_ms=NOW), Leave(M2), ["L1", "L5"]),
+        (gone(cause=Cause.REPLACED, lease_end_ms=NOW), Join(M3, replaces=M1), []),
+        (gone(cause=Cause.TAKEN_OVER, lease_end_ms=NOW), Tick(), ["L1", "L5"]),
+        (gone(cause=Cause.FENCED, lease_end_ms=NOW + SESSION), Tick(), ["L5"]),
+        (gone(cause=Cause.RESTARTED, lease_end_ms=NOW + SESSION), Tick(), ["L5"]),
+        (gone(cause=Cause.LEFT, lease_end_ms=NOW, name=MemberId("nobody")), None, ["L2"]),
+    ],
+)
+def test_a_member_goes_for_a_reason_alone(record: r.Record, item: Input | None, laws: list[str]) -> None:
+    """Silence, an operator, another run, its own word or an overdue revocation take a member out; nothing else does."""
+    assert broken(step([record], item=item)) == laws
+
+
+def test_a_silent_member_expires_when_it_may_be_judged() -> None:
+    """Expiry needs a lease that is over by what was answered, and a coordinator that has listened for long enough."""
+    late = NOW + SESSION
+    expiry = r.MemberGone(M1, Cause.EXPIRED, late, late)
+    assert broken(step([expiry], item=Tick(), now_ms=late)) == []
+    early = replace(soft(), judge_from_ms=late + 1)
+    assert broken(step([expiry], item=Tick(), now_ms=late, known=early)) == ["L5"]
+
+
+def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
+    """A member that this coordinator has not heard may have been heard just before it started."""
+    unheard = replace(soft(), started_ms=NOW, judge_from_ms=0, members=soft().members.without(M1))
+    late = NOW + SESSION
+    assert broken(step([r.MemberGone(M1, Cause.EXPIRED, late, late)], item=Tick(), now_ms=late, known=unheard)) == []
+    soon = late - 1
+    early = step([r.MemberGone(M1, Cause.EXPIRED, soon, soon)], item=Tick(), now_ms=soon, known=unheard)
+    assert broken(early) == ["L1", "L5"]
+
+
+def test_a_lowered_timeout_is_not_judged_by_before_it_was_echoed() -> None:
+    """The largest timeout answered since the echoed epoch counts."""
+    known = soft(m1=replace(heard(), echoed=1, timeouts=((0, 99 * SESSION), (1, SESSION), (2, SESSION // 2))))
+    soon = NOW + SESSION // 2
+    early = step([r.MemberGone(M1, Cause.EXPIRED, soon, soon)], item=Tick(), now_ms=soon, known=known)
+    assert broken(early) == ["L1", "L5"]
+    late = NOW + SESSION
+    expiry = step([r.MemberGone(M1, Cause.EXPIRED, late, late)], item=Tick(), now_ms=late, known=known)
+    assert broken(expiry) == []
+
+
+def test_a_revocation_left_unconfirmed_fences() -> None:
+    """After the rebalance timeout, and not before, a member that does not confirm goes."""
+    before = group(*REVOKED)
+    fresh = soft(m1=heard(NOW + 4_000))
+    for wait, laws in ((CONFIG.rebalance_timeout_ms, []), (CONFIG.rebalance_timeout_ms - 1, ["L5"])):
+        at_ms = NOW + wait
+        fenced = r.MemberGone(M1, Cause.FENCED, at_ms, at_ms + SESSION)
+        assert broken(step([fenced], before=before, item=Tick(), now_ms=at_ms, known=fresh)) == laws
+
+
+def test_the_place_of_an_instance_is_kept_for_its_grace() -> None:
+    """An instance that restarts keeps its place until its grace is over, or until it is back."""
+    away = group(r.MemberAway(M1, NOW + 100, NOW))
+    over = r.MemberGone(M1, Cause.GRACE_OVER, NOW, NOW)
+    assert broken(step([over], before=away, item=Tick(), now_ms=NOW + 100)) == []
+    assert broken(step([over], before=away, item=Tick())) == ["L5"]
+    back = r.MemberGone(M1, Cause.RESTARTED, NOW, NOW)
+    assert broken(step([back], before=away, item=Join(M3))) == []
+
+
+def test_only_its_own_word_sends_a_member_away() -> None:
+    """A member that restarts has said that it stopped; its tasks are free at once."""
+    away = r.MemberAway(M1, NOW + 100, NOW)
+    assert broken(step([away], item=Leave(M1, restart=True))) == []
+    assert broken(step([away], item=Tick())) == ["L1"]
+
+
+def test_a_deleted_group_waits_for_the_last_lease() -> None:
+    """After a forced delete nothing is granted under the name before every lease is over."""
+    busy = group(*REVOKED, gone(lease_end_ms=NOW + 3 * SESSION), r.MemberAway(M3, NOW, NOW))
+    until = NOW + 3 * SESSION
+    item = GroupDeletion(force=True)
+    assert broken(step([r.GroupDeleted(NOW, until)], before=busy, item=item)) == []
+    assert broken(step([r.GroupDeleted(NOW, until - 1)], before=busy, item=item)) == ["L1"]
+    assert broken(step([r.GroupDeleted(NOW, NOW)], item=item)) == ["L1"]
+    assert broken(step([r.GroupDeleted(NOW, NOW)], before=group(r.GroupDeleted(NOW, NOW)), item=item)) == []
+
+
+def test_a_start_judges_nobody_for_a_session_timeout() -> None:
+    """After a start nobody is judged for the largest session timeout, and nobody goes by the start alone."""
+    calm = replace(soft(), judge_from_ms=NOW + SESSION)
+    assert broken(step([], item=Started(), known=calm)) == []
+    assert broken(step([], item=Started(), known=replace(calm, judge_from_ms=NOW + SESSION - 1))) == ["L3"]
+    expired = r.MemberGone(M1, Cause.EXPIRED, NOW, NOW + SESSION)
+    assert "L3" in broken(step([expired], item=Started(), known=calm))
+    away = group(r.MemberAway(M1, NOW - 1, NOW - 5))
+    over = r.MemberGone(M1, Cause.GRACE_OVER, NOW, NOW)
+    assert broken(step([over], before=away, item=Started(), known=calm)) == []
+
+
+def test_after_lost_commits_nothing_is_granted_for_a_session_timeout() -> None:
+    """Recovery holds grants, adopts only what members report, and never for somebody who is no member."""
+    hold = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True)
+    assert broken(step([hold], item=StoreRecovered())) == []
+    assert broken(step([r.GrantsHeld(NOW + 1, "recovery")], item=StoreRecovered())) == ["L3"]
+    adoption = r.TasksAdopted(M3, {B: 7}, (), NOW)
+    raised = r.EpochsRaised({M3: 5, MemberId("nobody"): 1}, 40)
+    assert broken(step([hold, raised, adoption])) == []
+    assert broken(step([adoption])) == ["L3"]
+    held = group(hold)
+    assert broken(step([adoption], before=held)) == []
+    assert "L3" in broken(step([r.TasksAdopted(MemberId("nobody"), {B: 7}, (), NOW)], before=held))
+
+
+def test_what_is_adopted_is_taken_from_whoever_the_log_says() -> None:
+    """An adopted task is claimed by the owner that the log knew; one that its owner does not run is given up."""
+    hold = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True)
+    raised = r.EpochsRaised({M3: 5}, 40)
+    assert broken(step([hold, raised, r.TasksAdopted(M3, {A: 7}, (), NOW)])) == []
+    assert broken(step([hold, r.TasksAdopted(M1, {C: 7}, (A,), NOW)])) == []
+
+
+def test_counts_only_grow() -> None:
+    """The version grows by one a record, the generation by one a new target, and nothing falls."""
+    one = step([r.RebalanceScheduled(NOW, "join")])
+    assert broken(one) == []
+    assert "L4" in broken(replace(one, after=replace(one.after, version=99)))
+    assert "L2" in broken(replace(one, after=replace(one.after, generation=9)))
+    assert "L2" in broken(replace(one, after=replace(one.after, group_epoch=-1)))
+    fell = details(check_step(replace(one, after=replace(one.after, revision=0, longest_session_ms=0))))
+    assert "revision" in fell
+    assert "longest session timeout" in fell
+
+
+def test_a_group_changes_by_records_alone() -> None:
+    """Without a record the group stays the very same."""
+    one = step([])
+    assert broken(one) == []
+    assert broken(replace(one, after=group(r.ProbeScheduled(5)))) == ["L2"]
+
+
+def test_a_changed_topology_is_looked_at_whole() -> None:
+    """After a new topology the whole group is checked."""
+    one = step([r.TopologyChanged(TOPOLOGY)])
+    assert broken(one) == []
+    planted = with_member(one.after, M3, picture=one.after.members[M1].picture)
+    assert broken(replace(one, after=planted)) == ["L2"]
+
+
+def test_records_say_everything_that_happens() -> None:
+    """An owner, a claim, a token, an entry, a revocation or an epoch that no record accounts for is found."""
+    one = step([*REVOKED, r.TargetPlaced(2, 1, NOW, {A: (M2, (), "")})])
+    assert broken(one) == []
+    for planted, law in (
+        (with_task(one.after, A, owner=M3), "L2"),
+        (with_task(one.after, A, claims=()), "L1"),
+        (with_task(one.after, A, token=0), "L1"),
+        (with_member(one.after, M1, picture=one.before.members[M1].picture), "L2"),
+        (with_member(one.after, M1, revoking=one.before.members[M1].revoking), "L2"),
+        (with_member(one.after, M1, epoch=9), "L2"),
+        (replace(one.after, tasks=one.after.tasks.without(A)), "L2"),
+        (replace(one.after, members=one.after.members.without(M1)), "L2"),
+    ):
+        assert law in broken(replace(one, after=planted))
+
+
+def test_members_that_join_and_go_in_one_decision_are_followed() -> None:
+    """The ledger follows a member from its joining to its going, with what it held in between."""
+    m9 = MemberId("m9")
+    joined = r.MemberJoined(member(m9))
+    grant = r.PictureChanged(m9, 2, NOW, {B: active(2, 1)})
+    left = r.MemberGone(m9, Cause.LEFT, NOW, NOW)
+    known = soft(m9=MemberSoft(NOW))
+    assert broken(step([joined, grant], known=known)) == []
+    assert broken(step([joined, grant, left], known=known, item=Leave(m9))) == []
+    again: list[r.Record] = [gone(lease_end_ms=NOW, name=M4, cause=Cause.LEFT), r.MemberJoined(member(M4))]
+    assert broken(step(again, item=Leave(M4))) == ["L1"]
+
+
+def test_a_member_that_is_gone_gets_no_picture() -> None:
+    """Within one decision too, nobody is granted anything after it went."""
+    left = r.MemberGone(M3, Cause.LEFT, NOW, NOW)
+    assert "L2" in broken(step([left, r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})], item=Leave(M3)))
+
+
+def test_pictures_of_one_decision_build_on_one_another() -> None:
+    """A second picture of a member, or one after its epoch was raised, starts from what came before it."""
+    raised = r.EpochsRaised({M3: 7}, 0)
+    assert broken(step([raised, r.PictureChanged(M3, 8, NOW, {B: active(8, 1)})])) == []
+    assert "L2" in broken(step([raised, r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})]))
+    twice = [r.PictureChanged(M3, 2, NOW, {B: standby(2)}), r.PictureChanged(M3, 3, NOW, {B: active(3, 1)})]
+    assert broken(step(twice)) == []
+
+
+def test_the_same_input_comes_out_the_same() -> None:
+    """Two runs that print alike are the same decision; otherwise the first difference is shown."""
+    assert check_repeated((1, 2), (1, 2)) == []
+    found = check_repeated("abcd", "abXd")
+    assert [one.law for one in found] == ["L10"]
+    assert check_repeated([1], [1, 2])[0].law == "L10"
