@@ -10,7 +10,7 @@ The order of iteration depends on the history of updates: whoever chooses by it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from math import isqrt
 from typing import Final, Generic, TypeVar, cast
 
@@ -57,27 +57,42 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self._length
 
     def __iter__(self) -> Iterator[K]:
-        if not self._top:
-            return iter(self._base)
-        return self._merged_keys()
+        return iter(self._merged() if self._top else self._base)
 
-    def _merged_keys(self) -> Iterator[K]:
-        top = self._top
-        for key in self._base:
-            if top.get(key) is not _ABSENT:
-                yield key
-        base = self._base
-        for key, value in top.items():
-            if value is not _ABSENT and key not in base:
-                yield key
+    def items(self) -> ItemsView[K, V]:
+        """Return the pairs of key and value, as a dictionary gives them: a pass over all of them is what is meant."""
+        return (self._merged() if self._top else self._base).items()
+
+    def values(self) -> ValuesView[V]:
+        """Return the values, as a dictionary gives them."""
+        return (self._merged() if self._top else self._base).values()
+
+    def _merged(self) -> dict[K, V]:
+        """Return a dictionary of its own of what is held now. Copying costs less than passing over both parts."""
+        merged = dict(self._base)
+        for key, change in self._top.items():
+            if change is _ABSENT:
+                merged.pop(key, None)
+            else:
+                merged[key] = cast("V", change)
+        return merged
 
     def updated(self, changes: Mapping[K, V | None]) -> PMap[K, V]:
         """Return this mapping with ``changes`` applied; a value of None takes its key out."""
         if not changes:
             return self
+        result: PMap[K, V] = PMap.__new__(PMap)
+        if len(self._top) + len(changes) > max(_TOP_MIN, isqrt(len(self._base))):
+            merged = self._merged()
+            for key, value in changes.items():
+                if value is None:
+                    merged.pop(key, None)
+                else:
+                    merged[key] = value
+            result._base, result._top, result._length = merged, {}, len(merged)
+            return result
         top = dict(self._top)
         length = self._length
-        base = self._base
         for key, value in changes.items():
             present = key in self if key not in top else top[key] is not _ABSENT
             if value is None:
@@ -88,16 +103,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
                 if not present:
                     length += 1
                 top[key] = value
-        result: PMap[K, V] = PMap.__new__(PMap)
-        if len(top) > max(_TOP_MIN, isqrt(len(base))):
-            merged = dict(base)
-            for key, change in top.items():
-                if change is _ABSENT:
-                    merged.pop(key, None)
-                else:
-                    merged[key] = cast("V", change)
-            base, top = merged, {}
-        result._base, result._top, result._length = base, top, length
+        result._base, result._top, result._length = self._base, top, length
         return result
 
     def having(self, key: K, value: V) -> PMap[K, V]:
