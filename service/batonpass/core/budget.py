@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from batonpass.core.copies import Ask, Staged
+from batonpass.core.copies import Ask, Staged, is_for_drain
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Role
@@ -53,7 +53,7 @@ class _Slots:
     def _count(self, one: Staged) -> None:
         used = extra_copies(one, self.view.config.num_standby_replicas)
         if used > 0:
-            if _is_for_drain(self.view, one):
+            if is_for_drain(self.view, one.task):
                 self.drain -= used
             else:
                 self.balance -= used
@@ -87,15 +87,6 @@ class _Slots:
             self.balance -= 1
         self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
         return Role.WARMUP
-
-
-def _is_for_drain(view: View, one: Staged) -> bool:
-    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
-    claimants = [claim.member_id for claim in one.task.claims]
-    involved = [
-        view.group.members.get(member_id) for member_id in (one.task.owner, one.task.keeper, *claimants) if member_id
-    ]
-    return any(member is not None and member.drain is not None for member in involved)
 
 
 def extra_copies(one: Staged, num_standby_replicas: int) -> int:

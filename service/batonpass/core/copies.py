@@ -112,6 +112,13 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
     return (copy.readiness, copy.lag or 0)
 
 
+def is_for_drain(view: View, task: Task) -> bool:
+    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
+    claimants = [claim.member_id for claim in task.claims]
+    involved = [view.group.members.get(one) for one in (task.owner, task.keeper, *claimants) if one is not None]
+    return any(member is not None and member.drain is not None for member in involved)
+
+
 def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role]) -> Staged:
     active = choice.active
     needs: list[tuple[MemberId, bool]] = []
@@ -121,7 +128,7 @@ def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role])
     needs.extend((one, False) for one in _wanted_standbys(view, task, active) if one not in copies)  # type: ignore[arg-type]
     if not needs:
         return Staged(task, choice, copies)
-    draining = task.owner is not None and view.group.members[task.owner].drain is not None
+    draining = is_for_drain(view, task)
     free = view.config.num_standby_replicas - len(copies)
     asks: list[Ask] = []
     for member_id, for_active in needs:

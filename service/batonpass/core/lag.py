@@ -177,11 +177,13 @@ def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
         return NOTHING if report is None or task.id in member.revoking else _by_lag(report, group.config, on_disk=True)
     if grant.role is Role.ACTIVE:
         return _active(group, task, report, reported=heard is not None and heard.full)
+    if heard is None or not heard.full:
+        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=False)
     if task.keeper == member.id and (report is None or (report.lag is None and not report.said.lost)):
         # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
         return Copy(Readiness.CAUGHT_UP, 0)
     if report is None:
-        return NOTHING if heard is not None and heard.full else UNREPORTED
+        return NOTHING
     return _by_lag(report, group.config, on_disk=False)
 
 
