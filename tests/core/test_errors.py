@@ -36,7 +36,8 @@ def test_each_error_is_the_row_of_the_table(kind: type[e.ProtocolError], name: s
 
 def test_no_error_is_missing_from_the_table() -> None:
     """Every error that the core can answer stands in the table, under a type of its own."""
-    assert set(e.ProtocolError.__subclasses__()) == {row[0] for row in TABLE}
+    own = {kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.ProtocolError)}
+    assert own - {e.ProtocolError} == {row[0] for row in TABLE}
     assert len({row[1] for row in TABLE}) == len(TABLE)
 
 

@@ -148,11 +148,12 @@ def _digest_all(
     return reports, news
 
 
-def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool]:
-    """Return what decides about a copy: whether there is one, whether its lag is known, whether it is caught up."""
+def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool, bool]:
+    """Return what decides about a copy: is there one, is it tailed, is its lag known, is it caught up."""
     if report is None or report.said.lost:
-        return (False, False, False)
-    return (True, report.lag is not None, is_within(report.lag, report.rate, group.config))
+        return (False, False, False, False)
+    is_tailed = report.said.role != "none"
+    return (True, is_tailed, report.lag is not None, is_within(report.lag, report.rate, group.config))
 
 
 def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[Record]:

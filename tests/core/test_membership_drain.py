@@ -1,0 +1,193 @@
+"""Draining: handing over while processing, deadlines, reversal, and what stands in the way."""
+
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.answers import is_drain_blocked
+from batonpass.core.ids import MemberId
+from batonpass.core.inputs import DrainRequest, DrainReversal, Leave
+from batonpass.core.model import Drain, Role
+from batonpass.core.records import PictureChanged
+from batonpass.core.replies import Answer, Done, DrainProgress
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+
+
+def stage(members: int = 2, partitions: int = 2, **config: object) -> Scene:
+    """Return a settled scene."""
+    scene = Scene()
+    scene.declare(topology(partitions), **config)
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def codes(reply: object) -> list[str]:
+    """Return the status codes of an answer."""
+    assert isinstance(reply, Answer)
+    return [code for code, _ in reply.status]
+
+
+def test_a_drained_member_keeps_processing_until_others_are_ready() -> None:
+    """A drain interrupts nothing: each task is handed over once its copy elsewhere has caught up, and only then."""
+    scene = stage()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    progress = scene.ok(DrainRequest(M2), DrainProgress)
+    assert progress == DrainProgress((task,))  # type: ignore[arg-type]
+    assert scene.grant("m2", task)
+    assert scene.held("m1", Role.WARMUP) == [task]
+    scene.beat("m1", {**{one: running() for one in scene.held("m1", Role.ACTIVE)}, task: copy("warmup", 99_999)})
+    assert codes(scene.beat("m2", {task: running()})) == ["draining"]
+    scene.obey("m1")
+    assert scene.grant("m2", task) is None or scene.grant("m2", task).role is not Role.ACTIVE  # type: ignore[union-attr]
+    scene.settle()
+    assert scene.owners()[task] == "m1"
+    assert codes(scene.beat("m2", {})) == ["drained"]
+    assert scene.ok(DrainRequest(M2), DrainProgress) == DrainProgress(())
+
+
+def test_what_is_revoked_and_not_confirmed_still_counts() -> None:
+    """A drain is done when the member runs nothing any more, not when it was told to stop."""
+    scene = stage()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(DrainRequest(M2))
+    scene.obey("m1")
+    assert Role.ACTIVE not in {grant.role for grant in scene.member("m2").picture.values()}
+    assert scene.ok(DrainRequest(M2), DrainProgress).remaining == (task,)
+    scene.obey("m2")
+    assert scene.ok(DrainRequest(M2), DrainProgress).remaining == ()
+
+
+def test_a_draining_member_is_the_target_of_nothing() -> None:
+    """Neither actives nor standbys are meant for a member on its way out."""
+    scene = stage(3, 6, num_standby_replicas=1)
+    scene.do(DrainRequest(M2))
+    scene.settle(60)
+    assert all(M2 not in (scene.task(one).target, *scene.task(one).target_standbys) for one in scene.group.table.ids)
+    assert not scene.held("m2", Role.ACTIVE)
+
+
+def test_a_second_request_may_set_a_deadline() -> None:
+    """A drain is begun once; asking again changes nothing, but for a deadline where one is given."""
+    scene = stage(drain_timeout_ms=60_000)
+    scene.do(DrainRequest(M2))
+    begun_ms = scene.now_ms
+    assert scene.member("m2").drain == Drain(begun_ms, None, begun_ms + 60_000)
+    scene.now_ms += 1_000
+    group = scene.group
+    scene.do(DrainRequest(M2))
+    assert scene.group is group
+    scene.do(DrainRequest(M2, 30_000))
+    assert scene.member("m2").drain == Drain(begun_ms, scene.now_ms + 30_000, begun_ms + 60_000)
+    scene.now_ms += 1_000
+    scene.do(DrainRequest(M2))
+    assert scene.member("m2").drain == Drain(begun_ms, begun_ms + 31_000, begun_ms + 60_000)
+
+
+def test_at_the_deadline_the_rest_goes_cold() -> None:
+    """What is not ready when the deadline comes is handed over all the same: the machine is about to go away."""
+    scene = stage()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(DrainRequest(M2, 30_000))
+    for _ in range(9):
+        scene.wait(3_000)
+        scene.beat("m1", {**{one: running() for one in scene.held("m1", Role.ACTIVE)}, task: copy("warmup", 99_999)})
+        scene.obey("m2")
+        assert scene.owners()[task] == "m2"
+    scene.wait(3_000)
+    assert scene.grant("m2", task) is None or scene.grant("m2", task).role is not Role.ACTIVE  # type: ignore[union-attr]
+    scene.obey("m2")
+    assert scene.owners()[task] == "m1"
+
+
+def test_a_drain_can_be_taken_back() -> None:
+    """A member that stays after all keeps its tasks; the copies made for the drain go."""
+    scene = stage()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(DrainRequest(M2))
+    assert scene.held("m1", Role.WARMUP) == [task]
+    scene.ok(DrainReversal(M2), Done)
+    assert scene.member("m2").drain is None
+    assert codes(scene.beat("m2", {task: running()})) == []
+    scene.settle()
+    assert scene.owners()[task] == "m2"
+    assert not scene.held("m1", Role.WARMUP)
+
+
+def test_taking_back_no_drain_is_nothing() -> None:
+    """A reversal for a member that does not drain changes nothing."""
+    scene = stage()
+    group = scene.group
+    scene.ok(DrainReversal(M2), Done)
+    assert scene.group is group
+
+
+def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:
+    """An undrain does not take back a handover whose revocation was sent: the task still goes over first."""
+    scene = stage()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(DrainRequest(M2))
+    scene.obey("m1")
+    assert scene.task(task).heir == "m1"
+    scene.do(DrainReversal(M2))
+    assert scene.task(task).heir == "m1"
+    scene.obey("m2")
+    assert scene.task(task).owner == "m1"
+
+
+def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
+    """The last member keeps its tasks when it drains, and is told that it is blocked."""
+    scene = stage(1)
+    scene.do(DrainRequest(M1))
+    assert codes(scene.beat("m1", {one: running() for one in ("0_0", "0_1")})) == ["drain-blocked"]
+    assert set(scene.owners().values()) == {"m1"}
+    scene.join("m2")
+    assert codes(scene.beat("m1", {one: running() for one in ("0_0", "0_1")})) == ["draining"]
+
+
+def test_when_all_drain_nothing_moves() -> None:
+    """With everybody on the way out there is no better place: all keep what they have, and are blocked."""
+    scene = stage()
+    owners = scene.owners()
+    scene.do(DrainRequest(M1))
+    scene.do(DrainRequest(M2))
+    scene.settle()
+    assert scene.owners() == owners
+    for name in ("m1", "m2"):
+        assert codes(scene.beat(name, {one: running() for one in scene.held(name, Role.ACTIVE)})) == ["drain-blocked"]
+
+
+def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
+    """Past ``drain_timeout_ms`` without a deadline the member keeps its tasks, and its status says so."""
+    scene = stage(drain_timeout_ms=30_000)
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(DrainRequest(M2))
+    behind = {**{one: running() for one in scene.held("m1", Role.ACTIVE)}, task: copy("warmup", 99_999)}
+    for _ in range(9):
+        scene.wait(3_000)
+        scene.beat("m1", behind)
+        assert codes(scene.beat("m2", {task: running()})) == ["draining"]
+    scene.wait(3_000)
+    scene.beat("m1", behind)
+    assert codes(scene.beat("m2", {task: running()})) == ["drain-blocked"]
+    assert scene.owners()[task] == "m2"
+    scene.obey("m1")
+    scene.settle()
+    assert scene.owners()[task] == "m1"
+
+
+def test_whether_a_drain_is_blocked_concerns_those_who_drain() -> None:
+    """A member that does not drain is never blocked, however alone it is."""
+    scene = stage(1)
+    assert not is_drain_blocked(scene.group, scene.soft, scene.member("m1"))
+
+
+def test_a_drained_member_leaves_without_anybody_noticing() -> None:
+    """Once drained, leaving moves nothing."""
+    scene = stage(3, 6)
+    scene.do(DrainRequest(M2))
+    scene.settle(60)
+    owners = scene.owners()
+    scene.do(Leave(M2))
+    assert scene.owners() == owners
+    assert not [one for one in scene.of(PictureChanged) if one.revoked or one.demoted]
