@@ -55,17 +55,19 @@ def place(request: PlacementRequest) -> Placed:
     The answer depends on the request alone, and placing what is placed already changes nothing.
     """
     draft = Draft(request)
-    before = _stateful_load(draft)
+    before = _load(draft, request.home, draft.home_count())
     fewest = 0
     if draft.open:
         fewest = _place_stateful(draft)
     else:
         _stay(draft)
-    load = _stateful_load(draft)
+    draft.stateful = draft.actives = draft.owner_count()
+    load = _load(draft, draft.owner, draft.stateful)
     after = _spread(draft, load)
-    if draft.open and request.table.stateless_ranks:
-        place_stateless(draft, load)
-    draft.actives = draft.count(draft.owner)
+    if request.table.stateless_ranks:
+        if draft.open:
+            place_stateless(draft, load)
+        draft.actives = draft.count(draft.owner)
     standbys, short = place_standbys(draft)
     why = _reasons(draft)
     stateful = request.table.stateful
@@ -84,22 +86,16 @@ def place(request: PlacementRequest) -> Placed:
     )
 
 
-def _stateful_load(draft: Draft) -> list[float]:
-    """Return the load per seat of the stateful actives that it is to have, and count them in the draft."""
+def _load(draft: Draft, seats: Sequence[int], counts: Sequence[int]) -> list[float]:
+    """Return the stateful load per seat, where the tasks are on these seats (per rank), so many on each."""
     table = draft.request.table
-    load = [0.0] * len(draft.capacity)
-    draft.actives = [0] * len(load)
-    if table.uniform and table.stateful_ranks:
-        ranks = table.stateful_ranks
-        owners = draft.owner if len(ranks) == len(table.ids) else [draft.owner[rank] for rank in ranks]
-        draft.actives = draft.count(owners)
-        weight = table.weight[ranks[0]]
-        return [count * weight for count in draft.actives]
+    if table.uniform:
+        weight = table.weight[table.stateful_ranks[0]] if table.stateful_ranks else 0.0
+        return [count * weight for count in counts]
+    load = [0.0] * len(counts)
     for rank in table.stateful_ranks:
-        seat = draft.owner[rank]
-        if seat != NOBODY:
-            draft.actives[seat] += 1
-            load[seat] += table.weight[rank]
+        if seats[rank] != NOBODY:
+            load[seats[rank]] += table.weight[rank]
     return load
 
 
@@ -133,8 +129,9 @@ def _reasons(draft: Draft) -> dict[int, MoveReason]:
     why: dict[int, MoveReason] = {}
     if list(home) == owner:
         return why
-    for rank, (source, target) in enumerate(zip(home, owner, strict=True)):
-        if target not in (source, NOBODY):
+    for rank in [rank for rank, pair in enumerate(zip(home, owner, strict=True)) if pair[0] != pair[1]]:
+        source, target = home[rank], owner[rank]
+        if target != NOBODY:
             if rank in request.bound:
                 why[rank] = MoveReason.PINNED
             elif source == NOBODY:

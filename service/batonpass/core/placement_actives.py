@@ -7,7 +7,7 @@ then as it suits the subtopologies. Nothing that is decided later changes a coun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,8 +45,8 @@ class Held:
 
 def take_stock(draft: Draft, ranks: Sequence[int], *, stateful: bool) -> Held:
     """Count who has what, and write what is bound into the draft."""
-    homes = draft.homes(ranks, stateful=stateful)
-    free = draft.count(homes)
+    homes = draft.pick(draft.request.home, stateful=stateful)
+    free = draft.home_count() if stateful else draft.count(homes)
     bound = [0] * len(free)
     forced = 0
     request = draft.request
@@ -59,7 +59,9 @@ def take_stock(draft: Draft, ranks: Sequence[int], *, stateful: bool) -> Held:
             forced += home != seat
             draft.owner[rank] = seat
     closed = draft.closed
-    homeless = [rank for rank, home in zip(ranks, homes, strict=True) if closed[home] and rank not in request.bound]
+    homeless = [rank for rank, home in zip(ranks, homes, strict=True) if closed[home]]
+    if request.bound:
+        homeless = [rank for rank in homeless if rank not in request.bound]
     if draft.restricted:
         homeless = [rank for rank in homeless if draft.may_be_placed(rank)]
     for seat, count in enumerate(free):
@@ -89,7 +91,7 @@ def stateless_running(draft: Draft) -> list[int]:
     """Return the slots per seat that running stateless tasks take: they are not stopped to start others."""
     if not draft.limited:
         return [0] * len(draft.capacity)
-    return draft.count(draft.homes(draft.request.table.stateless_ranks, stateful=False))
+    return draft.count(draft.pick(draft.request.home, stateful=False))
 
 
 def give_up(draft: Draft, exchange: Exchange) -> None:
@@ -176,10 +178,7 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         may = [False] * seats
     pools: dict[int, list[int]] = {seat: [] for seat in range(seats) if must[seat] or may[seat]}
     if pools:
-        bound = draft.request.bound
-        for rank, home in zip(held.ranks, held.homes, strict=True):
-            if home in pools and rank not in bound:
-                pools[home].append(rank)
+        fill_pools(pools, held, draft.request.bound)
     return Exchange(
         owner=draft.owner,
         homeless=held.homeless,
@@ -194,6 +193,16 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         kind=draft.request.table.stateful,
         stateful=True,
     )
+
+
+def fill_pools(pools: dict[int, list[int]], held: Held, bound: Mapping[int, int]) -> None:
+    """List for each giving seat the tasks that it may choose from."""
+    for rank, home in zip(held.ranks, held.homes, strict=True):
+        if home in pools:
+            pools[home].append(rank)
+    if bound:
+        for seat, pool in pools.items():
+            pools[seat] = [rank for rank in pool if rank not in bound]
 
 
 def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:

@@ -27,7 +27,6 @@ class Standbys:
         even: the standbys per unit of capacity, if all are placed.
         epochs: per seat, its topology epoch; empty where every seat may take every task.
         slots: per seat, how many more copies its limit lets in.
-        stateful: per seat, the stateful actives that it is to have.
         tags: the kinds of seats.
         touched: the tasks whose copies were changed.
         wanted: the standbys that every task should have.
@@ -44,7 +43,6 @@ class Standbys:
         "even",
         "owner",
         "slots",
-        "stateful",
         "tags",
         "touched",
         "wanted",
@@ -64,13 +62,12 @@ class Standbys:
         ]
         seats = draft.request.seats
         self.epochs = [seat.topology_epoch for seat in seats] if draft.restricted else []
-        self.stateful = draft.count(self.owner[rank] for rank in ranks)
         self.wanted = draft.request.num_standby_replicas
         total = draft.request.num_standby_replicas * len(ranks)
         self.even = total / sum(self.capacity[seat] for seat in draft.open)
         self.touched: set[int] = set()
         self._heaps: list[list[tuple[float, int]]] = []
-        self._pairs: Counter[tuple[int, int]] | None = None
+        self._pairs: Counter[int] | None = None
 
     def may_hold(self, rank: int, seat: int) -> bool:
         """Tell whether the seat could hold a standby of the task, limits and tags aside."""
@@ -101,7 +98,7 @@ class Standbys:
         self.count[seat] += by
         self.slots[seat] -= by
         if self._pairs is not None:
-            self._pairs[self.owner[rank], seat] += by
+            self._pairs[self.owner[rank] * len(self.count) + seat] += by
         if self._heaps and not self.draft.closed[seat]:
             heappush(self._heaps[self.tags.kind[seat]], (self.level(seat, 1), seat))
 
@@ -137,14 +134,14 @@ class Standbys:
         """Tell whether one more standby leaves the seat within its even part."""
         return self.count[seat] < self.even * self.capacity[seat]
 
-    @property
-    def pairs(self) -> Counter[tuple[int, int]]:
-        """How many standbys of one seat's tasks another seat holds."""
+    def pairs(self, owner: int, seat: int) -> int:
+        """Return how many standbys of one seat's tasks another seat holds."""
         if self._pairs is None:
+            seats = len(self.count)
             self._pairs = Counter(
-                (owner, seat) for owner, held in zip(self.owner, self.copies, strict=True) for seat in held
+                [owner * seats + seat for owner, held in zip(self.owner, self.copies, strict=True) for seat in held]
             )
-        return self._pairs
+        return self._pairs[owner * len(self.count) + seat]
 
     def lowest(self, rank: int, kinds: Iterable[int]) -> int:
         """Return the lowest seat of these kinds that may hold the task; `NOBODY` where there is none with a slot.
@@ -158,9 +155,9 @@ class Standbys:
             for heap in self._heaps:
                 heapify(heap)
         found: list[tuple[float, int, int]] = []
-        pairs, owner = self.pairs, self.owner[rank]
+        owner = self.owner[rank]
         for kind in kinds:
-            found.extend((level, pairs[owner, seat], seat) for level, seat in self._peek(rank, self._heaps[kind]))
+            found.extend((level, self.pairs(owner, seat), seat) for level, seat in self._peek(rank, self._heaps[kind]))
         return min(found)[2] if found else NOBODY
 
     def _peek(self, rank: int, heap: list[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -26,7 +26,8 @@ class Draft:
         capacity: per seat.
         share: per seat, a whole number in proportion to its capacity.
         limit: per seat, the most copies that it takes.
-        actives: per seat, the actives that it has been given so far.
+        actives: per seat, the actives that it is to have, as far as they are placed.
+        stateful: per seat, those of them that are stateful.
         gave_way: the tasks that left their home for newer ones that fewer seats may take.
         limited: whether some open seat has a limit.
         restricted: whether some open seat does not know the newest topology.
@@ -34,6 +35,7 @@ class Draft:
     """
 
     __slots__ = (
+        "_home_count",
         "actives",
         "capacity",
         "closed",
@@ -45,6 +47,7 @@ class Draft:
         "request",
         "restricted",
         "share",
+        "stateful",
         "waiting",
     )
 
@@ -58,7 +61,9 @@ class Draft:
         self.share = whole_shares(self.capacity)
         self.limit = [UNLIMITED if seat.max_tasks is None else seat.max_tasks for seat in seats]
         self.actives = [0] * len(seats)
+        self.stateful = self.actives
         self.limited = any(seats[index].max_tasks is not None for index in self.open)
+        self._home_count: list[int] | None = None
         self.gave_way: set[int] = set()
         self.waiting: dict[int, WaitReason] = {}
         oldest = min((seats[index].topology_epoch for index in self.open), default=0)
@@ -81,17 +86,27 @@ class Draft:
         self.wait(rank, WaitReason.STALE_TOPOLOGY)
         return False
 
-    def homes(self, ranks: Sequence[int], *, stateful: bool) -> list[int]:
-        """Return the homes of the tasks of one kind, in the order of ``ranks``."""
+    def pick(self, seats: Sequence[int], *, stateful: bool) -> Sequence[int]:
+        """Return those of the seats, one per rank, that belong to tasks of one kind."""
         table = self.request.table
+        ranks = table.stateful_ranks if stateful else table.stateless_ranks
         if len(ranks) == len(table.ids):
-            return list(self.request.home)
-        if not ranks:
-            return []
-        kinds = table.stateful if stateful else [not has_state for has_state in table.stateful]
-        return list(compress(self.request.home, kinds))
+            return seats
+        return list(compress(seats, table.stateful if stateful else table.stateless)) if ranks else []
 
-    def count(self, homes: Iterable[int]) -> list[int]:
-        """Return how many of ``homes`` each seat is."""
-        counted = Counter(homes)
-        return [counted[seat] for seat in range(len(self.capacity))]
+    def count(self, seats: Iterable[int]) -> list[int]:
+        """Return how often each seat is among these."""
+        counted = Counter(seats)
+        return [counted.get(seat, 0) for seat in range(len(self.capacity))]
+
+    def home_count(self) -> list[int]:
+        """Return how many stateful tasks each seat is the home of."""
+        if self._home_count is None:
+            self._home_count = self.count(self.pick(self.request.home, stateful=True))
+        return list(self._home_count)
+
+    def owner_count(self) -> list[int]:
+        """Return how many stateful tasks each seat is the target owner of."""
+        if self.owner == self.request.home:
+            return self.home_count()
+        return self.count(self.pick(self.owner, stateful=True))

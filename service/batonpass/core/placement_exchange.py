@@ -8,9 +8,11 @@ task takes the one place at which another would have been ready at once.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from batonpass.core.placement_types import NOBODY, PlacementRequest, Ready, stock
 
@@ -155,6 +157,42 @@ def _look(exchange: Exchange, request: PlacementRequest) -> _Copies:
     return copies
 
 
+class _Evenly:
+    """Picks among equally warm seats: the one with least of the task's subtopology, then with least taken, so far."""
+
+    __slots__ = ("_capacity", "_exchange", "_part", "_part_of", "_taken")
+
+    def __init__(self, exchange: Exchange, request: PlacementRequest) -> None:
+        self._exchange = exchange
+        self._capacity = [seat.capacity for seat in request.seats]
+        self._part_of = request.table.subtopology
+        self._part: Counter[tuple[int, int]] | None = None
+        self._taken: Counter[int] = Counter()
+
+    def choose(self, rank: int, source: int, edges: Iterable[tuple[int, ...]]) -> int:
+        """Let the task go to one of the seats (the last of each edge); return which, `NOBODY` if it stays."""
+        exchange = self._exchange
+        if rank in exchange.moved or not exchange.gives(source):
+            return NOBODY
+        open_seats = [edge[-1] for edge in edges if exchange.takes(edge[-1])]
+        if not open_seats:
+            return NOBODY
+        seat = open_seats[0] if len(open_seats) == 1 else min(open_seats, key=lambda one: self._price(rank, one))
+        exchange.move(rank, source, seat)
+        self._taken[seat] += 1
+        if self._part is not None:
+            part = self._part_of[rank]
+            self._part[source, part] -= 1
+            self._part[seat, part] += 1
+        return seat
+
+    def _price(self, rank: int, seat: int) -> tuple[float, float, int]:
+        if self._part is None:
+            self._part = Counter(zip(self._exchange.owner, self._part_of, strict=True))
+        capacity = self._capacity[seat]
+        return (self._part[seat, self._part_of[rank]] / capacity, self._taken[seat] / capacity, seat)
+
+
 def go_where_warm(exchange: Exchange, request: PlacementRequest) -> set[tuple[int, int]]:
     """Let as many tasks as possible go where they are caught up, then the others where least is left to restore.
 
@@ -163,16 +201,14 @@ def go_where_warm(exchange: Exchange, request: PlacementRequest) -> set[tuple[in
     """
     copies = _look(exchange, request)
     matched: dict[int, list[int]] = {}
-    for _, rank, seat in copies.ready_edges:
-        source = copies.source[rank]
-        if rank not in exchange.moved and exchange.gives(source) and exchange.takes(seat):
-            exchange.move(rank, source, seat)
+    evenly = _Evenly(exchange, request)
+    for (_, rank), ready in groupby(copies.ready_edges, key=itemgetter(0, 1)):
+        seat = evenly.choose(rank, copies.source[rank], ready)
+        if seat != NOBODY:
             matched.setdefault(seat, []).append(rank)
     _match_more(exchange, copies, matched)
-    for _, _, _, rank, seat in copies.behind_edges:
-        source = copies.source[rank]
-        if rank not in exchange.moved and exchange.gives(source) and exchange.takes(seat):
-            exchange.move(rank, source, seat)
+    for (_, _, _, rank), behind in groupby(copies.behind_edges, key=itemgetter(0, 1, 2, 3)):
+        evenly.choose(rank, copies.source[rank], behind)
     return copies.unknown
 
 

@@ -53,7 +53,7 @@ def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) ->
     """Shift copies directly until these seats are level; return whether something stood in the way."""
     have = [board.count[seat] for seat in seats]
     tasks = len(ranks)
-    stateful = board.stateful
+    stateful = board.draft.stateful
     most = [
         max(board.count[seat], min(board.count[seat] + board.slots[seat], tasks - stateful[seat])) for seat in seats
     ]
@@ -105,11 +105,11 @@ class _Shifts:
     def anywhere(self) -> None:
         """Shift copies that no seat is warm for, those first of whose owner the seat holds most."""
         board = self.board
-        pairs, owner = board.pairs, board.owner
+        owner = board.owner
         for source, ranks in self.held.items():
             if not self.over[source]:
                 continue
-            waiting = [(-pairs[owner[rank], source], rank) for rank in ranks if source in board.copies[rank]]
+            waiting = [(-board.pairs(owner[rank], source), rank) for rank in ranks if source in board.copies[rank]]
             waiting.sort(reverse=True)
             while waiting and self.over[source]:
                 self._shift_one(source, waiting)
@@ -117,7 +117,7 @@ class _Shifts:
     def _shift_one(self, source: int, waiting: list[tuple[int, int]]) -> None:
         """Shift the best of the next few copies: where few of the owner's are, and what is cold at its source."""
         board = self.board
-        request, pairs = board.draft.request, board.pairs
+        request = board.draft.request
         best: tuple[int, int, int, int, int] | None = None
         for position in range(len(waiting) - 1, max(-1, len(waiting) - 1 - self.look), -1):
             rank = waiting[position][1]
@@ -125,7 +125,7 @@ class _Shifts:
             if target == NOBODY:
                 continue
             coldness = -request.warmth(rank).get(source, _NOTHING).ready_class
-            offer = (coldness, pairs[board.owner[rank], target], request.state_size(rank), -position, target)
+            offer = (coldness, board.pairs(board.owner[rank], target), request.state_size(rank), -position, target)
             best = offer if best is None else min(best, offer)
         if best is None:
             del waiting[-self.look :]
@@ -136,11 +136,11 @@ class _Shifts:
     def _taker(self, rank: int, source: int) -> int:
         """Return the seat for a copy: of those that hold too few, one with few copies of the same owner's tasks."""
         board = self.board
-        pairs, owner = board.pairs, board.owner[rank]
+        owner = board.owner[rank]
         takers: list[tuple[int, float, int]] = []
         for target, room in self.under.items():
             if room and board.may_shift(rank, source, target):
-                takers.append((pairs[owner, target], -room / board.capacity[target], target))
+                takers.append((board.pairs(owner, target), -room / board.capacity[target], target))
                 if len(takers) == _LOOKAHEAD:
                     break
         return min(takers)[2] if takers else NOBODY

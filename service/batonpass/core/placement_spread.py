@@ -7,17 +7,21 @@ squared distance from the part, by capacity); the cheapest pair of giver and tak
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heapreplace
 from itertools import cycle
+from math import floor
+from typing import Final
 
 from batonpass.core.placement_bounds import PLACES
 from batonpass.core.placement_exchange import Exchange
 from batonpass.core.placement_types import NOBODY, PlacementRequest, TaskTable, size_unknown
 
 Entry = tuple[float, float, int]
+Offer = tuple[float, float, int, int, int]
+TINY: Final = 1e-9
 
 
 class Evenness:
@@ -55,6 +59,14 @@ class Evenness:
         capacity = self.capacity[seat]
         return (1 - 2 * (self.counts[seat][subtopology] - self.part[subtopology] * capacity)) / capacity
 
+    def prices_out(self, seat: int) -> list[float]:
+        """Return the price of one task less on the seat, of each subtopology."""
+        capacity = self.capacity[seat]
+        return [
+            (1 - 2 * (count - part * capacity)) / capacity
+            for count, part in zip(self.counts[seat], self.part, strict=True)
+        ]
+
     def shift(self, subtopology: int, source: int, target: int) -> None:
         """Count a task on another seat."""
         if source in self.counts:
@@ -65,7 +77,7 @@ class Evenness:
 class Spread:
     """One run over what is left of an exchange."""
 
-    __slots__ = ("even", "exchange", "givers", "lots", "request", "subtopology", "takers", "unknown")
+    __slots__ = ("even", "exchange", "givers", "lots", "offers", "request", "subtopology", "takers", "unknown")
 
     def __init__(
         self, exchange: Exchange, even: Evenness, request: PlacementRequest, unknown: AbstractSet[tuple[int, int]]
@@ -77,17 +89,60 @@ class Spread:
         self.unknown = unknown
         self.takers: dict[int, list[Entry]] = {}
         self.givers: dict[int, list[Entry]] = {}
+        self.offers: dict[int, Offer] = {}
         self.lots: dict[int, dict[int, list[int]]] = {}
 
     def run(self) -> None:
         """Exchange everything that is left, homeless tasks first: these have no choice of subtopology."""
         exchange = self.exchange
-        for rank in [rank for rank in exchange.homeless if rank not in exchange.moved]:
-            self._go(rank, NOBODY, self._taker_for(rank))
+        homeless = [rank for rank in exchange.homeless if rank not in exchange.moved]
+        only = exchange.receivers[:2]
+        for rank in homeless:
+            self._go(rank, NOBODY, only[0] if len(only) == 1 else self._taker_for(rank))
+        if not exchange.left:
+            return
+        self._pour()
+        self.takers.clear()
         if exchange.left:
             self._list_givers()
         while exchange.left:
             self._give_one()
+
+    def _pour(self) -> None:
+        """Move at once what takes both seats closer to even, where that is no more than what has to be moved.
+
+        Every seat that has to give has more than its part of the subtopology, even without these tasks, and every seat
+        that takes them has less, even with them.
+        """
+        exchange = self.exchange
+        above = {seat: self._beyond(seat, 1) for seat in exchange.pools if exchange.must[seat]}
+        below = {seat: self._beyond(seat, -1) for seat in exchange.receivers if exchange.room[seat]}
+        if any(sum(parts) > exchange.must[seat] for seat, parts in above.items()):
+            return
+        if any(sum(parts) > exchange.room[seat] for seat, parts in below.items()):
+            return
+        for subtopology in range(len(self.even.part)):
+            taking = deque((seat, parts[subtopology]) for seat, parts in below.items() if parts[subtopology])
+            for source, parts in above.items():
+                lot = self._lots(source).get(subtopology, []) if parts[subtopology] and taking else []
+                for _ in range(min(parts[subtopology], len(lot))):
+                    if not taking:
+                        break
+                    target, room = taking.popleft()
+                    self._give(lot, source, target)
+                    if room > 1:
+                        taking.append((target, room - 1))
+
+    def _beyond(self, seat: int, side: int) -> list[int]:
+        """Return per subtopology by how many whole tasks the seat is above (1) or below (-1) its part."""
+        even = self.even
+        if len(even.part) == 1:
+            return [self.exchange.must[seat] if side > 0 else self.exchange.room[seat]]
+        capacity = even.capacity[seat]
+        return [
+            max(0, floor(side * (count - part * capacity) + TINY))
+            for count, part in zip(even.counts[seat], even.part, strict=True)
+        ]
 
     def _go(self, rank: int, source: int, target: int) -> None:
         self.exchange.move(rank, source, target)
@@ -137,8 +192,9 @@ class Spread:
                 }
             else:
                 offered = {subtopology: 0.0 for subtopology, count in enumerate(even.counts[seat]) if count}
+            prices = even.prices_out(seat)
             for subtopology, size in offered.items():
-                self.givers.setdefault(subtopology, []).append((even.price_out(seat, subtopology), size, seat))
+                self.givers.setdefault(subtopology, []).append((prices[subtopology], size, seat))
         for heap in self.givers.values():
             heapify(heap)
 
@@ -173,20 +229,29 @@ class Spread:
 
     def _give_one(self) -> None:
         """Let the cheapest pair of giver and taker exchange a task."""
-        best: tuple[float, float, int, int, int] | None = None
-        for subtopology in sorted(self.givers):
-            giver = self._giver(subtopology)
-            if giver is not None:
-                price, _, taker = self._taker(subtopology)
-                offer = (round(giver[0] + price, PLACES), giver[1], subtopology, giver[2], taker)
-                best = offer if best is None else min(best, offer)
-        if best is None:
-            raise AssertionError("whoever still has to give has nothing to give")
-        _, _, subtopology, source, target = best
+        exchange = self.exchange
+        for subtopology in self.givers:
+            offer = self.offers.get(subtopology)
+            if offer is None or not exchange.gives(offer[3]) or not exchange.takes(offer[4]):
+                self._offer(subtopology)
+        _, _, subtopology, source, target = min(self.offers.values())
+        del self.offers[subtopology]
         lot = self._lots(source).get(subtopology)
-        if not lot:
+        if lot:
+            self._give(lot, source, target)
+        else:
             heappop(self.givers[subtopology])
-            return
+
+    def _offer(self, subtopology: int) -> None:
+        """Note the cheapest pair of giver and taker of a subtopology, if there is one."""
+        giver = self._giver(subtopology)
+        self.offers.pop(subtopology, None)
+        if giver is not None:
+            price, _, taker = self._taker(subtopology)
+            self.offers[subtopology] = (round(giver[0] + price, PLACES), giver[1], subtopology, giver[2], taker)
+
+    def _give(self, lot: list[int], source: int, target: int) -> None:
+        """Let a task of a lot go, if possible one whose state at the target is not in doubt."""
         position = len(lot) - 1
         if self.unknown:
             known = (place for place in reversed(range(len(lot))) if (lot[place], target) not in self.unknown)

@@ -13,7 +13,7 @@ from batonpass.core.placement_copies import Standbys
 from batonpass.core.placement_draft import UNLIMITED, Draft
 from batonpass.core.placement_levelling import fill_by_paths, level_standbys
 from batonpass.core.placement_tags import Tags
-from batonpass.core.placement_types import NOBODY, Ready, Warmth
+from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 
 NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
 _ROUNDS: Final = 8
@@ -31,12 +31,12 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
         return copies, {}
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
-    if wanted and not any(board.count):
+    if wanted and not any(board.count) and stock(request, draft.open, 0) == set():
         _deal(board, ranks, wanted)
     # Without limits one round does it. With them, levelling may open a slot that tags have wanted.
     limited = draft.limited
     for _ in range(_ROUNDS if limited else 1):
-        before = list(board.copies)
+        before = list(board.copies) if limited else []
         _shed(board, ranks)
         _complete(board, ranks, limited=limited)
         if wanted:
@@ -45,17 +45,22 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
             board.copies[rank] = tuple(sorted(board.copies[rank]))
         if board.copies == before:
             break
-    short = {
-        rank: wanted - len(board.copies[rank])
-        for rank in ranks
-        if len(board.copies[rank]) < wanted and draft.owner[rank] != NOBODY
-    }
-    return board.copies, short
+    return board.copies, _short(board, ranks)
+
+
+def _short(board: Standbys, ranks: Sequence[int]) -> dict[int, int]:
+    """Return how many standbys each task lacks that has an owner."""
+    copies, owner, wanted = board.copies, board.owner, board.wanted
+    if sum(board.count) == wanted * len(ranks):
+        return {}
+    return {rank: wanted - len(copies[rank]) for rank in ranks if len(copies[rank]) < wanted and owner[rank] != NOBODY}
 
 
 def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
     """Fill up the unfinished tasks, one owner's after another's."""
     owner = board.owner
+    if len(board.draft.open) == 1 and not any(board.count):
+        return
     missing = sorted(_unfinished(board, ranks, board.wanted), key=lambda rank: (owner[rank], rank))
     changed = True
     while changed and missing:
@@ -73,7 +78,11 @@ def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]
     """Return the tasks whose copies cannot stay as they are."""
     copies, owner, closed = board.copies, board.owner, board.draft.closed
     most = min(wanted, len(board.draft.open) - 1)
-    unfinished = [rank for rank in ranks if len(copies[rank]) != most or owner[rank] in copies[rank]]
+    all_held = copies if len(ranks) == len(copies) else [copies[rank] for rank in ranks]
+    owners = board.draft.pick(owner, stateful=True)
+    unfinished = [
+        rank for rank, one, held in zip(ranks, owners, all_held, strict=True) if len(held) != most or one in held
+    ]
     suspects: set[int] = set()
     if any(closed[:-1]):
         suspects.update(rank for rank in ranks if any(closed[seat] for seat in copies[rank]))
@@ -141,6 +150,8 @@ def _fill(board: Standbys, rank: int, wanted: int) -> None:
     stay = board.copies[rank]
     if board.owner[rank] == NOBODY:
         wanted = min(wanted, len(stay))
+    else:
+        wanted = min(wanted, len(board.draft.open) - (not board.draft.closed[board.owner[rank]]))
     if len(stay) > wanted or not board.apart(rank):
         for seat in stay:
             board.drop(rank, seat)
@@ -159,12 +170,12 @@ def _next(board: Standbys, rank: int, stay: Sequence[int], spare: int) -> int:
     warmth = board.draft.request.warmth(rank)
     held = board.copies[rank]
     for tier in board.tiers(rank):
-        there = [seat for seat in stay if kind[seat] in tier and seat not in held and board.slots[seat] > 0]
+        there = stay and [seat for seat in stay if kind[seat] in tier and seat not in held and board.slots[seat] > 0]
         if there:
             return min(there, key=lambda seat: (_class(warmth.get(seat, NOTHING)), board.level(seat), seat))
         if spare != NOBODY and spare not in held and kind[spare] in tier and board.slots[spare] > 0:
             return spare
-        warm = [
+        warm = warmth and [
             (*known, seat)
             for seat, known in warmth.items()
             if known.ready_class < Ready.NOTHING

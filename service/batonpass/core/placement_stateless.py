@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from batonpass.core.placement_actives import Held, fit, give_up, take_stock
+from batonpass.core.placement_actives import Held, fill_pools, fit, give_up, take_stock
 from batonpass.core.placement_bounds import PLACES, level_counts
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_exchange import Exchange
@@ -57,9 +57,7 @@ def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
         room[seat] = max(0, counts[index] - have[index])
     pools: dict[int, list[int]] = {seat: [] for seat in draft.open if must[seat]}
     if pools:
-        for rank, home in zip(held.ranks, held.homes, strict=True):
-            if home in pools and rank not in draft.request.bound:
-                pools[home].append(rank)
+        fill_pools(pools, held, draft.request.bound)
     none = [False] * seats
     exchange = Exchange(
         owner=draft.owner,
