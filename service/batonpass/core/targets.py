@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress, count
+from operator import ne
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
@@ -69,9 +71,8 @@ def build_request(view: View) -> PlacementRequest:
     table = group.table
     members = [group.members[one] for one in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
-    count = len(table.ids)
-    home = [NOBODY] * count
-    standbys: list[tuple[int, ...]] = [()] * count
+    home = [NOBODY] * len(table.ids)
+    standbys: list[tuple[int, ...]] = [()] * len(table.ids)
     _fill_settled(members, number, table.rank, home, standbys)
     special = _Special(view, number)
     for task_id in group.unsettled:
@@ -98,6 +99,7 @@ def build_request(view: View) -> PlacementRequest:
         warming=special.warming,
         bound=special.bound,
         warmth=lambda rank: special.warmth(table.ids[rank]),
+        stocked=lambda seat: special.stocked(members[seat]),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
         balance_held=pause_held,
@@ -125,6 +127,7 @@ def _fill_settled(
     """Write down what members hold; unsettled tasks are corrected afterwards."""
     for member in members:
         seat = number[member.id]
+        alone = (seat,)
         for task_id, grant in member.picture.items():
             rank = ranks.get(task_id)
             if rank is None:
@@ -132,17 +135,19 @@ def _fill_settled(
             if grant.role is Role.ACTIVE:
                 home[rank] = seat
             elif grant.role is Role.STANDBY:
-                standbys[rank] = (*standbys[rank], seat)
+                standbys[rank] = (*standbys[rank], seat) if standbys[rank] else alone
 
 
 class _Special:
     """What placement must know of the tasks that are on their way."""
 
-    __slots__ = ("_number", "_view", "bound", "previous", "stalled", "warming")
+    __slots__ = ("_marked", "_number", "_view", "bound", "previous", "stalled", "warming")
 
     def __init__(self, view: View, number: Mapping[MemberId, int]) -> None:
         self._view = view
         self._number = number
+        # The few tasks with a pin or a stall, which may be settled: found in one pass over all.
+        self._marked = [task for task in view.group.tasks.values() if task.pin is not None or task.stalls]
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
@@ -215,9 +220,18 @@ class _Special:
                 self.bound.setdefault(rank, seat)
 
     def pins(self, members: list[Member]) -> list[TaskId]:
-        """Return the tasks with a pin. Pins are few, and stand on tasks that are held by or meant for some member."""
-        tasks = self._view.group.tasks
-        return [task_id for task_id in self._view.group.table.ids if tasks[task_id].pin is not None] if members else []
+        """Return the tasks with a pin, in order. Pins stand on tasks that are held by or meant for some member."""
+        rank = self._view.group.table.rank
+        pinned = [task.id for task in self._marked if task.pin is not None and task.id in rank]
+        return sorted(pinned, key=rank.__getitem__) if members else []
+
+    def stocked(self, member: Member) -> set[int]:
+        """Return the tasks, by rank, about which ``warmth`` may have something to say of the member."""
+        rank = self._view.group.table.rank
+        heard = self._view.soft.members.get(member.id)
+        named = {*member.picture, *(heard.reports if heard is not None else ())}
+        named.update(task.id for task in self._marked if any(stall.member_id == member.id for stall in task.stalls))
+        return {rank[task_id] for task_id in named if task_id in rank}
 
     def warmth(self, task_id: TaskId) -> dict[int, Warmth]:
         """Return how warm every copy of a task is, state on disk included, by seat."""
@@ -240,13 +254,19 @@ class _Special:
 
 
 def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Change]:
-    """Return the tasks whose target is another than before, with the new one."""
-    tasks, ids = view.group.tasks, view.group.table.ids
+    """Return the tasks whose target is another than before, with the new one, in order.
+
+    A settled task is where its target says, so of those only the ones that are placed elsewhere are looked at.
+    """
+    tasks, table = view.group.tasks, view.group.table
     names = [seat.member for seat in request.seats]
     changes: dict[TaskId, Change] = {}
     waiting = placed.waiting
-    for rank, seat in enumerate(placed.owner):
-        task = tasks[ids[rank]]
+    ranks = {table.rank[task_id] for task_id in view.group.unsettled if task_id in table.rank}
+    ranks.update(compress(count(), map(ne, placed.owner, request.home)))
+    ranks.update(compress(count(), map(ne, placed.standbys, request.standbys)))
+    for rank in sorted(ranks):
+        task, seat = tasks[table.ids[rank]], placed.owner[rank]
         owner = names[seat] if seat != NOBODY else None
         standbys = placed.standbys[rank]
         why = str(waiting.get(rank, "")) if waiting else ""
@@ -256,5 +276,5 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
             # What waits runs meanwhile where it is; what is bound may go to one of its standbys: none beside it.
             chosen = tuple(one for one in chosen if one != runs_on)
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
-            changes[ids[rank]] = (owner, chosen, why)
+            changes[task.id] = (owner, chosen, why)
     return changes
