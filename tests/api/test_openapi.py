@@ -8,8 +8,14 @@ import jsonschema
 from tests.api.conftest import Api
 
 SERVED = {
-    "/v1/groups/{group}": {"put", "delete"},
-    "/v1/groups/{group}/members/{member}": {"put", "delete"},
+    "/v1/groups": {"get"},
+    "/v1/groups/{group}": {"put", "get", "delete"},
+    "/v1/groups/{group}/assignment": {"get"},
+    "/v1/groups/{group}/snapshot": {"get"},
+    "/v1/groups/{group}/plan": {"post"},
+    "/v1/groups/{group}/members": {"get"},
+    "/v1/groups/{group}/members/{member}": {"put", "get", "delete"},
+    "/v1/groups/{group}/members/{member}/safe-to-stop": {"get"},
     "/v1/groups/{group}/members/{member}/heartbeat": {"post"},
     "/v1/groups/{group}/members/{member}/assignment": {"get"},
     "/v1/groups/{group}/members/{member}/drain": {"post", "delete"},
@@ -39,6 +45,12 @@ async def test_every_call_is_described(api: Api) -> None:
             named = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
             assert named == re.findall(r"{(\w+)}", path)
             assert operation["responses"]["default"]["content"].keys() == {"application/problem+json"}
+
+
+async def test_nothing_else_is_described(api: Api) -> None:
+    """The list above is whole: a call that is added to the document is added to it."""
+    paths = (await document(api))["paths"]
+    assert {path: set(operations) for path, operations in paths.items()} == SERVED
 
 
 async def test_every_reference_leads_somewhere(api: Api) -> None:

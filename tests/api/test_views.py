@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Any
 
-from batonpass.codec.snapshots import read_snapshot, write_snapshot
 from tests.api.conftest import Api
+
+from batonpass.codec.snapshots import read_snapshot, write_snapshot
 
 RUNNING = {"role": "active", "state": "running"}
 
@@ -34,10 +35,23 @@ async def test_a_group_shows_where_it_stands(api: Api) -> None:
     answer = await api.call("GET", "/orders")
     body = answer.json()
     assert answer.headers["etag"] != declared.headers["etag"]
-    named = (
-        "group state group_epoch generation topology config members tasks paused at_rest warmups moves_pending eta_ms "
-        "next_probe_at held_back"
-    ).split()
+    named = [
+        "group",
+        "state",
+        "group_epoch",
+        "generation",
+        "topology",
+        "config",
+        "members",
+        "tasks",
+        "paused",
+        "at_rest",
+        "warmups",
+        "moves_pending",
+        "eta_ms",
+        "next_probe_at",
+        "held_back",
+    ]
     assert [name for name in named if name not in body] == []
     assert (body["group"], body["state"], body["members"], body["tasks"]) == ("orders", "balancing", 2, 2)
     assert (body["warmups"], body["moves_pending"], body["at_rest"], body["held_back"]) == (1, 1, False, [])
@@ -71,7 +85,9 @@ async def test_why_a_group_is_not_ready_or_paused_is_said(api: Api) -> None:
     await api.call("DELETE", "/orders")
     await api.declare()
     await api.join("m1")
-    await api.call("POST", "/orders/pause", {"scope": "all", "reason": "move house", "expires_at": "2100-01-01T00:00:00Z"})
+    await api.call(
+        "POST", "/orders/pause", {"scope": "all", "reason": "move house", "expires_at": "2100-01-01T00:00:00Z"}
+    )
     paused = (await api.call("GET", "/orders")).json()
     assert (paused["state"], paused["paused"], paused["detail"]) == ("paused", True, "move house")
     assert paused["pause"] == {"scope": "all", "reason": "move house", "expires_at": "2100-01-01T00:00:00.000Z"}

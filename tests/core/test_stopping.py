@@ -68,6 +68,8 @@ def test_a_caught_up_standby_makes_its_owner_safe_to_stop() -> None:
     relay.beat(M2, 2, **{STATE: 0})
     relay.beat(M1, 3)
     assert relay.reasons(M1) == []
+    assert FREE in relay.group.members[M2].picture
+    assert relay.reasons(M2) == []
 
 
 def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:

@@ -190,16 +190,19 @@ def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, Tas
 
 
 def _report(said: ReportBody) -> TaskReport:
+    # A group at rest sends little but this, so what was left out is settled without a call.
     return TaskReport(
         said.role,
         None if said.state is UNSET else _STATES[said.state],
         None if said.lag is UNSET else said.lag,
-        _positions(said.position, said.positions),
-        _positions(said.end_offset, said.end_offsets),
+        () if said.position is UNSET and said.positions is UNSET else _positions(said.position, said.positions),
+        () if said.end_offset is UNSET and said.end_offsets is UNSET else _positions(said.end_offset, said.end_offsets),
         said.lost,
         None if said.input_lag is UNSET else said.input_lag,
         said.detail,
-        _positions(said.final_position, said.final_positions),
+        ()
+        if said.final_position is UNSET and said.final_positions is UNSET
+        else _positions(said.final_position, said.final_positions),
         None if said.fencing_token is UNSET else said.fencing_token,
     )
 

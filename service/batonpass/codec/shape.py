@@ -173,6 +173,7 @@ def _inner(wanted: Any) -> Any:
 
 
 def _under(path: str, key: str) -> str:
+    key = key or '""'
     return f"{path}.{key}" if path else key
 
 

@@ -1,0 +1,228 @@
+"""Whatever arrives is either understood or refused by path and reason; nothing else can happen."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from batonpass.codec.answers import answer_body, picture_body, positions_body, problem_body, rfc3339
+from batonpass.codec.requests import (
+    checked_name,
+    etag,
+    read_declaration,
+    read_heartbeat,
+    read_if_match,
+    read_join,
+    read_pause,
+    read_what_if,
+)
+from batonpass.codec.shape import FAULTS_MAX, UNKNOWN_MAX
+from batonpass.core.errors import InstanceIdInUse, InvalidRequest, ProtocolError, StaleMemberEpoch
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import Heartbeat, Join, PauseRequest
+from batonpass.core.model import ActiveState, Grant, PauseScope, Role
+from batonpass.core.replies import Answer
+from batonpass.core.soft import TaskReport
+
+M1 = MemberId("m1")
+KEYS = st.sampled_from(
+    [
+        "seq",
+        "member_epoch",
+        "tasks",
+        "role",
+        "state",
+        "lag",
+        "position",
+        "positions",
+        "lost",
+        "client_tags",
+        "capacity",
+        "replaces",
+        "topology",
+        "config",
+        "subtopologies",
+        "id",
+        "partitions",
+        "weight",
+        "scope",
+        "expires_at",
+        "join",
+        "count",
+        "leave",
+        "0_0",
+        "x",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=5) | KEYS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+READERS = {
+    "join": lambda body: read_join(M1, body, tasks_max=5),
+    "heartbeat": lambda body: read_heartbeat(M1, body, tasks_max=5),
+    "declaration": lambda body: read_declaration(GroupId("g"), body, if_match=None),
+    "pause": read_pause,
+    "what-if": read_what_if,
+}
+
+
+@pytest.mark.parametrize("reader", sorted(READERS))
+@given(body=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
+@example(b'{"seq": 1, "seq": []}')
+@example(b'{"a": ' * 5_000)
+@example(b'{"expires_at": "9999-12-31T23:59:59Z"}')
+def test_any_body_is_understood_or_refused_with_its_faults(reader: str, body: bytes) -> None:
+    """Nothing but a protocol error comes out of a body that is not understood, and it names at least one fault."""
+    refused = error_of(reader, body)
+    if refused is not None:
+        assert refused.status in {413, 422}
+        assert refused.status == 413 or refused.errors
+        assert all(path and reason for path, reason in refused.errors)
+
+
+def error_of(reader: str, body: bytes) -> ProtocolError | None:
+    """Return how a body is refused; None when it is understood."""
+    try:
+        READERS[reader](body)
+    except ProtocolError as error:
+        return error
+    return None
+
+
+def test_a_heartbeat_means_what_it_says() -> None:
+    """Every field of the protocol's example arrives where the core looks for it."""
+    body = {
+        "seq": 118,
+        "member_epoch": 12,
+        "tasks": {
+            "0_1": {"role": "active", "state": "running", "input_lag": 40, "fencing_token": 41},
+            "0_2": {"role": "active", "state": "failed", "detail": "disk full", "position": 5, "end_offset": 70},
+            "0_3": {"role": "warmup", "positions": {"b": 2, "a": 1}, "end_offsets": {"a": 9, "b": 8}},
+            "0_4": {"role": "standby", "lag": 0, "lost": True},
+            "0_7": {"role": "none", "final_position": 905, "position": 905},
+        },
+    }
+    expected = {
+        "0_1": TaskReport("active", ActiveState.RUNNING, input_lag=40, token=41),
+        "0_2": TaskReport(
+            "active", ActiveState.FAILED, positions=(("", 5),), end_offsets=(("", 70),), detail="disk full"
+        ),
+        "0_3": TaskReport("warmup", positions=(("a", 1), ("b", 2)), end_offsets=(("a", 9), ("b", 8))),
+        "0_4": TaskReport("standby", lag=0, lost=True),
+        "0_7": TaskReport("none", positions=(("", 905),), final=(("", 905),)),
+    }
+    read = read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
+    assert read == Heartbeat(M1, 118, 12, {TaskId(task): report for task, report in expected.items()})
+
+
+@pytest.mark.parametrize(("body", "tasks"), [({}, None), ({"tasks": None}, None), ({"tasks": {}}, {})])
+def test_tasks_left_out_are_not_an_empty_report(body: Any, tasks: Any) -> None:
+    """Left out, tasks say nothing (they confirm nothing); an empty mapping says that nothing is held."""
+    assert read_heartbeat(M1, json.dumps({"seq": 1, "member_epoch": 1} | body).encode(), tasks_max=5).tasks == tasks
+
+
+def test_a_join_without_a_body_has_every_default() -> None:
+    """An empty body, an empty object and explicit nulls are the same join."""
+    nulls = b'{"instance_id": null, "replaces": null, "max_tasks": null, "topology_epoch": null, "endpoint": null}'
+    assert read_join(M1, b"", tasks_max=5) == read_join(M1, b"{}", tasks_max=5) == Join(M1)
+    assert read_join(M1, nulls, tasks_max=5) == Join(M1)
+
+
+def test_faults_and_unknown_fields_are_bounded() -> None:
+    """However much is wrong or unknown, an answer stays small; the same unknown field of many tasks is named once."""
+    wrong = {"seq": 1, "member_epoch": 1, "tasks": {f"0_{number}": {} for number in range(500)}}
+    with pytest.raises(InvalidRequest) as refused:
+        read_heartbeat(M1, json.dumps(wrong).encode(), tasks_max=1_000)
+    assert len(refused.value.errors) == FAULTS_MAX
+    tasks = {f"0_{number}": {"role": "none", "mood": 1} for number in range(500)}
+    many = {"seq": 1, "member_epoch": 1, "tasks": tasks} | {f"x{number}": 1 for number in range(100)}
+    read = read_heartbeat(M1, json.dumps(many).encode(), tasks_max=1_000)
+    assert len(read.unknown_fields) == UNKNOWN_MAX
+    assert read.unknown_fields[0] == "tasks.*.mood"
+
+
+def test_a_pause_ends_at_an_instant() -> None:
+    """A time with any offset becomes milliseconds; the reason of the body wins over that of the query."""
+    body = b'{"scope": "all", "reason": "body", "expires_at": "2030-01-01T01:00:00.5+01:00"}'
+    assert read_pause(body, reason="query") == PauseRequest(PauseScope.ALL, "body", 1_893_456_000_500)
+    assert read_pause(b"", reason="query") == PauseRequest(PauseScope.BALANCE, "query")
+
+
+@pytest.mark.parametrize(
+    ("header", "present", "wanted"),
+    [
+        (None, 3, None),
+        ('"3"', 3, 3),
+        ('"2"', 3, 2),
+        ('"2", "3"', 3, 3),
+        ("*", 3, 3),
+        ("*", None, -1),
+        ('W/"3"', 3, -1),
+        ("3", 3, -1),
+        ('"x"', 3, -1),
+    ],
+)
+def test_if_match_is_read_as_http_says(header: str | None, present: int | None, wanted: int | None) -> None:
+    """Strong comparison, lists and the asterisk as in RFC 9110; what can match nothing names no revision."""
+    assert read_if_match(header, present) == wanted
+
+
+def test_an_etag_is_what_if_match_takes() -> None:
+    """The tag that is given out is the tag that is understood."""
+    assert read_if_match(etag(7), 9) == 7
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "a\n", "x" * 256, "\x7f"])
+def test_a_bad_name_is_refused(name: str) -> None:
+    """A name that cannot stand in a path or a key is refused with the part of the path that it is."""
+    with pytest.raises(InvalidRequest) as refused:
+        checked_name("member", name)
+    assert [path for path, _ in refused.value.errors] == ["path.member"]
+
+
+def test_a_picture_lists_tasks_in_order() -> None:
+    """Tasks stand in the order of their numbers, each under its role; restore_to only where it is known."""
+    picture = {
+        TaskId("0_10"): Grant(Role.ACTIVE, 1, 0, 3, (("", 905),)),
+        TaskId("0_9"): Grant(Role.ACTIVE, 1, 0, 2),
+        TaskId("1_0"): Grant(Role.ACTIVE, 1, 0, 1, (("a", 1), ("b", 2))),
+        TaskId("0_1"): Grant(Role.STANDBY, 1, 0),
+        TaskId("0_0"): Grant(Role.WARMUP, 1, 0),
+    }
+    assert picture_body(picture) == {
+        "active": [
+            {"task": "0_9", "fencing_token": 2},
+            {"task": "0_10", "fencing_token": 3, "restore_to": 905},
+            {"task": "1_0", "fencing_token": 1, "restore_to": {"a": 1, "b": 2}},
+        ],
+        "standby": ["0_1"],
+        "warmup": ["0_0"],
+    }
+
+
+def test_a_problem_carries_what_helps() -> None:
+    """Errors, a time to wait and the answer to take stand in the body only where there are any."""
+    plain = problem_body(InstanceIdInUse("taken"))
+    assert plain == {
+        "type": "instance-id-in-use",
+        "title": "Instance id is in use",
+        "status": 409,
+        "detail": "taken",
+        "action": "retry",
+    }
+    answer = Answer(M1, 1, 2, 3, 3_000, 45_000, 0, None, None, None, (("draining", "1 left"),))
+    rich = problem_body(StaleMemberEpoch("old", errors=[("a", "b")], retry_after_ms=5, answer=answer))
+    assert rich["errors"] == [{"path": "a", "reason": "b"}]
+    assert (rich["retry_after_ms"], rich["answer"]) == (5, answer_body(answer))
+    assert rich["answer"]["status"] == [{"code": "draining", "detail": "1 left"}]
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    """An instant is written with milliseconds and a Z, the exact second included."""
+    assert rfc3339(1_893_456_000_500) == "2030-01-01T00:00:00.500Z"
+    assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
+    assert positions_body((("", 3),)) == 3
