@@ -97,7 +97,18 @@ def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], .
                 f"this member knows topology epoch {member.topology_epoch}, tasks need {group.table.newest_epoch}",
             )
         )
+    found.extend(_doubts(soft, member))
     return tuple(found)
+
+
+def _doubts(soft: Soft, member: Member) -> list[tuple[str, str]]:
+    """Return the copies whose positions cannot belong to the present changelog: a position alone does not say so."""
+    heard = soft.members.get(member.id)
+    doubted = [] if heard is None else [task for task, report in heard.reports.items() if report.other_incarnation]
+    return [
+        ("state-unknown", f"the state of {task} is of another incarnation of its changelog; restore it from the start")
+        for task in doubted
+    ]
 
 
 def _drain_status(group: Group, soft: Soft, member: Member) -> tuple[str, str]:

@@ -48,6 +48,8 @@ def declare(work: Work, item: GroupDeclaration) -> Reply:
     group = work.group
     try:
         if not group.declared:
+            if item.if_match is not None:
+                return PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
             return _create(work, item)
         if item.if_match is None:
             return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")

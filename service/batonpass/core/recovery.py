@@ -22,15 +22,29 @@ TOKEN_LEAP = 1 << 20
 ALARM = "store-lost-commits"
 
 
+def is_ahead(group: Group, member: Member, item: Heartbeat) -> bool:
+    """Say whether the heartbeat knows more than the log: an epoch that was never given, or a token that was not."""
+    return item.member_epoch > member.epoch or any(
+        said.role == Role.ACTIVE
+        and said.token is not None
+        and task_id in group.tasks
+        and said.token > max(group.tasks[task_id].token, group.tokens_from)
+        for task_id, said in (item.tasks or {}).items()
+    )
+
+
 def recover(work: Work, member: Member, item: Heartbeat) -> None:
-    """Answer a member whose epoch is above ours: raise epochs and tokens, hold grants, ask for full reports.
+    """Answer a member that is ahead of us: raise epochs and tokens, hold grants, ask for full reports.
 
     Its epoch becomes exactly the one that it reports. The picture that the log has of it is of the past, and it must
     not be told that; the next picture is made of its own full report (``adopt``).
     """
     begun = work.group.recovering_until_ms > work.now_ms
-    _hold(work, f"member {member.id} reports epoch {item.member_epoch}, the log has {member.epoch}")
-    tokens_from = work.group.tokens_from if begun else _tokens_from(work.group)
+    _hold(
+        work, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
+    )
+    reported = max((said.token or 0 for said in (item.tasks or {}).values()), default=0)
+    tokens_from = max(reported, work.group.tokens_from if begun else _tokens_from(work.group))
     work.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
     if not begun:
         _ask_everybody(work)

@@ -17,7 +17,7 @@ from batonpass.core.lag import changelogs_of, digest, is_within, measure
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, notice_unknown, recover
+from batonpass.core.recovery import adopt, is_ahead, notice_unknown, recover
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
 from batonpass.core.work import Work
@@ -49,7 +49,7 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
             f"member epoch {item.member_epoch} is below {heard.echoed}, which this member has echoed before; take the picture in answer",
             answer=stale,
         )
-    if item.member_epoch > member.epoch:
+    if is_ahead(work.group, member, item):
         recover(work, member, item)
         member = work.group.members[member.id]
         renewed = replace(renewed, full=False, reports={})

@@ -1,0 +1,490 @@
+"""What operators ask of a group: declaring, changing, deleting, pausing, pinning, releasing, probing."""
+
+import pytest
+from tests.core.scene import START_MS, Scene, copy, running, topology
+
+from batonpass.core.errors import (
+    Fenced,
+    Gone,
+    GroupNotEmpty,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopology,
+    LimitExceeded,
+    PreconditionFailed,
+    PreconditionRequired,
+    UnknownGroup,
+    UnknownMember,
+)
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    EndOffsets,
+    Eviction,
+    GroupDeclaration,
+    GroupDeletion,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    PartitionCounts,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+    Started,
+)
+from batonpass.core.model import Pause, PauseScope, Role, Subtopology, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.records import ConfigChanged, RebalanceScheduled, Resumed, TargetPlaced, TopologyChanged
+from batonpass.core.replies import Answer, Declared, Done
+
+G = GroupId("g")
+M1, M2 = MemberId("m1"), MemberId("m2")
+T0 = TaskId("0_0")
+SESSION_MS = 45_000
+
+
+def settled(members: int = 2, partitions: int = 4, **config: object) -> Scene:
+    """Return a settled scene."""
+    scene = Scene()
+    scene.declare(topology(partitions), **config)
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def reasons(scene: Scene) -> set[str]:
+    """Return the reasons of the last decision."""
+    assert scene.last is not None
+    return {str(reason.code) for reason in scene.last.reasons}
+
+
+def test_a_declaration_creates_a_group_and_a_second_needs_its_revision() -> None:
+    """The first PUT creates; a change needs the present revision: none is 428, another one 412, and nothing changes."""
+    scene = Scene()
+    created = scene.ok(GroupDeclaration(G, topology(), None), Declared)
+    assert created == Declared(created=True, revision=1)
+    group = scene.group
+    scene.refused(GroupDeclaration(G, None, {"num_standby_replicas": 1}), PreconditionRequired)
+    scene.refused(GroupDeclaration(G, None, {"num_standby_replicas": 1}, if_match=2), PreconditionFailed)
+    assert scene.group is group
+    changed = scene.ok(GroupDeclaration(G, None, {"num_standby_replicas": 1}, if_match=1), Declared)
+    assert changed == Declared(created=False, revision=2)
+    scene.refused(GroupDeclaration(G, None, {"num_standby_replicas": 2}, if_match=1), PreconditionFailed)
+
+
+def test_a_revision_of_a_group_that_is_not_there_matches_nothing() -> None:
+    """Whoever means to change a group that was deleted meanwhile does not create it by accident (RFC 9110, 13.1.1)."""
+    scene = Scene()
+    scene.refused(GroupDeclaration(G, topology(), None, if_match=1), PreconditionFailed)
+    assert not scene.group.declared
+
+
+def test_a_change_that_changes_nothing_records_nothing() -> None:
+    """The same declaration again is answered with the same revision, and leaves the group as it is."""
+    scene = settled()
+    group = scene.group
+    reply = scene.ok(GroupDeclaration(G, topology(4), {"num_standby_replicas": 0}, group.revision), Declared)
+    assert scene.group is group
+    assert reply.revision == group.revision
+
+
+def test_a_new_group_needs_a_topology() -> None:
+    """A group cannot be created by its config alone; a faulty config or topology creates nothing either."""
+    scene = Scene()
+    assert [path for path, _ in scene.refused(GroupDeclaration(G, None, {}), InvalidTopology).errors] == ["topology"]
+    scene.refused(GroupDeclaration(G, topology(), {"session_timeout_ms": 1}), InvalidConfig)
+    scene.refused(GroupDeclaration(G, topology(epoch=-1), None), InvalidTopology)
+    assert scene.log == []
+
+
+def test_a_refused_change_changes_nothing() -> None:
+    """Fewer partitions, an epoch that goes back and a contradictory config are refused; the group stays as it is."""
+    scene = settled()
+    group, revision = scene.group, scene.group.revision
+    scene.refused(GroupDeclaration(G, topology(3, epoch=2), None, revision), InvalidTopology)
+    scene.refused(GroupDeclaration(G, topology(4, epoch=0), None, revision), InvalidTopology)
+    scene.refused(GroupDeclaration(G, None, {"session_timeout_ms": 9_999}, revision), InvalidConfig)
+    scene.refused(GroupDeclaration(G, topology(9, epoch=2), {"nope": 1}, revision), InvalidConfig)
+    assert scene.group is group
+
+
+def test_a_group_has_a_documented_most_of_tasks() -> None:
+    """More tasks than the coordinator takes are refused, on creation and on a change alike."""
+    scene = Scene(policy=Policy(max_tasks=4))
+    scene.refused(GroupDeclaration(G, topology(5), None), LimitExceeded)
+    scene.declare(topology(4))
+    scene.refused(GroupDeclaration(G, topology(4, stateless=1), None, scene.group.revision), LimitExceeded)
+
+
+def test_a_session_shorter_than_two_coordinator_leases_is_warned_of() -> None:
+    """A short session timeout is accepted with a warning, on creation and on every change after it."""
+    scene = Scene()
+    config = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_500}
+    assert "6000" in scene.ok(GroupDeclaration(G, topology(), config), Declared).warnings[0]
+    assert scene.ok(GroupDeclaration(G, None, {"session_timeout_ms": 10_000}, 1), Declared).warnings == ()
+
+
+def test_more_partitions_are_more_tasks() -> None:
+    """A partition that Kafka has gained becomes a task, which goes to whoever has the least; nothing else moves."""
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", None, source_topics=("a", "b")),)))
+    scene.join("m1")
+    assert ("topology-not-ready") in [code for code, _ in scene.beat("m1", {}).status]  # type: ignore[union-attr]
+    assert scene.owners() == {}
+    scene.ok(PartitionCounts({"a": 2, "b": 1}), Done)
+    assert scene.of(TopologyChanged)
+    scene.join("m2")
+    scene.settle()
+    owners = scene.owners()
+    assert sorted(map(str, owners.values())) == ["m1", "m2"]
+    scene.do(PartitionCounts({"a": 4}))
+    scene.settle()
+    assert sorted(map(str, scene.owners().values())) == ["m1", "m1", "m2", "m2"]
+    assert {task: scene.owners()[task] for task in owners} == owners
+
+
+def test_fewer_partitions_in_kafka_change_nothing() -> None:
+    """A topic that is read shorter, or a topic of nobody, takes no task away; an undeclared group has none."""
+    scene = Scene()
+    scene.do(PartitionCounts({"a": 4}))
+    scene.declare(Topology(1, (Subtopology("0", 3, source_topics=("a",)),)))
+    group = scene.group
+    scene.do(PartitionCounts({"a": 1, "z": 9}))
+    assert scene.group is group
+
+
+def test_new_parts_wait_for_members_that_know_them() -> None:
+    """Tasks of a part that is newer than every member wait (``stale-topology``); a member of that epoch gets them."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1", topology_epoch=1)
+    scene.settle()
+    scene.change(topology(2, epoch=2, more=(Subtopology("n", 2),)))
+    for _ in range(3):
+        scene.tick(1_000)
+        scene.obey()
+    assert scene.owners() == {"0_0": "m1", "0_1": "m1", "n_0": None, "n_1": None}
+    assert {scene.task("n_0").waiting, scene.task("n_1").waiting} == {"stale-topology"}
+    assert "stale-topology" in [code for code, _ in scene.beat("m1").status]  # type: ignore[union-attr]
+    scene.join("m2", topology_epoch=2)
+    scene.settle()
+    assert (scene.owners()["n_0"], scene.owners()["n_1"]) == ("m2", "m2")
+    assert "stale-topology" not in [code for code, _ in scene.beat("m2").status]  # type: ignore[union-attr]
+
+
+def test_a_changed_part_does_not_stop_who_runs_it() -> None:
+    """A part that changed stays where it runs (L6); what has to move goes only to members that know the change."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1", topology_epoch=1)
+    scene.settle()
+    scene.change(Topology(2, (Subtopology("0", 2, weight=5.0),)))
+    for _ in range(3):
+        scene.tick(1_000)
+        scene.obey()
+    assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
+    scene.join("m2", topology_epoch=1)
+    scene.settle(60)
+    assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
+    scene.join("m3", topology_epoch=2)
+    scene.settle(60)
+    assert sorted(map(str, scene.owners().values())) == ["m1", "m3"]
+    scene.do(Leave(M1))
+    scene.settle(60)
+    assert set(scene.owners().values()) == {"m3"}
+
+
+def test_a_part_taken_out_is_given_up() -> None:
+    """Tasks of a part that is no longer declared are revoked from whoever has them."""
+    scene = Scene()
+    scene.declare(topology(2, more=(Subtopology("n", 1),)))
+    scene.join("m1")
+    scene.settle()
+    scene.change(topology(2, epoch=2))
+    assert "n_0" not in scene.member("m1").picture
+    scene.obey()
+    assert not scene.member("m1").revoking
+    assert scene.task("n_0").owner is None
+    scene.settle()
+
+
+def test_a_config_change_is_looked_at_as_one_change() -> None:
+    """A change of settings is recorded once and placed anew, with its own trigger."""
+    scene = settled(rebalance_batch_ms=50)
+    scene.change(num_standby_replicas=1)
+    assert len(scene.of(ConfigChanged)) == 1
+    assert [record.trigger for record in scene.of(RebalanceScheduled)] == ["config"]
+    scene.tick(50)
+    assert scene.of(TargetPlaced)
+
+
+def test_only_an_empty_group_is_deleted_without_force() -> None:
+    """A group with members is deleted by force alone; the refusal names them."""
+    scene = settled()
+    assert "m1, m2" in scene.refused(GroupDeletion(), GroupNotEmpty).detail
+    scene.do(Leave(M1))
+    scene.do(Leave(M2))
+    scene.ok(GroupDeletion(), Done)
+    assert not scene.group.declared
+    scene.refused(GroupDeletion(), UnknownGroup)
+
+
+def test_an_empty_group_created_again_grants_at_once() -> None:
+    """Nobody can be running anything of a group that everybody has left: nothing is held back."""
+    scene = settled(1)
+    scene.do(Leave(M1))
+    scene.do(GroupDeletion())
+    scene.declare()
+    scene.join("m3")
+    assert set(scene.owners().values()) == {"m3"}
+
+
+def test_a_group_created_again_goes_on_from_its_tombstone() -> None:
+    """Generation, group epoch, revision and tokens go on; ids of before stay refused; nothing is granted too early."""
+    scene = settled()
+    scene.change(session_timeout_ms=60_000)
+    scene.change(session_timeout_ms=10_000)
+    before = scene.group
+    tokens = {task: scene.task(task).token for task in before.table.ids}
+    deleted_ms = scene.now_ms
+    scene.ok(GroupDeletion(force=True), Done)
+    scene.refused(Heartbeat(M1, 99, 9), UnknownGroup)
+    scene.declare(topology(4))
+    assert scene.group.group_epoch >= before.group_epoch
+    assert scene.group.generation >= before.generation
+    assert scene.group.revision > before.revision
+    scene.refused(Heartbeat(M1, 99, 9), Fenced)
+    scene.refused(Join(M1), Gone)
+    scene.join("m3")
+    for _ in range(19):
+        scene.wait(3_000)
+        scene.obey("m3")
+        assert set(scene.owners().values()) == {None}
+    scene.wait(deleted_ms + 60_000 - 1 - scene.now_ms)
+    assert set(scene.owners().values()) == {None}
+    scene.wait(1)
+    assert set(scene.owners().values()) == {"m3"}
+    assert all(scene.task(task).token > token for task, token in tokens.items())
+    assert scene.group.generation > before.generation
+
+
+def test_a_deletion_waits_for_the_lease_of_somebody_evicted_before() -> None:
+    """A group without members may still have somebody whose lease runs: its tasks stay held back over the deletion."""
+    scene = settled(1)
+    scene.do(Eviction(M1))
+    scene.do(GroupDeletion())
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+
+
+def test_a_deleted_group_may_come_back_smaller() -> None:
+    """A group created anew is not bound by the partitions of before; a task that returns goes on with its token."""
+    scene = settled(1, 4)
+    scene.do(Leave(M1))
+    scene.do(GroupDeletion())
+    scene.declare(topology(1, epoch=0))
+    scene.join("m3")
+    assert scene.owners() == {"0_0": "m3"}
+    assert scene.task("0_0").token > 1
+
+
+def test_a_pause_of_balance_holds_moves_made_for_balance_only() -> None:
+    """While balance is paused a newcomer gets nothing from the others, and what has no owner is still taken over."""
+    scene = settled(2, 4)
+    scene.ok(PauseRequest(reason="release day"), Done)
+    assert scene.group.pause == Pause(PauseScope.BALANCE, "release day", scene.now_ms, None)
+    owners = scene.owners()
+    scene.join("m3")
+    for _ in range(5):
+        scene.tick(1_000)
+        scene.obey()
+    assert scene.owners() == owners
+    assert scene.ok(Heartbeat(M1, 999, scene.member("m1").epoch), Answer).status == (("group-paused", "release day"),)
+    scene.do(Leave(M2))
+    for _ in range(5):
+        scene.tick(1_000)
+        scene.obey()
+    assert None not in scene.owners().values()
+    assert M2 not in scene.owners().values()
+
+
+def test_a_pause_of_balance_lets_drains_go_on() -> None:
+    """A drain is an operator's wish of its own: a pause of balance does not hold it."""
+    scene = settled(2, 4)
+    scene.do(PauseRequest())
+    scene.do(DrainRequest(M2))
+    scene.settle(60)
+    assert set(scene.owners().values()) == {"m1"}
+
+
+def test_a_pause_of_all_holds_drains_too() -> None:
+    """While everything is paused not even a drain moves tasks; it goes on when the pause ends."""
+    scene = settled(2, 4)
+    owners = scene.owners()
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.do(DrainRequest(M2))
+    for _ in range(5):
+        scene.tick(1_000)
+        scene.obey()
+    assert scene.owners() == owners
+    scene.do(ResumeRequest())
+    scene.settle(60)
+    assert set(scene.owners().values()) == {"m1"}
+
+
+def test_a_pause_ends_by_itself() -> None:
+    """A pause with an end is over at that instant, to which the group is woken; then what was held goes on."""
+    scene = settled(1, 4)
+    scene.do(PauseRequest(expires_ms=scene.now_ms + 60_000))
+    scene.join("m2")
+    for _ in range(19):
+        scene.wait(3_000)
+        scene.obey()
+    assert scene.held("m2", Role.ACTIVE) == []
+    assert [type(record) for record in scene.log if isinstance(record, Resumed)] == []
+    scene.wait(3_000)
+    assert scene.group.pause is None
+    scene.settle(60)
+    assert len(scene.held("m2", Role.ACTIVE)) == 2
+
+
+def test_a_pause_cannot_end_in_the_past() -> None:
+    """An end that has passed is refused by path, and nothing is paused."""
+    scene = settled()
+    refused = scene.refused(PauseRequest(expires_ms=scene.now_ms), InvalidRequest)
+    assert [path for path, _ in refused.errors] == ["expires_at"]
+    assert scene.group.pause is None
+
+
+def test_resuming_what_is_not_paused_is_nothing() -> None:
+    """A resume without a pause or a storm changes nothing."""
+    scene = settled()
+    group = scene.group
+    scene.ok(ResumeRequest(), Done)
+    assert scene.group is group
+
+
+def test_a_second_pause_replaces_the_first() -> None:
+    """The last word on a pause counts."""
+    scene = settled()
+    scene.do(PauseRequest(PauseScope.ALL, "a", scene.now_ms + 5_000))
+    scene.do(PauseRequest(PauseScope.BALANCE, "b"))
+    assert scene.group.pause == Pause(PauseScope.BALANCE, "b", scene.now_ms, None)
+
+
+def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
+    """A pin moves its task as any other move does, warm, and holds it there against balance."""
+    scene = settled(2, 4)
+    task = TaskId(scene.held("m1", Role.ACTIVE)[0])
+    scene.ok(PinRequest(task, M2), Done)
+    assert scene.task(task).owner == "m1"
+    assert task in scene.held("m2", Role.WARMUP)
+    scene.settle(60)
+    assert scene.task(task).owner == "m2"
+    scene.join("m3")
+    scene.settle(60)
+    assert scene.task(task).owner == "m2"
+    scene.ok(PinRequest(task, None), Done)
+    assert scene.task(task).pin is None
+
+
+def test_the_same_pin_again_is_nothing() -> None:
+    """A pin that stands already, and taking off none, records nothing."""
+    scene = settled(2, 4)
+    scene.do(PinRequest(T0, M1))
+    scene.settle(60)
+    group = scene.group
+    scene.do(PinRequest(T0, M1))
+    scene.do(PinRequest(TaskId("0_3"), None))
+    assert scene.group is group
+
+
+def test_a_pin_goes_with_its_member() -> None:
+    """A pin to a member that leaves is taken off; one to a run that is replaced is the new run's."""
+    scene = settled(2, 4)
+    scene.do(PinRequest(T0, M2))
+    scene.settle(60)
+    scene.join("m3", replaces=M2)
+    assert scene.task("0_0").pin == "m3"
+    scene.do(Leave(MemberId("m3")))
+    assert scene.task("0_0").pin is None
+
+
+def test_pins_and_releases_name_what_exists() -> None:
+    """A task that the group does not have is 404, and so is a member that is not there."""
+    scene = settled()
+    for asked in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
+        refused = scene.refused(asked, InvalidRequest)
+        assert (refused.status, [path for path, _ in refused.errors]) == (404, ["task"])
+    scene.refused(PinRequest(T0, MemberId("m9")), UnknownMember)
+
+
+def test_releasing_a_task_that_is_not_parked_is_nothing() -> None:
+    """A release of a task that is not parked records nothing."""
+    scene = settled()
+    group = scene.group
+    scene.ok(ReleaseRequest(T0), Done)
+    assert scene.group is group
+
+
+def test_a_probe_of_a_group_at_rest_makes_no_generation() -> None:
+    """An operator's look at a stable group finds the same target and records nothing."""
+    scene = settled()
+    group = scene.group
+    scene.ok(ProbeRequest(), Done)
+    assert scene.group is group
+    assert "same-target" in reasons(scene)
+    assert "at-rest" in reasons(scene)
+
+
+def test_a_probe_looks_at_once() -> None:
+    """An operator's probe places what is due without waiting for the batch."""
+    scene = settled(1, 4, rebalance_batch_ms=10_000)
+    scene.join("m2")
+    assert not scene.of(TargetPlaced)
+    scene.do(ProbeRequest())
+    assert scene.of(TargetPlaced)
+    assert scene.held("m2", Role.WARMUP)
+
+
+ASKED: list[Input] = [
+    ProbeRequest(),
+    PauseRequest(),
+    ResumeRequest(),
+    PinRequest(T0, M1),
+    ReleaseRequest(T0),
+    GroupDeletion(),
+    GroupDeletion(force=True),
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda one: type(one).__name__)
+def test_a_group_that_is_not_declared_is_unknown(asked: Input) -> None:
+    """Whatever is asked of a group that nobody declared, the answer is that it is unknown, and nothing is recorded."""
+    scene = Scene()
+    scene.refused(asked, UnknownGroup)
+    assert scene.log == []
+
+
+def test_a_group_that_is_not_declared_may_be_started_and_told_of_kafka() -> None:
+    """A coordinator that takes over the name of an undeclared group, or reads Kafka, writes nothing for it."""
+    scene = Scene()
+    for item in (Started(), PartitionCounts({"a": 1}), EndOffsets({("a", 0): 5}, START_MS)):
+        scene.do(item)
+    scene.tick(1_000)
+    assert scene.log == []
+
+
+def test_a_group_without_members_places_nothing_and_waits_for_one() -> None:
+    """What is changed in a group without members is placed when there is one."""
+    scene = Scene()
+    scene.declare()
+    scene.change(num_standby_replicas=1)
+    scene.tick(1_000)
+    assert scene.group.generation == 0
+    assert scene.ok(Join(M1, tasks={T0: copy("none", 1)}), Answer).assignment
+    scene.beat("m1", {"0_0": running(), "0_1": running()})
+    assert set(scene.owners().values()) == {"m1"}
