@@ -238,6 +238,31 @@ def test_a_lower_session_timeout_shortens_the_lease_from_the_seq_answered_with_i
     assert worker.machine.lease_end_ms == worker.last().first_sent_ms + 60_000
 
 
+def test_a_lower_session_timeout_may_end_the_lease_with_the_answer_that_brings_it() -> None:
+    """An answer so late that the lower timeout has passed since the sending stops everything there and then."""
+    worker = silent()
+    worker.later(3_000)
+    beat = worker.last()
+    worker.now_ms = beat.first_sent_ms + 6_500
+    done = worker.reply(1, to=beat, session_timeout_ms=6_000)
+    assert done == [StopActive("0_1", commit=False)]
+
+
+def test_what_has_stopped_is_not_told_to_stop_by_the_end_of_the_lease() -> None:
+    """A stop that is acknowledged after the end was still a stop."""
+    worker = silent(picture=assignment({"0_1": 1, "0_2": 2, "0_3": 3}))
+    worker.beat(2, assignment(standby=["0_2"]))
+    worker.now_ms += 100_000
+    assert worker.do("task_stopped", "0_1", final_position=4) == [
+        StopActive("0_2", commit=False),
+        StopActive("0_3", commit=False),
+    ]
+    other = silent(picture=assignment({"0_1": 1, "0_2": 2}))
+    other.beat(2, assignment(standby=["0_2"]))
+    other.now_ms += 100_000
+    assert other.do("task_demoted", "0_2", final_position=4) == [StopActive("0_1", commit=False)]
+
+
 def test_a_lower_session_timeout_known_from_a_poll_counts_from_the_heartbeat_that_echoes_its_epoch() -> None:
     """The news alone shortens nothing; from that heartbeat on the coordinator may count the lower timeout."""
     worker = silent()

@@ -93,9 +93,14 @@ class Conversation:
     # --- a turn -------------------------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> list[Instruction]:
-        """Begin a turn; if the lease has run out since the last one, stop what may not outlive it."""
+        """Begin a turn, with the lease before all else."""
         self.now_ms = max(self.now_ms, now_ms)
         out: list[Instruction] = []
+        self._see_to_lease(out)
+        return out
+
+    def _see_to_lease(self, out: list[Instruction]) -> None:
+        """If the lease has run out since the last look, stop what may not outlive it."""
         if self.phase in (Phase.JOINED, Phase.LEAVING) and self.run.lease.notice_end(self.now_ms, self.holdings.seq):
             if self.settings.on_lease_lost is OnLeaseLost.STOP:
                 out += self.holdings.stop_actives()
@@ -103,7 +108,6 @@ class Conversation:
                 # Only a heartbeat that is sent from now on can bring anything back.
                 self.main.abandon(self.now_ms)
                 self.is_urgent = True
-        return out
 
     def close(self, out: list[Instruction]) -> list[Instruction]:
         """End a turn: settle what waits for the actives to stop, give up what is overdue, send what is due."""
@@ -233,6 +237,8 @@ class Conversation:
         elif self.main.is_answer_to(request):
             self.main.answered()
             self._beat_later()
+        # A timeout that was lowered may have ended the lease a while ago.
+        self._see_to_lease(out)
         self._taken(out, changed=changed, also=freed or (not could_start and lease.may_start(self.now_ms)))
 
     def _join_answered(self, out: list[Instruction]) -> None:

@@ -190,17 +190,21 @@ class MemberProtocol:
 
         That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered with the task still in the picture.
         """
-        out = self._talk.open(now_ms)
         granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
-        self._talk.is_urgent |= self._talk.holdings.stopped(task, final_position, still_granted=granted)
+        # First of all, so that the end of the lease does not ask for the stop of what has stopped.
+        asked = self._talk.holdings.stopped(task, final_position, still_granted=granted)
+        out = self._talk.open(now_ms)
+        self._talk.is_urgent |= asked
         self._talk.follow(out)
         return self._talk.close(out)
 
     def task_demoted(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Take it that an active has stopped, with its last commit done, and goes on as a copy in place."""
-        out = self._talk.open(now_ms)
         granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
-        self._talk.is_urgent |= self._talk.holdings.demoted(task, final_position, still_granted=granted)
+        # First of all, so that the end of the lease does not ask for the stop of what has stopped.
+        asked = self._talk.holdings.demoted(task, final_position, still_granted=granted)
+        out = self._talk.open(now_ms)
+        self._talk.is_urgent |= asked
         self._talk.follow(out)
         return self._talk.close(out)
 
