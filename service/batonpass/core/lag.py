@@ -177,6 +177,9 @@ def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
         return NOTHING if report is None or task.id in member.revoking else _by_lag(report, group.config, on_disk=True)
     if grant.role is Role.ACTIVE:
         return _active(group, task, report, reported=heard is not None and heard.full)
+    if member.suspected:
+        # It may be dead, and its last report with it: nothing is handed to it, and nothing it has is dropped.
+        return UNREPORTED
     if heard is None or not heard.full:
         return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=False)
     if task.keeper == member.id and (report is None or (report.lag is None and not report.said.lost)):

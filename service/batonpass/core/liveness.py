@@ -67,7 +67,7 @@ def poll_opened(work: Work, item: PollOpened) -> Reply:
         work.set_heard(item.member_id, replace(heard, poll_broken_ms=None))
     if member is not None and member.suspected:
         work.record(SuspicionCleared(member.id))
-        work.touched = True
+        work.schedule("suspicion-cleared")
     return Done()
 
 

@@ -56,7 +56,7 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
     work.set_heard(member.id, _echo(renewed, item))
     if member.suspected:
         work.record(SuspicionCleared(member.id))
-        work.touched = True
+        work.schedule("suspicion-cleared")
     if item.tasks is not None:
         _take_report(work, item, item.tasks)
     return Done()

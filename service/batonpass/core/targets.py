@@ -113,7 +113,8 @@ def _seat(member: Member) -> Seat:
         max_tasks=member.max_tasks,
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
-        open=member.drain is None,
+        # A suspected member may be dead: it is the target of nothing until it speaks.
+        open=member.drain is None and not member.suspected,
     )
 
 
