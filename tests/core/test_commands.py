@@ -190,6 +190,7 @@ def test_a_changed_part_does_not_stop_who_runs_it() -> None:
     scene.join("m2", topology_epoch=1)
     scene.settle(60)
     assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
+    scene.do(Leave(M2))
     scene.join("m3", topology_epoch=2)
     scene.settle(60)
     assert sorted(map(str, scene.owners().values())) == ["m1", "m3"]

@@ -166,7 +166,9 @@ def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskR
         said = tasks.get(task_id)
         held = said is not None and (said.role == "active" if revocation.active else said.role != "none")
         if not held:
-            found.append(TaskReleased(task_id, member.id, said.final if said is not None else ()))
+            # A copy given up later may still carry where its member stopped as owner: others have written since.
+            final = said.final if said is not None and revocation.active else ()
+            found.append(TaskReleased(task_id, member.id, final))
     return found
 
 

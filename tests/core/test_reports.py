@@ -1,0 +1,298 @@
+"""What members say: sequence numbers, epochs, confirmations, final positions, states."""
+
+import pytest
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+
+from batonpass.core.decide import Decision
+from batonpass.core.errors import LimitExceeded, StaleMemberEpoch
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Heartbeat, Join, Leave
+from batonpass.core.model import ActiveState, Grant, Role
+from batonpass.core.policy import Policy
+from batonpass.core.records import ActiveReported, PictureChanged, TaskReleased
+from batonpass.core.replies import Answer
+from batonpass.core.reports import count_as_heard
+from batonpass.core.soft import MemberSoft, Soft, TaskReport
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+T0 = TaskId("0_0")
+
+
+def settled(members: int = 1, partitions: int = 2, **config: object) -> Scene:
+    """Return a settled scene."""
+    scene = Scene()
+    scene.declare(topology(partitions), **config)
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def moving() -> tuple[Scene, TaskId]:
+    """Return a scene in which m1 was told, at epoch 3, to hand a task over to m2, and the task."""
+    scene = settled()
+    scene.join("m2")
+    scene.obey("m2")
+    (task,) = scene.member("m1").revoking
+    assert scene.member("m1").revoking[task].epoch == scene.member("m1").epoch == 3
+    assert scene.task(task).heir == "m2"
+    return scene, task
+
+
+def said(scene: Scene, task: TaskId, report: TaskReport | None) -> dict[str, TaskReport]:
+    """Return m1's report: its other task runs, and of the task that it gives up this."""
+    others = {one: running() for one in scene.held("m1", Role.ACTIVE)}
+    return others if report is None else others | {str(task): report}
+
+
+def test_a_heartbeat_at_the_present_epoch_gets_no_picture() -> None:
+    """Who has the current picture is told nothing of it again."""
+    scene = settled()
+    reply = scene.ok(Heartbeat(M1, 50, scene.member("m1").epoch), Answer)
+    assert (reply.seq, reply.member_epoch, reply.assignment) == (50, scene.member("m1").epoch, None)
+
+
+def test_a_heartbeat_below_the_present_epoch_gets_the_whole_picture() -> None:
+    """From the highest epoch echoed to the current one everything is normal, and answered with the whole picture."""
+    scene, task = moving()
+    reply = scene.ok(Heartbeat(M1, 50, 2), Answer)
+    assert reply.assignment == scene.member("m1").picture
+    assert reply.assignment is not None
+    assert reply.assignment[task].role is Role.STANDBY
+
+
+def test_late_and_doubled_heartbeats_change_nothing() -> None:
+    """A ``seq`` at or below the last processed gets the present picture, whatever epoch or tasks it says."""
+    scene = settled()
+    epoch = scene.member("m1").epoch
+    scene.do(Heartbeat(M1, 50, epoch, {TaskId("0_0"): running(), TaskId("0_1"): running()}))
+    group, reports = scene.group, scene.soft.members[M1].reports
+    for late in (
+        Heartbeat(M1, 50, epoch, {T0: failed()}),
+        Heartbeat(M1, 49, epoch, {}),
+        Heartbeat(M1, 3, 0, {T0: running(lost=True)}),
+        Heartbeat(M1, 50, epoch + 9, {T0: running(token=99)}),
+    ):
+        reply = scene.ok(late, Answer)
+        assert scene.group is group
+        assert scene.soft.members[M1].reports == reports
+        assert (reply.seq, reply.member_epoch, reply.assignment) == (50, epoch, scene.member("m1").picture)
+
+
+def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
+    """Below the highest epoch echoed so far is 409, without effect, and carries the answer to take."""
+    scene, task = moving()
+    scene.beat("m1", said(scene, task, running()), epoch=3)
+    group = scene.group
+    refused = scene.refused(Heartbeat(M1, 60, 2, {}), StaleMemberEpoch)
+    assert scene.group is group
+    assert isinstance(refused.answer, Answer)
+    assert refused.answer.member_epoch == 3
+    assert refused.answer.assignment == scene.member("m1").picture
+    # It was not processed: the same seq is taken when it comes with the present epoch.
+    scene.do(Heartbeat(M1, 60, 3, {}))
+    assert scene.soft.members[M1].seq == 60
+
+
+def test_a_revocation_is_confirmed_only_at_its_epoch() -> None:
+    """A heartbeat from before the announcement confirms nothing, even when the task is not in it."""
+    scene, task = moving()
+    scene.beat("m1", said(scene, task, None), epoch=2)
+    assert task in scene.member("m1").revoking
+    assert scene.task(task).owner is None
+    scene.beat("m1", said(scene, task, None), epoch=3)
+    assert task not in scene.member("m1").revoking
+    assert scene.task(task).owner == "m2"
+
+
+def test_a_heartbeat_without_tasks_confirms_nothing() -> None:
+    """Tasks left out stand as they were reported: nothing is given up by silence."""
+    scene, task = moving()
+    scene.beat("m1", said(scene, task, running()), epoch=3)
+    scene.beat("m1", None, epoch=3)
+    assert task in scene.member("m1").revoking
+    assert scene.task(task).owner is None
+
+
+def test_a_task_still_running_is_not_given_up() -> None:
+    """As long as it is reported as active, a task is not released, at whatever epoch."""
+    scene, task = moving()
+    for state in (running(), restoring(5), failed(), running(lost=True)):
+        scene.beat("m1", said(scene, task, state), epoch=3)
+        assert task in scene.member("m1").revoking
+        assert scene.task(task).owner is None
+
+
+@pytest.mark.parametrize("role", ["none", "standby", "warmup", None])
+def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
+    """A task revoked as active is confirmed when it is absent or reported in another role."""
+    scene, task = moving()
+    scene.beat("m1", said(scene, task, None if role is None else copy(role)), epoch=3)
+    assert scene.of(TaskReleased) == [TaskReleased(task, M1)]
+    assert scene.task(task).owner == "m2"
+
+
+def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
+    """Where the last owner stopped is told to the next one with its grant, and forgotten once that runs."""
+    scene, task = moving()
+    scene.beat("m1", said(scene, task, TaskReport("none", final=(("", 905),))), epoch=3)
+    grant = scene.grant("m2", task)
+    assert grant is not None
+    assert grant == Grant(Role.ACTIVE, grant.epoch, scene.now_ms, grant.token, (("", 905),))
+    scene.obey("m2")
+    assert scene.task(task).final == ()
+
+
+def test_a_final_position_repeated_is_harmless() -> None:
+    """The final position is repeated until it is answered: saying it again, or late, changes nothing."""
+    scene, task = moving()
+    final = said(scene, task, TaskReport("none", final=(("", 905),)))
+    scene.beat("m1", final, epoch=3)
+    scene.obey("m2")
+    group = scene.group
+    scene.beat("m1", final)
+    assert scene.group.tasks == group.tasks
+
+
+def test_an_absent_assigned_task_is_not_started_yet() -> None:
+    """A task of the picture that a report leaves out has not been started; it is not given up."""
+    scene = settled()
+    scene.beat("m1", {"0_0": running()})
+    assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
+    assert not [record for record in scene.log if isinstance(record, TaskReleased)]
+
+
+def test_tasks_that_the_group_does_not_have_are_named_and_ignored() -> None:
+    """An unknown task in a report is ignored and named in the status; the rest of the report counts."""
+    scene = Scene()
+    scene.declare()
+    scene.join("m1")
+    reply = scene.beat("m1", {"0_0": running(), "7_7": running()})
+    assert isinstance(reply, Answer)
+    assert reply.status == (("unknown-task", "7_7 is not a task of this group"),)
+    assert scene.task("0_0").state is ActiveState.RUNNING
+    assert TaskId("7_7") not in scene.soft.members[M1].reports
+
+
+def test_fields_unknown_to_the_coordinator_are_named() -> None:
+    """Fields of a newer client are named in the status of the answer."""
+    scene = settled()
+    reply = scene.ok(Heartbeat(M1, 50, scene.member("m1").epoch, None, ("mood",)), Answer)
+    assert [code for code, _ in reply.status] == ["unknown-field"]
+
+
+def test_a_member_that_runs_what_it_may_not_is_shown_its_picture() -> None:
+    """Who reports an active that is not in its picture is shown the picture again, though its epoch is current."""
+    scene = settled(2)
+    (other,) = scene.held("m2", Role.ACTIVE)
+    mine = {task: running() for task in scene.held("m1", Role.ACTIVE)}
+    reply = scene.beat("m1", mine | {other: running()})
+    assert isinstance(reply, Answer)
+    assert reply.assignment == scene.member("m1").picture
+    assert scene.owners()[other] == "m2"
+
+
+def test_states_of_actives_are_recorded_when_they_change() -> None:
+    """Restoring, running, failed and lost are facts of the log, each recorded once, with the detail of a failure."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("m1")
+    for report, state, detail in (
+        (restoring(10), ActiveState.RESTORING, ""),
+        (running(), ActiveState.RUNNING, ""),
+        (failed("disk full"), ActiveState.FAILED, "disk full"),
+        (running(lost=True), ActiveState.LOST, ""),
+    ):
+        scene.beat("m1", {"0_0": report})
+        assert scene.of(ActiveReported) == [ActiveReported(T0, M1, state, scene.now_ms, detail)]
+        scene.beat("m1", {"0_0": report})
+        assert scene.of(ActiveReported) == []
+
+
+def test_a_report_from_before_a_grant_says_nothing_about_it() -> None:
+    """A heartbeat that has not seen the grant cannot speak of it, even if it names the task as active."""
+    scene = settled(2, 2)
+    (task,) = scene.held("m2", Role.ACTIVE)
+    before = scene.member("m1").epoch
+    scene.do(Leave(M2))
+    assert scene.task(task).owner == "m1"
+    kept = {one: running() for one in scene.held("m1", Role.ACTIVE)}
+    scene.beat("m1", kept, epoch=before)
+    assert scene.task(task).state is ActiveState.GRANTED
+    scene.beat("m1", kept)
+    assert scene.task(task).state is ActiveState.RUNNING
+
+
+def test_lost_state_makes_its_holder_the_last_choice() -> None:
+    """An active that lost its state is revoked like any other, and a ready copy takes over when that is confirmed."""
+    scene = settled(2, 2, num_standby_replicas=1)
+    (task,) = scene.held("m1", Role.ACTIVE)
+    standbys = {one: copy("standby") for one in scene.held("m1", Role.STANDBY)}
+    scene.beat("m1", standbys | {task: running(lost=True)})
+    assert scene.task(task).owner is None
+    assert [claim.member_id for claim in scene.task(task).claims] == ["m1"]
+    scene.beat("m1", standbys)
+    assert scene.task(task).owner == "m2"
+
+
+def test_the_heartbeat_that_says_caught_up_moves_the_task() -> None:
+    """A warmup that caught up is acted upon in the very heartbeat that says so, not at the next look."""
+    scene = settled()
+    scene.join("m2")
+    (task,) = scene.held("m2", Role.WARMUP)
+    scene.beat("m2", {task: copy("warmup", 10_001)})
+    assert scene.task(task).heir is None
+    scene.beat("m2", {task: copy("warmup", 10_000)})
+    assert scene.task(task).heir == "m2"
+    assert [record.member_id for record in scene.of(PictureChanged)] == ["m1"]
+
+
+def test_a_steady_heartbeat_writes_nothing() -> None:
+    """A heartbeat with nothing new in it touches its member's soft state alone: no record, no look at the group."""
+    scene = settled(3, 9, num_standby_replicas=1)
+    group = scene.group
+    for _ in range(5):
+        scene.now_ms += 3_000
+        scene.obey()
+        assert isinstance(scene.last, Decision)
+        assert scene.last.records == ()
+        assert scene.last.reasons == ()
+    assert scene.group is group
+
+
+def test_a_heartbeat_reports_a_documented_most_of_tasks() -> None:
+    """More tasks than a heartbeat may report are refused (413), and nothing of it counts."""
+    scene = Scene(policy=Policy(max_tasks_per_heartbeat=2))
+    scene.declare()
+    scene.join("m1")
+    refused = scene.refused(
+        Heartbeat(M1, 1, 2, {TaskId(f"0_{n}"): running() for n in range(3)}),
+        LimitExceeded,
+    )
+    assert (refused.status, refused.action) == (413, "fix")
+    assert scene.task("0_0").state is ActiveState.GRANTED
+
+
+def test_a_refused_append_still_counts_as_heard() -> None:
+    """A heartbeat whose records could not be persisted renews the lease, and nothing else of it is kept (L5)."""
+    soft = Soft().members.having(M1, MemberSoft(5, seq=3, poll_broken_ms=4))
+    before = Soft(members=soft)
+    after = count_as_heard(before, Heartbeat(M1, 9, 1, {}), 77)
+    assert after.members[M1] == MemberSoft(77, seq=3)
+    assert count_as_heard(before, Join(M2), 77) is before
+
+
+def test_a_member_confirms_several_revocations_at_once() -> None:
+    """One heartbeat may confirm everything that its epoch announced, each with its own final position."""
+    scene = Scene()
+    scene.declare(topology(6), max_warmup_replicas=10, max_warmups_per_member=10)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    scene.obey("m2")
+    given = sorted(scene.member("m1").revoking)
+    assert len(given) == 3
+    finals = {task: TaskReport("none", final=(("", number),)) for number, task in enumerate(given)}
+    scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | {str(t): finals[t] for t in finals})
+    assert {task: scene.task(task).final for task in given} == {task: finals[task].final for task in given}
+    assert {scene.task(task).owner for task in given} == {"m2"}
