@@ -62,7 +62,8 @@ def test_a_second_client_gets_its_half_in_fewer_rounds_than_kafka_allows() -> No
 def test_dropping_one_client_after_the_other_needs_no_warm_ups() -> None:
     """Seven clients, eleven stateless and thirteen stateful tasks, one client after the other gone.
 
-    Kafka allows eight rounds each. Ours needs the one in which the lost tasks are restored where they belong: nothing else moves.
+    Kafka allows eight rounds each. Ours needs the one in which the lost tasks are restored where they belong: nothing
+    else moves.
     """
     relay = Relay(topology(13, stateless=11), initial_rebalance_delay_ms=3_000)
     relay.join(*(f"m{number}" for number in range(7)))
@@ -173,7 +174,7 @@ def test_movement_with_a_budget_of_one_the_first_in_order_is_funded() -> None:
     assert made.moves == 2
     assert sum(counts(made, "warmup")) == 1
     going = [task for name in ("c1", "c2") for task in warmup(made, name)]
-    waiting = [entry.task for entry in made.held_back]
+    waiting = [str(entry.task) for entry in made.held_back]
     assert going < waiting
     assert [entry.reason for entry in made.held_back] == [Held.WARMUP_BUDGET]
 
