@@ -1,0 +1,307 @@
+"""When the store lost commits (L3): nobody is fenced for knowing more, what runs is adopted, nothing is granted."""
+
+import pytest
+from tests.core.scene import Scene, copy, restoring, running, topology
+
+from batonpass.core.answers import poll
+from batonpass.core.errors import StaleMemberEpoch, UnknownGroup, UnknownMember
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Heartbeat, Leave, Started, StoreRecovered
+from batonpass.core.model import ActiveState, Claim, Grant, Group, Role
+from batonpass.core.records import EpochsRaised, GrantsHeld, PictureChanged, TasksAdopted
+from batonpass.core.recovery import ALARM, TOKEN_LEAP
+from batonpass.core.replies import Answer, Done
+from batonpass.core.soft import Soft, TaskReport
+
+M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
+T0, T1 = TaskId("0_0"), TaskId("0_1")
+SESSION_MS = 45_000
+
+
+def settled(members: int = 2, partitions: int = 2, **config: object) -> Scene:
+    """Return a settled scene."""
+    scene = Scene()
+    scene.declare(topology(partitions), **config)
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def restore(scene: Scene, group: Group) -> None:
+    """Let the store go back to an earlier group, and a coordinator start on it."""
+    scene.group, scene.soft = group, Soft()
+    scene.now_ms += 2_000
+    scene.do(Started())
+
+
+def alarmed(scene: Scene) -> bool:
+    """Say whether the last decision raised the alarm."""
+    assert scene.last is not None
+    return ALARM in {reason.code for reason in scene.last.reasons}
+
+
+def lost_handover() -> tuple[Scene, TaskId]:
+    """Return a scene whose store forgot that a task went from m1 to m2, before anybody has spoken; and the task."""
+    scene = settled(1)
+    scene.join("m2")
+    before = scene.group
+    scene.settle(60)
+    (task,) = scene.held("m2", Role.ACTIVE)
+    assert before.tasks[TaskId(task)].owner == "m1"
+    restore(scene, before)
+    return scene, TaskId(task)
+
+
+def test_an_epoch_above_ours_is_proof_and_never_a_fence() -> None:
+    """A member that knows a later epoch is answered, not refused; an alarm is raised and grants are held."""
+    scene = settled()
+    epoch = scene.member("m1").epoch
+    reply = scene.ok(Heartbeat(M1, 50, epoch + 7), Answer)
+    assert "m1" in scene.group.members
+    assert alarmed(scene)
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+    assert scene.group.recovering_until_ms == scene.now_ms + SESSION_MS
+    # The picture of the log is of the past: it is not told, the member's own report comes first.
+    assert (reply.member_epoch, reply.assignment, reply.report) == (epoch + 7, None, "full")
+
+
+def test_a_token_above_ours_is_proof_as_well() -> None:
+    """A token that the log never gave shows that commits were lost, even where the epochs agree."""
+    scene = settled()
+    (task,) = scene.held("m1", Role.ACTIVE)
+    known = scene.task(task).token
+    scene.beat("m1", {task: running(token=known)})
+    assert not alarmed(scene)
+    scene.beat("m1", {task: running(token=known + 3)})
+    assert alarmed(scene)
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+    assert scene.task(task).token == known + 3
+    assert scene.task(task).owner == "m1"
+    scene.now_ms += 1_000
+    scene.beat("m1", {task: running(token=known + 3)})
+    assert not scene.of(GrantsHeld)
+
+
+def test_new_tokens_lie_above_whatever_was_lost() -> None:
+    """After lost commits every new token is above the highest reported, and above all that can have been lost."""
+    scene = settled()
+    highest = max(scene.task(task).token for task in scene.group.table.ids)
+    (task,) = scene.held("m1", Role.ACTIVE)
+    scene.beat("m1", {task: running(token=5 * TOKEN_LEAP)})
+    assert scene.group.tokens_from == 5 * TOKEN_LEAP
+    assert scene.group.tokens_from > highest + TOKEN_LEAP
+    scene.do(Leave(M1))
+    scene.wait(SESSION_MS - 1)
+    scene.obey("m2")
+    assert scene.task(task).owner is None
+    scene.wait(1)
+    scene.obey("m2")
+    scene.tick()
+    assert scene.task(task).owner == "m2"
+    assert scene.task(task).token > 5 * TOKEN_LEAP
+
+
+def test_what_members_run_is_adopted() -> None:
+    """The member that runs a task is its owner, whatever the surviving log says; the log's owner must confirm."""
+    scene, task = lost_handover()
+    lost_epoch = scene.member("m2").epoch + 3
+    reply = scene.beat("m2", {task: running(token=2)}, epoch=lost_epoch)
+    assert scene.of(TasksAdopted) == [TasksAdopted(M2, {task: 2}, (), scene.now_ms)]
+    assert scene.task(task).owner == "m2"
+    assert scene.task(task).state is ActiveState.RUNNING
+    assert scene.task(task).claims == (Claim(M1, None),)
+    assert isinstance(reply, Answer)
+    assert reply.member_epoch == lost_epoch + 1
+    assert reply.assignment == {task: Grant(Role.ACTIVE, reply.assignment[task].epoch, scene.now_ms, 2)}  # type: ignore[index]
+    # The log's owner hears of it, and says that it does not run the task.
+    scene.beat("m1", {one: running() for one in scene.group.table.ids if one != task}, epoch=9)
+    assert scene.task(task).claims == ()
+    assert scene.owners()[task] == "m2"
+
+
+def test_nothing_is_granted_until_everybody_may_have_spoken() -> None:
+    """For one session timeout after the proof nothing is granted to anybody, not even what nobody has."""
+    scene, task = lost_handover()
+    scene.beat("m2", {task: running(token=2)}, epoch=9)
+    until_ms = scene.group.grants_from_ms
+    scene.join("m3")
+    scene.do(Leave(M1))
+    while scene.now_ms + 3_000 < until_ms:
+        scene.wait(3_000)
+        scene.obey()
+        assert not [one for one in scene.of(PictureChanged) if one.granted]
+    assert None in scene.owners().values()
+    scene.wait(until_ms - scene.now_ms)
+    scene.obey()
+    scene.settle(60)
+    assert None not in scene.owners().values()
+
+
+def test_an_active_that_its_owner_does_not_run_is_taken_from_it() -> None:
+    """An active of the log that its owner has given up since is its no more, and free once it has confirmed that."""
+    scene, task = lost_handover()
+    kept: dict[str, TaskReport] = {one: running() for one in scene.group.table.ids if one != task}
+    reply = scene.beat("m1", kept | {task: TaskReport("none", final=(("", 905),))}, epoch=9)
+    assert scene.task(task).owner is None
+    assert isinstance(reply, Answer)
+    assert reply.assignment is not None
+    assert task not in reply.assignment
+    scene.beat("m1", kept | {task: TaskReport("none", final=(("", 905),))})
+    assert scene.task(task).claims == ()
+
+
+def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_picture() -> None:
+    """A member that is ahead and reports no tasks is asked for them, and is not told to hold anything before that."""
+    scene, task = lost_handover()
+    reply = scene.ok(Heartbeat(M1, 1, 9), Answer)
+    assert (reply.assignment, reply.report, reply.member_epoch) == (None, "full", 9)
+    assert scene.task(task).owner == "m1"
+    assert poll(scene.group, scene.soft, M1, 9, scene.policy) is None
+    assert poll(scene.group, scene.soft, M1, 5, scene.policy) is not None or scene.member("m1").epoch == 9
+
+
+def test_a_poll_is_not_answered_from_the_past() -> None:
+    """While a member's report is awaited, a long-poll behind the log's epoch waits on: that picture may be old."""
+    scene, _ = lost_handover()
+    scene.do(Heartbeat(M1, 1, 9))
+    assert poll(scene.group, scene.soft, M1, 3, scene.policy) is None
+
+
+def test_everybody_is_asked_again() -> None:
+    """The proof of one member puts all reports in doubt: each is asked for a full one."""
+    scene = settled(3)
+    scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
+    for name in ("m1", "m2", "m3"):
+        assert not scene.soft.members[MemberId(name)].full
+        assert not scene.soft.members[MemberId(name)].reports
+    assert scene.beat("m2").report == "full"  # type: ignore[union-attr]
+
+
+def test_a_second_proof_while_recovering_raises_no_tokens_again() -> None:
+    """Another member that is ahead within the hold extends it, and the floor of tokens stays what it is."""
+    scene = settled(3)
+    scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
+    floor = scene.group.tokens_from
+    scene.now_ms += 5_000
+    scene.do(Heartbeat(M2, 50, scene.member("m2").epoch + 1))
+    assert scene.group.tokens_from == floor
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+    assert alarmed(scene)
+
+
+def test_members_that_know_no_more_keep_what_they_have() -> None:
+    """While one member is ahead, a member whose report agrees with the log keeps its picture and goes on."""
+    scene = settled()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
+    scene.obey("m2")
+    assert scene.owners()[task] == "m2"
+    epoch = scene.member("m2").epoch
+    scene.obey("m2")
+    scene.obey("m2")
+    assert scene.member("m2").epoch == epoch
+
+
+def test_a_member_whose_join_was_lost_is_a_proof_when_it_runs_something() -> None:
+    """An id that the log never saw, with actives at an epoch, shows that its join was lost: grants are held."""
+    scene = settled(1)
+    refused = scene.refused(Heartbeat(M3, 4, 5, {T0: running()}), UnknownMember)
+    assert refused.action == "stop-and-rejoin"
+    assert alarmed(scene)
+    assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
+    assert scene.group.tokens_from >= TOKEN_LEAP
+    version = scene.group.version
+    scene.refused(Heartbeat(M3, 5, 5, {T0: running()}), UnknownMember)
+    assert scene.group.version == version
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [Heartbeat(M3, 4, 5), Heartbeat(M3, 4, 5, {T0: copy("standby")}), Heartbeat(M3, 4, 0, {T0: running()})],
+    ids=["no tasks", "no actives", "no epoch"],
+)
+def test_an_unknown_member_that_runs_nothing_is_just_unknown(asked: Heartbeat) -> None:
+    """An unknown id without actives, or that never had a picture, proves nothing."""
+    scene = settled(1)
+    version = scene.group.version
+    scene.refused(asked, UnknownMember)
+    assert scene.group.version == version
+
+
+def test_a_departed_member_that_still_runs_something_is_no_proof() -> None:
+    """An id that left is refused as gone; that it has not stopped yet does not show that commits were lost."""
+    scene = settled(2)
+    scene.do(Leave(M2))
+    version = scene.group.version
+    scene.do(Heartbeat(M2, 99, 9, {T0: running()}))
+    assert scene.group.version == version
+    Scene().refused(Heartbeat(M2, 99, 9, {T0: running()}), UnknownGroup)
+
+
+def test_an_operator_may_say_that_commits_were_lost() -> None:
+    """``db recovered`` holds grants, raises the floor of tokens and asks everybody, without any other proof."""
+    scene = settled()
+    scene.ok(StoreRecovered(), Done)
+    assert alarmed(scene)
+    assert scene.of(GrantsHeld) == [
+        GrantsHeld(scene.now_ms + SESSION_MS, "an operator says that the store lost commits", adopting=True)
+    ]
+    assert scene.of(EpochsRaised)[0].tokens_from >= TOKEN_LEAP
+    assert scene.beat("m1").report == "full"  # type: ignore[union-attr]
+
+
+def test_after_the_hold_a_report_adopts_nothing() -> None:
+    """Once the hold is over, what a member reports beyond its picture is its mistake again, not the log's."""
+    scene = settled()
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.do(StoreRecovered())
+    for _ in range(16):
+        scene.wait(3_000)
+        scene.obey()
+    scene.beat("m1", {one: running() for one in scene.group.table.ids})
+    assert scene.owners()[task] == "m2"
+    assert not scene.of(TasksAdopted)
+
+
+def test_a_task_that_the_member_was_told_to_give_up_is_not_adopted() -> None:
+    """A member that has not heard yet that it must give a task up does not get it back by still running it."""
+    scene = settled(1)
+    scene.join("m2")
+    scene.obey("m2")
+    (task,) = scene.member("m1").revoking
+    scene.do(StoreRecovered())
+    scene.beat("m1", {one: running() for one in scene.group.table.ids}, epoch=2)
+    assert scene.task(task).owner is None
+    assert task in scene.member("m1").revoking
+
+
+def test_a_grant_not_heard_of_yet_stands() -> None:
+    """A member that does not run what it has been granted since the epoch it echoes has given up nothing."""
+    scene = settled(2)
+    (task,) = scene.held("m2", Role.ACTIVE)
+    before = scene.member("m1").epoch
+    scene.do(Leave(M2))
+    assert scene.task(task).owner == "m1"
+    scene.do(StoreRecovered())
+    kept: dict[str, TaskReport] = {one: running() for one in scene.group.table.ids if one != task}
+    scene.beat("m1", kept, epoch=before)
+    assert scene.task(task).owner == "m1"
+    assert task in scene.member("m1").picture
+
+
+def test_stale_epochs_are_stale_also_while_recovering() -> None:
+    """A member that falls back behind what it echoed is told so, recovery or not."""
+    scene = settled()
+    epoch = scene.member("m1").epoch
+    scene.do(Heartbeat(M1, 50, epoch + 4, {}))
+    scene.refused(Heartbeat(M1, 51, epoch + 1, {}), StaleMemberEpoch)
+
+
+def test_an_adopted_active_may_be_one_that_restores() -> None:
+    """A member that restores an active owns it as one that runs: what it reports next says how far it is."""
+    scene, task = lost_handover()
+    scene.beat("m2", {task: restoring(500, token=2)}, epoch=9)
+    assert scene.task(task).owner == "m2"
+    scene.beat("m2", {task: restoring(400, token=2)})
+    assert scene.task(task).state is ActiveState.RESTORING
