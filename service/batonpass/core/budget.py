@@ -48,7 +48,8 @@ class _Slots:
         self.warmups: dict[MemberId, int] = {}
         self.room = room
         for one in staged:
-            self._count(one)
+            if one.copies:
+                self._count(one)
 
     def _count(self, one: Staged) -> None:
         used = extra_copies(one, self.view.config.num_standby_replicas)
@@ -105,8 +106,11 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     asks = [(ask, one) for one in staged for ask in one.asks]
     if asks:
         slots = _Slots(view, staged, room)
-        asks.sort(key=lambda pair: _order(view, pair[0]))
-        for ask, one in asks:
+        # Free copies contend for room alone: without limits, and they are many when a group begins, none comes first.
+        contended = asks if room.is_limited else [pair for pair in asks if not pair[0].free]
+        contended.sort(key=lambda pair: _order(view, pair[0]))
+        free = [] if room.is_limited else [pair for pair in asks if pair[0].free]
+        for ask, one in (*free, *contended):
             refusal = slots.refuse(ask)
             if refusal is None:
                 one.copies[ask.member_id] = slots.take(ask)

@@ -48,27 +48,24 @@ def stage(view: View, task: Task) -> Staged:
     if choice.active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
         return Staged(task, choice, view.holders(task))
-    copies = _kept(view, task, choice)
-    return _asked(view, task, choice, copies)
+    wanted = [one for one in task.target_standbys if one != choice.active and view.member(one) is not None]
+    return _asked(view, task, choice, _kept(view, task, choice, wanted), wanted)
 
 
-def _wanted_standbys(view: View, task: Task, active: MemberId) -> list[MemberId]:
-    return [one for one in task.target_standbys if one != active and view.member(one) is not None]
-
-
-def _kept(view: View, task: Task, choice: Choice) -> dict[MemberId, Role]:
+def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
     active = choice.active
     holders = view.holders(task)
     holders.pop(active, None)  # type: ignore[arg-type]
     kept: dict[MemberId, Role] = {}
     keeper = task.owner if task.owner not in (None, active) else task.keeper
+    if keeper is None and not holders:
+        return kept
     if keeper is not None and keeper != active and view.member(keeper) is not None:
         if task.owner == keeper and task.state is not ActiveState.LOST:
             holders[keeper] = Role.STANDBY
         was_running = task.owner != keeper or task.state is ActiveState.RUNNING
         if keeper in holders and was_running and not view.complete:
             kept[keeper] = Role.STANDBY
-    wanted = _wanted_standbys(view, task, active)  # type: ignore[arg-type]
     ready = 0
     for member_id in wanted:
         if member_id in holders:
@@ -119,20 +116,25 @@ def is_for_drain(view: View, task: Task) -> bool:
     return any(member is not None and member.drain is not None for member in involved)
 
 
-def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role]) -> Staged:
-    active = choice.active
-    needs: list[tuple[MemberId, bool]] = []
+def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]) -> Staged:
+    needs: dict[MemberId, bool] = {}
     target = view.member(task.target)
-    if target is not None and target.id != active and target.id not in copies and not view.is_stalled(task, target.id):
-        needs.append((target.id, True))
-    needs.extend((one, False) for one in _wanted_standbys(view, task, active) if one not in copies)  # type: ignore[arg-type]
+    if (
+        target is not None
+        and target.id != choice.active
+        and target.id not in copies
+        and not view.is_stalled(task, target.id)
+    ):
+        needs[target.id] = True
+    for member_id in wanted:
+        if member_id not in copies:
+            needs.setdefault(member_id, False)
     if not needs:
         return Staged(task, choice, copies)
     draining = is_for_drain(view, task)
     free = view.config.num_standby_replicas - len(copies)
-    asks: list[Ask] = []
-    for member_id, for_active in needs:
-        if member_id not in (ask.member_id for ask in asks):
-            asks.append(Ask(task, member_id, for_active, draining, free > 0))
-            free -= 1
+    asks = [
+        Ask(task, member_id, for_active, draining, number < free)
+        for number, (member_id, for_active) in enumerate(needs.items())
+    ]
     return Staged(task, choice, copies, tuple(asks))

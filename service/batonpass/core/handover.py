@@ -138,7 +138,8 @@ def _successor(view: View, task: Task) -> Choice:
         return Choice(heir.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, heir.id).is_caught_up)
     if not view.is_stateful(task.id):
         return _target_or_wait(view, task)
-    found = _best_ready(view, task, on_disk=task.target is not None)
+    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
     if found is not None:
         return found
     if view.group.storm_since_ms is not None:
@@ -147,7 +148,7 @@ def _successor(view: View, task: Task) -> Choice:
         return _target_or_wait(view, task)
     if task.target in view.group.members and view.member(task.target) is None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
-    found = _most_caught_up(view, task)
+    found = _most_caught_up(view, task) if has_copies else None
     if found is not None:
         return found
     return _cold(view, task)

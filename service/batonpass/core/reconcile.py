@@ -16,6 +16,7 @@ was just revoked.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from batonpass.core.copies import Staged
@@ -40,7 +41,7 @@ class _Next:
 
 def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
     """Return the records that take every member one step towards what ``staged`` says it should hold."""
-    members: dict[MemberId, _Next] = {}
+    members: defaultdict[MemberId, _Next] = defaultdict(_Next)
     records: list[Record] = []
     for one in staged:
         records.extend(_compare(view, one, members))
@@ -50,36 +51,32 @@ def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
     return [*(picture for picture in pictures if picture is not None), *heirs, *waived]
 
 
-def _compare(view: View, one: Staged, members: dict[MemberId, _Next]) -> list[Record]:
+def _compare(view: View, one: Staged, members: defaultdict[MemberId, _Next]) -> Iterable[Record]:
     """Note for each member what changes about one task; return the records about the task itself."""
     task, active = one.task, one.choice.active
     if task.owner is not None and task.owner != active:
-        _give_up_active(task, one.copies.get(task.owner), members.setdefault(task.owner, _Next()))
-    for member_id, role in (*_copies(task),):
+        _give_up_active(task, one.copies.get(task.owner), members[task.owner])
+    held = view.holders(task)
+    for member_id, role in held.items():
         if member_id == active:
             continue
         wanted = one.copies.get(member_id)
         if wanted is None:
-            members.setdefault(member_id, _Next()).revoked.append(task.id)
+            members[member_id].revoked.append(task.id)
         elif wanted is not role:
-            members.setdefault(member_id, _Next()).renamed[task.id] = wanted
-    held = {member_id for member_id, _ in _copies(task)}
+            members[member_id].renamed[task.id] = wanted
     for member_id, role in one.copies.items():
         if member_id not in held and member_id != task.owner:
-            members.setdefault(member_id, _Next()).granted[task.id] = role
+            members[member_id].granted[task.id] = role
     if active is None or active == task.owner:
-        return []
+        return ()
     if task.owner is None and not task.claims:
-        following = members.setdefault(active, _Next())
+        following = members[active]
         following.granted[task.id] = Role.ACTIVE
         if one.choice.ready:
             following.ready.append(task.id)
-        return []
+        return ()
     return _succession(view, task, active)
-
-
-def _copies(task: Task) -> list[tuple[MemberId, Role]]:
-    return [*((one, Role.STANDBY) for one in task.standbys), *((one, Role.WARMUP) for one in task.warmups)]
 
 
 def _give_up_active(task: Task, wanted: Role | None, following: _Next) -> None:
@@ -122,6 +119,7 @@ def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dic
     """Return the grants for which the member has room: actives first, then standbys, then warmups."""
     room = None if member.max_tasks is None else member.max_tasks - len(member.picture)
     grants: dict[TaskId, Grant] = {}
+    as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
     for task_id, role in (
         sorted(following.granted.items(), key=lambda item: order[item[1]])
@@ -132,16 +130,15 @@ def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dic
             if room <= 0:
                 continue
             room -= 1
-        grants[task_id] = _grant(view, task_id, role, epoch)
+        grants[task_id] = as_copy.get(role) or _grant(view, task_id, epoch)
     return grants
 
 
-def _grant(view: View, task_id: TaskId, role: Role, epoch: int) -> Grant:
-    if role is not Role.ACTIVE:
-        return Grant(role, epoch, view.now_ms)
+def _grant(view: View, task_id: TaskId, epoch: int) -> Grant:
+    """Return the grant of an active, with a token above every one before."""
     task = view.group.tasks[task_id]
     token = max(task.token, view.group.tokens_from) + 1
-    return Grant(role, epoch, view.now_ms, token, task.final)
+    return Grant(Role.ACTIVE, epoch, view.now_ms, token, task.final)
 
 
 def _in_order(view: View, grants: Mapping[TaskId, Grant]) -> dict[TaskId, Grant]:

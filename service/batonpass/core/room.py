@@ -56,6 +56,11 @@ class Room:
         self._left[active] += 1
         return True
 
+    @property
+    def is_limited(self) -> bool:
+        """Say whether any member that this step concerns has a limit."""
+        return bool(self._left)
+
     def allows(self, member_id: MemberId) -> bool:
         """Say whether the member may take one more copy."""
         return self._left.get(member_id, 1) > 0
@@ -68,6 +73,9 @@ class Room:
 
 def _limited(view: View, staged: list[Staged]) -> list[Member]:
     """Return the members with a limit that this step concerns, in order."""
+    everybody = view.group.members
+    if len(staged) > len(everybody) and all(member.max_tasks is None for member in everybody.values()):
+        return []
     ids: set[MemberId] = set()
     for one in staged:
         ids.update(one.copies)

@@ -47,7 +47,8 @@ class View:
     def holders(self, task: Task) -> dict[MemberId, Role]:
         """Return the copies granted beside the active, with their roles; holders are members that are here."""
         copies = dict.fromkeys(task.standbys, Role.STANDBY)
-        copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
+        if task.warmups:
+            copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
         return copies
 
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
