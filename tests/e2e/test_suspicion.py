@@ -26,7 +26,7 @@ def group() -> Iterator[httpx.Client]:
             assert process.stdout is not None
             found = re.search(r"http://\S+", process.stdout.readline())
             assert found is not None
-            with httpx.Client(base_url=f"{found[0]}/v1/groups/orders", timeout=20) as client:
+            with httpx.Client(base_url=f"{found[0]}/v1/groups", timeout=20) as client:
                 yield client
         finally:
             process.send_signal(signal.SIGINT)
@@ -37,11 +37,11 @@ def set_up(group: httpx.Client, *, on_lease_lost: str) -> tuple[int, int]:
     """Bring the group to rest; return the epochs of m1 and m2."""
     topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
     config = {"initial_rebalance_delay_ms": 0, "num_standby_replicas": 1, "suspect_timeout_ms": SUSPECT_MS}
-    group.put("", json={"topology": topology, "config": config})
-    first = group.put("/members/m1", json={"on_lease_lost": on_lease_lost}).json()["member_epoch"]
+    group.put("/orders", json={"topology": topology, "config": config})
+    first = group.put("/orders/members/m1", json={"on_lease_lost": on_lease_lost}).json()["member_epoch"]
     beat(group, "m1", 1, first, {"0_0": RUNNING})
-    group.put("/members/m2", json={})
-    second = group.get("/members/m2/assignment?after=1&wait_ms=5000").json()["member_epoch"]
+    group.put("/orders/members/m2", json={})
+    second = group.get("/orders/members/m2/assignment?after=1&wait_ms=5000").json()["member_epoch"]
     answer = beat(group, "m2", 1, second, {"0_0": {"role": "standby", "lag": 0}})
     assert answer["assignment"] is None
     return first, second
@@ -49,14 +49,14 @@ def set_up(group: httpx.Client, *, on_lease_lost: str) -> tuple[int, int]:
 
 def beat(group: httpx.Client, member: str, seq: int, epoch: int, tasks: Any) -> Any:
     """Send a heartbeat and return its answer."""
-    answer = group.post(f"/members/{member}/heartbeat", json={"seq": seq, "member_epoch": epoch, "tasks": tasks})
+    answer = group.post(f"/orders/members/{member}/heartbeat", json={"seq": seq, "member_epoch": epoch, "tasks": tasks})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def kill_a_poll(group: httpx.Client, epoch: int) -> None:
     """Open a long-poll of m1 in a process of its own, and kill that process."""
-    url = f"{group.base_url}members/m1/assignment?after={epoch}&wait_ms=60000"
+    url = f"{group.base_url}orders/members/m1/assignment?after={epoch}&wait_ms=60000"
     with subprocess.Popen(["curl", "-s", url]) as polling:
         time.sleep(0.3)
         polling.kill()
@@ -67,7 +67,7 @@ def test_a_killed_process_is_replaced_within_the_suspect_timeout(group: httpx.Cl
     first, second = set_up(group, on_lease_lost="continue")
     kill_a_poll(group, first)
     started = time.monotonic()
-    answer = group.get(f"/members/m2/assignment?after={second}&wait_ms=15000")
+    answer = group.get(f"/orders/members/m2/assignment?after={second}&wait_ms=15000")
     assert answer.status_code == 200
     (active,) = answer.json()["assignment"]["active"]
     assert (active["task"], active["fencing_token"]) == ("0_0", 2)
@@ -82,6 +82,6 @@ def test_a_broken_poll_alone_takes_nothing_away(
     first, second = set_up(group, on_lease_lost=on_lease_lost)
     kill_a_poll(group, first)
     if opens_another:
-        assert group.get(f"/members/m1/assignment?after={first}&wait_ms=10").status_code == 204
-    assert group.get(f"/members/m2/assignment?after={second}&wait_ms={4 * SUSPECT_MS}").status_code == 204
+        assert group.get(f"/orders/members/m1/assignment?after={first}&wait_ms=10").status_code == 204
+    assert group.get(f"/orders/members/m2/assignment?after={second}&wait_ms={4 * SUSPECT_MS}").status_code == 204
     assert beat(group, "m1", 2, first, {"0_0": RUNNING})["assignment"] is None
