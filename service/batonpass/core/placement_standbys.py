@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from batonpass.core.placement_copies import Standbys
-from batonpass.core.placement_draft import UNLIMITED, Draft
+from batonpass.core.placement_dealing import deal_standbys
+from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_levelling import fill_by_paths, level_standbys
 from batonpass.core.placement_tags import Tags
 from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
@@ -32,7 +33,7 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
     if wanted and not any(board.count) and stock(request, draft.open, 0) == set():
-        _deal(board, ranks, wanted)
+        deal_standbys(board, ranks)
     # Without limits one round does it. With them, levelling may open a slot that tags have wanted.
     limited = draft.limited
     for _ in range(_ROUNDS if limited else 1):
@@ -87,13 +88,28 @@ def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]
     if any(closed[:-1]):
         suspects.update(rank for rank in ranks if any(closed[seat] for seat in copies[rank]))
     if board.tags.kinds > 1:
-        suspects.update(rank for rank in ranks if owner[rank] != NOBODY and not board.apart(rank))
+        suspects.update(_too_close(board, ranks, owners, all_held))
     if board.epochs:
         epoch = board.draft.request.table.topology_epoch
         suspects.update(rank for rank in ranks if any(board.epochs[seat] < epoch[rank] for seat in copies[rank]))
     if not suspects:
         return unfinished
     return sorted(suspects.union(unfinished))
+
+
+def _too_close(
+    board: Standbys, ranks: Sequence[int], owners: Sequence[int], held: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """Return the tasks whose copies tags want further apart. Of tasks on the same kinds of seats one is judged."""
+    kind = [*board.tags.kind, NOBODY]
+    if board.wanted == 1:
+        on = [(kind[owner], tuple([kind[seat] for seat in seats])) for owner, seats in zip(owners, held, strict=True)]
+    else:
+        on = [
+            (kind[one], tuple(sorted([kind[seat] for seat in seats]))) for one, seats in zip(owners, held, strict=True)
+        ]
+    close = {key for key in set(on) if key[0] != NOBODY and not board.tags.apart(*key)}
+    return [rank for rank, key in zip(ranks, on, strict=True) if key in close] if close else []
 
 
 def _shed(board: Standbys, ranks: Sequence[int]) -> None:
@@ -108,37 +124,6 @@ def _shed(board: Standbys, ranks: Sequence[int]) -> None:
     ):
         if board.slots[seat] < 0:
             board.drop(rank, seat)
-
-
-def _deal(board: Standbys, ranks: Sequence[int], wanted: int) -> None:
-    """Deal first standbys in rings, where seats are equal and nothing tells them apart.
-
-    With the seats in a ring, an owner's tasks go in turn to the seats one, two, three places further on. Every round, a
-    task of each owner, gives every seat as many copies as any other, and spreads each owner's over the whole ring.
-    What is left of the last, incomplete round is filled up like any other task.
-    """
-    draft = board.draft
-    ring = sorted(draft.open, key=lambda seat: (-draft.actives[seat], seat))
-    size = len(ring)
-    equal = len({draft.capacity[seat] for seat in ring}) == 1 and all(draft.limit[seat] == UNLIMITED for seat in ring)
-    if not equal or size <= wanted or board.tags.kinds > 1 or board.epochs:
-        return
-    by_owner: dict[int, list[int]] = {seat: [] for seat in ring}
-    for rank in ranks:
-        if board.owner[rank] in by_owner:
-            by_owner[board.owner[rank]].append(rank)
-    rounds = min(len(tasks) for tasks in by_owner.values())
-    twice = ring + ring
-    for place, seat in enumerate(ring):
-        others = twice[place + 1 : place + size]
-        around = others + others
-        start = 0
-        for rank in by_owner[seat][:rounds]:
-            board.copies[rank] = tuple(around[start : start + wanted])
-            start = (start + wanted) % (size - 1)
-    for seat in ring:
-        board.count[seat] += rounds * wanted
-        board.slots[seat] -= rounds * wanted
 
 
 def _fill(board: Standbys, rank: int, wanted: int) -> None:
