@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from batonpass.cli.compare import compare
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 
 app = typer.Typer(add_completion=False)
+app.command()(compare)
 
 DEFAULT_STEPS = 100_000
 

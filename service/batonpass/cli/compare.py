@@ -1,0 +1,140 @@
+"""`batonpass simulate compare`: Batonpass, Kafka's assignor and eager reassignment side by side in the same world."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from batonpass.simulate.compare import Comparison, arms_of, duration, play, reading, size
+from batonpass.simulate.compare_chart import chart
+from batonpass.simulate.scenarios import RECORD_BYTES, SCENARIOS, WORLD, Scenario
+
+ALL = "all"
+
+
+def compare(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="SCENARIO...", help="What happens to the group; `all` for everything.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the scenarios, and run none.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, one for each.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Draw other ids for the processes; Kafka's result hangs on them.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option("--chart", metavar="FILE", help="Draw the results as SVG, too.")] = None,
+) -> None:
+    """Play a scenario with Batonpass, Kafka's assignor (defaults and tuned) and eager reassignment, in one world."""
+    if listing:
+        _list(json_output=json_output)
+        return
+    chosen = _chosen(names or [])
+    if svg is not None and len(chosen) > 1:
+        raise typer.BadParameter("a chart shows one scenario; name just one", param_hint="--chart")
+    if seed is not None:
+        chosen = [replace(scenario, seed=seed) for scenario in chosen]
+    for comparison in _run(chosen):
+        if json_output:
+            typer.echo(json.dumps(as_json(comparison)))
+        else:
+            _show(comparison)
+        if svg is not None:
+            svg.write_text(chart(comparison), encoding="utf-8")
+
+
+def _chosen(names: list[str]) -> list[Scenario]:
+    """Return the scenarios that were named.
+
+    Raises:
+        typer.BadParameter: for none, or for a name that there is not.
+    """
+    if ALL in names:
+        return list(SCENARIOS.values())
+    unknown = [name for name in names if name not in SCENARIOS]
+    if unknown or not names:
+        problem = f"there is no scenario {unknown[0]!r}" if unknown else "name a scenario"
+        raise typer.BadParameter(f"{problem}; there are {', '.join(SCENARIOS)}, and all", param_hint="SCENARIO")
+    return [SCENARIOS[name] for name in names]
+
+
+def _run(chosen: list[Scenario]) -> list[Comparison]:
+    arms = {scenario.name: arms_of(scenario) for scenario in chosen}
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.fields[doing]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    comparisons = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("compare", total=sum(map(len, arms.values())), doing="")
+        for scenario in chosen:
+            results = []
+            for arm, make in arms[scenario.name].items():
+                bar.update(line, doing=f"{scenario.name}: {arm}")
+                results.append(play(arm, make(), scenario))
+                bar.advance(line)
+            comparisons.append(Comparison(scenario, tuple(results)))
+    return comparisons
+
+
+def as_json(comparison: Comparison) -> dict[str, object]:
+    """Return the comparison as it is printed with `--json`. Times are milliseconds; no time to rest is null."""
+    scenario = comparison.scenario
+    return {
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "seed": scenario.seed,
+        "members": scenario.members,
+        "tasks": scenario.tasks,
+        "standbys": scenario.standbys,
+        "world": asdict(WORLD) | {"record_bytes": RECORD_BYTES},
+        "arms": [asdict(result) for result in comparison.results],
+        "reading": reading(comparison),
+    }
+
+
+def _list(*, json_output: bool) -> None:
+    if json_output:
+        for scenario in SCENARIOS.values():
+            typer.echo(json.dumps({"scenario": scenario.name, "title": scenario.title}))
+        return
+    width = max(map(len, SCENARIOS))
+    for scenario in SCENARIOS.values():
+        typer.echo(f"{scenario.name:{width}}  {scenario.title}")
+
+
+def _show(comparison: Comparison) -> None:
+    needed = comparison.results[0].needed
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("")
+    for heading in (
+        f"moved\nof {needed}",
+        "hand-\novers",
+        "time to\nrest",
+        "downtime\np50",
+        "\np99",
+        "\nmax",
+        "\nrestored",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for place, result in enumerate(comparison.results):
+        table.add_row(
+            result.arm,
+            str(result.moved),
+            str(result.handovers),
+            duration(result.rest_ms),
+            duration(result.downtime_p50_ms),
+            duration(result.downtime_p99_ms),
+            duration(result.downtime_max_ms),
+            size(result.bytes_restored),
+            style="bold green" if place == 0 else None,
+        )
+    console = Console()
+    console.print(f"[bold]{escape(comparison.scenario.title)}[/bold]", highlight=False)
+    console.print(table)
+    console.print(f"{reading(comparison)}\n", highlight=False)

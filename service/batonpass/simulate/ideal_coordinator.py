@@ -1,0 +1,93 @@
+"""The coordinator of a world without faults: the real core, with a log that takes every append at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from batonpass.core.answers import poll
+from batonpass.core.decide import decide
+from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import Input, PollBroken, PollOpened, Started, Tick
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.replies import Reply
+from batonpass.core.soft import Soft
+from batonpass.simulate.timeline import Timeline
+from batonpass.simulate.wire import Body, answer_body, to_answer, to_input
+from batonpass.worker.protocol import Request
+
+Respond = Callable[[int, Body | None], None]
+
+
+class IdealCoordinator:
+    """Takes the requests of members, ticks when the core asks for it, and answers long-polls as pictures change.
+
+    `committed` is called with the group after every decision that wrote records.
+    """
+
+    def __init__(self, timeline: Timeline, committed: Callable[[Group], None]) -> None:
+        self.group = Group(GroupId("compared"))
+        self.decisions = 0
+        self._soft = Soft()
+        self._policy = Policy()
+        self._timeline = timeline
+        self._committed = committed
+        self._tick_at_ms: int | None = None
+        # Who waits for news beyond which epoch, and the number of the poll, by member.
+        self._polls: dict[MemberId, tuple[int, int, Respond]] = {}
+        self._opened = 0
+        self.take(Started())
+
+    def take(self, item: Input) -> Reply:
+        """Decide on an input, commit, then answer."""
+        decision = decide(self.group, self._soft, item, self._timeline.now_ms, self._policy)
+        self.decisions += 1
+        self.group, self._soft = decision.after, decision.soft
+        self._tick_at(decision.wake_at_ms)
+        if decision.records:
+            self._committed(self.group)
+            for member_id in sorted(self._polls):
+                self._look_at_poll(member_id)
+        return decision.reply
+
+    def serve(self, request: Request, respond: Respond) -> None:
+        """Answer one request; a long-poll when there is news, or at the end of its wait."""
+        item = to_input(request)
+        if item is not None:
+            respond(*to_answer(self.take(item)))
+            return
+        member_id = MemberId(request.member_id)
+        self.take(PollOpened(member_id))
+        self._opened += 1
+        self._polls[member_id] = (int(request.query["after"]), self._opened, respond)
+        self._look_at_poll(member_id)
+        self._timeline.after(int(request.query["wait_ms"]), self._end_poll, member_id, self._opened)
+
+    def poll_broke(self, member_id: str) -> None:
+        """Take it that the socket of a member's long-poll closed."""
+        if self._polls.pop(MemberId(member_id), None) is not None:
+            self.take(PollBroken(MemberId(member_id)))
+
+    def _look_at_poll(self, member_id: MemberId) -> None:
+        after, _, respond = self._polls[member_id]
+        answer = poll(self.group, self._soft, member_id, after, self._policy)
+        if answer is None:
+            return
+        del self._polls[member_id]
+        respond(*(to_answer(answer) if isinstance(answer, ProtocolError) else (200, answer_body(answer))))
+
+    def _end_poll(self, member_id: MemberId, number: int) -> None:
+        waiting = self._polls.get(member_id)
+        if waiting is not None and waiting[1] == number:
+            del self._polls[member_id]
+            waiting[2](204, None)
+
+    def _tick_at(self, at_ms: int | None) -> None:
+        if at_ms is not None and (self._tick_at_ms is None or at_ms < self._tick_at_ms):
+            self._tick_at_ms = at_ms
+            self._timeline.after(at_ms - self._timeline.now_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_at_ms = None
+        self.take(Tick())
