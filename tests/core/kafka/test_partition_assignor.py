@@ -62,7 +62,8 @@ def test_the_timer_belongs_to_the_group_and_not_to_a_member() -> None:
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
-    assert relay.group.next_probe_ms is None
+    at_rest_ms = relay.group.next_probe_ms
+    assert at_rest_ms is None
     relay.step = 1
     relay.join("b")
     due_ms = relay.group.next_probe_ms
