@@ -111,6 +111,12 @@ def test_a_suspect_is_not_asked() -> None:
     assert broken(step([*taken(target=M3), r.ClaimsWaived(A, M1)], before=before)) == []
 
 
+def test_a_suspect_takes_over_from_nobody() -> None:
+    """A member that may be dead is no better than a copy that is behind."""
+    suspect = with_member(group(), M2, suspected=True)
+    assert broken(step(taken(), before=suspect)) == ["L7"]
+
+
 def test_a_handover_is_not_taken_back() -> None:
     """While the new owner gets ready its predecessor is no reason to interrupt it, unless it is stuck."""
     before = group(TO_M2, DEMOTED, r.HeirChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())

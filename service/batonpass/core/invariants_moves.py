@@ -99,7 +99,7 @@ def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: Ta
     member = group.members.get(member_id)
     grant = member.picture.get(task_id) if member is not None else None
     report = _report(soft, member_id, task_id)
-    if member is None or report is None or report.said.lost or report.other_incarnation:
+    if member is None or member.suspected or report is None or report.said.lost or report.other_incarnation:
         return False
     if not on_disk and (grant is None or grant.role is Role.ACTIVE):
         return False

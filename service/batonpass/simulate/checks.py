@@ -162,8 +162,10 @@ class Checks:
             self.fail("L5", f"expired {self.world.now_ms - since_ms} ms after it was heard", None, member_id)
 
     def on_commit(self, coordinator: Coordinator, decision: Decision) -> None:
-        """Count what was committed: generations, and handovers by task."""
+        """Check that nobody else has written, and count what was committed: generations, and handovers by task."""
         before = coordinator.group
+        if self.world.store.history[-1][0].version != before.version:
+            self.fail("L4", f"{coordinator.name} wrote past what another coordinator had written")
         for record in decision.records:
             match record:
                 case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
@@ -195,7 +197,7 @@ class Checks:
                 self.credit[task_id] = 1
 
     def _on_picture(self, before: Group, decision: Decision, record: r.PictureChanged) -> None:
-        owner = before.members.get(record.member_id)
+        owner = decision.after.members.get(record.member_id)
         for task_id, grant in record.granted.items():
             if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target != record.member_id:
                 # Somebody else has it for the time being; one handover brings it to its target.

@@ -32,7 +32,7 @@ def drain(world: World, chance: Random) -> None:
     """A worker is drained: by an operator, or by itself, which then goes once it is empty."""
     worker = pick(world, chance)
     if worker is not None and chance.random() < 0.5:
-        worker.feed(lambda machine: machine.drain(now_ms=worker.clock_ms))
+        worker.drain()
         world.later(chance.randint(5_000, 15_000), lambda: leave_now(worker))
     elif (member_id := _member(world, chance)) is not None:
         world.operate(DrainRequest(member_id))
@@ -48,7 +48,7 @@ def drain_deadline(world: World, chance: Random) -> None:
     """A node is to be empty within seconds; then its process ends."""
     if worker := pick(world, chance):
         deadline_ms = chance.choice((1_000, 4_000))
-        worker.feed(lambda machine: machine.drain(now_ms=worker.clock_ms, deadline_ms=deadline_ms))
+        worker.drain(deadline_ms)
         world.later(deadline_ms + 1_500, worker.kill if chance.random() < 0.3 else lambda: leave_now(worker))
 
 

@@ -116,27 +116,27 @@ def scale_out(world: World, chance: Random) -> None:
 def cut_off(world: World, chance: Random) -> None:
     """A worker cannot reach any coordinator for a while."""
     if worker := pick(world, chance):
-        worker.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
+        worker.trouble.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
         world.sockets_closed(worker)
 
 
 def cut_poll(world: World, chance: Random) -> None:
     """A worker's long-poll breaks and stays broken; its heartbeats go on."""
     if worker := pick(world, chance):
-        worker.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
+        worker.trouble.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
         world.sockets_closed(worker)
 
 
 def slow_revocation(world: World, chance: Random) -> None:
     """A worker takes seconds to commit."""
     if worker := pick(world, chance):
-        worker.slow_until_ms = world.now_ms + 8_000
+        worker.trouble.slow_until_ms = world.now_ms + 8_000
 
 
 def hang_in_revocation(world: World, chance: Random) -> None:
     """A worker hangs in its commits, for longer than anybody waits."""
     if worker := pick(world, chance):
-        worker.hangs_until_ms = world.now_ms + 25_000
+        worker.trouble.hangs_until_ms = world.now_ms + 25_000
 
 
 def fail_task(world: World, chance: Random) -> None:
@@ -163,13 +163,13 @@ def lose_state(world: World, chance: Random) -> None:
 def never_warm(world: World, chance: Random) -> None:
     """A worker's restores make no progress for a while."""
     if worker := pick(world, chance):
-        worker.frozen_until_ms = world.now_ms + 20_000
+        worker.trouble.frozen_until_ms = world.now_ms + 20_000
 
 
 def mute_progress(world: World, chance: Random) -> None:
     """A worker cannot say how far its copies are."""
     if worker := pick(world, chance):
-        worker.mute_until_ms = world.now_ms + 6_000
+        worker.trouble.mute_until_ms = world.now_ms + 6_000
 
 
 def producer_fenced(world: World, chance: Random) -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from batonpass.core.model import OnLeaseLost
 from batonpass.simulate.scenario import WorkerPlan, seeded
-from batonpass.simulate.work import WRITING, LocalTask, Work
+from batonpass.simulate.work import WRITING, LocalTask, Trouble, Work, settings_of
 from batonpass.worker.protocol import (
     DemoteActive,
     Instruction,
     LeaveMode,
     MemberProtocol,
-    MemberSettings,
     Phase,
     Progress,
     PromoteCopy,
@@ -31,7 +30,6 @@ from batonpass.worker.protocol import (
     StopCopy,
     StopForGood,
 )
-from batonpass.worker.protocol import OnLeaseLost as WorkersChoice
 
 if TYPE_CHECKING:
     from batonpass.simulate.world import World
@@ -52,12 +50,7 @@ class Worker:
         self.last_id: str | None = None
         self.backlog: list[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self.armed_ms: int | None = None
-        self.cut_until_ms = 0
-        self.cut_poll_until_ms = 0
-        self.slow_until_ms = 0
-        self.hangs_until_ms = 0
-        self.frozen_until_ms = 0
-        self.mute_until_ms = 0
+        self.trouble = Trouble()
         self.leaving = False
         self._turns = 0
         # A machine that is to stay away does not come back by itself.
@@ -86,21 +79,10 @@ class Worker:
             return
         self.process += 1
         self.leaving = self.retired = False
-        plan = self.plan
-        settings = MemberSettings(
-            instance_id=plan.instance_id,
-            takeover=takeover and plan.instance_id is not None,
-            capacity=plan.capacity,
-            max_tasks=plan.max_tasks,
-            client_tags=dict(plan.tags),
-            on_lease_lost=WorkersChoice(plan.on_lease_lost.value),
-            poll_wait_ms=4_000,
-            request_timeout_ms=1_000,
-            jitter_seed=self.process,
-        )
+        settings = settings_of(self.plan, takeover=takeover, jitter_seed=self.process)
         disk = {task: self._progress_of(task, position) for task, position in sorted(self.disk.items())}
         self.machine = MemberProtocol(settings, self._new_id, on_disk=disk, replaces=self.last_id if replaces else None)
-        self.world.log(f"{plan.name} starts process {self.process}")
+        self.world.log(f"{self.plan.name} starts process {self.process}")
         self.feed(lambda machine: machine.start(self.clock_ms))
         self._plan_look(self.process)
 
@@ -249,10 +231,10 @@ class Worker:
         if local.work is Work.RUNNING:
             self._go_over_to(local, Work.STOPPING)
         took_ms = self.chance.randint(0, 40) if commit else self.chance.randint(0, 3)
-        if commit and now_ms < self.slow_until_ms:
+        if commit and now_ms < self.trouble.slow_until_ms:
             took_ms = self.chance.randint(500, 2_500)
-        if commit and now_ms < self.hangs_until_ms:
-            took_ms = self.hangs_until_ms - now_ms
+        if commit and now_ms < self.trouble.hangs_until_ms:
+            took_ms = self.trouble.hangs_until_ms - now_ms
         self._plan(local, took_ms, self._demoted if demote else self._stopped)
 
     def _plan(self, local: LocalTask, in_ms: int, act: Callable[[int, str, int], None]) -> None:
@@ -292,8 +274,8 @@ class Worker:
     def _restore_ms(self, local: LocalTask) -> int:
         missing = self.world.end_of(local.task) - self.position(local)
         speed = self.plan.records_per_s - self.world.scenario.growth_per_s
-        if missing > 0 and self.world.now_ms < self.frozen_until_ms:
-            return self.frozen_until_ms - self.world.now_ms + missing * 1000 // speed
+        if missing > 0 and self.world.now_ms < self.trouble.frozen_until_ms:
+            return self.trouble.frozen_until_ms - self.world.now_ms + missing * 1000 // speed
         return missing * 1000 // speed
 
     def _running(self, process: int, task: str, turn: int) -> None:
@@ -342,6 +324,10 @@ class Worker:
                 self._plan_running(local)
         self.feed(lambda machine: machine.state_lost(task, now_ms=self.clock_ms))
 
+    def drain(self, deadline_ms: int | None = None) -> None:
+        """Ask to have everything handed over."""
+        self.feed(lambda machine: machine.drain(now_ms=self.clock_ms, deadline_ms=deadline_ms))
+
     def undrain(self) -> None:
         """Ask to stay after all."""
         self.feed(lambda machine: machine.undrain(now_ms=self.clock_ms))
@@ -372,7 +358,7 @@ class Worker:
         self.feed(lambda machine: machine.copy_progress(task, progress, now_ms=self.clock_ms))
 
     def _progress_of(self, task: str, position: int) -> Progress:
-        if self.world.now_ms < self.mute_until_ms:
+        if self.world.now_ms < self.trouble.mute_until_ms:
             return Progress()
         end = self.world.end_of(task)
         match self.plan.reports:
@@ -392,7 +378,7 @@ class Worker:
             return end
         if local.work is Work.FAILED:
             return local.position
-        frozen_ms = max(0, min(self.world.now_ms, self.frozen_until_ms) - local.at_ms)
+        frozen_ms = max(0, min(self.world.now_ms, self.trouble.frozen_until_ms) - local.at_ms)
         spent_ms = max(0, self.world.now_ms - local.at_ms - frozen_ms)
         return min(end, local.position + self.plan.records_per_s * spent_ms // 1000)
 

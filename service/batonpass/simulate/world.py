@@ -20,6 +20,7 @@ from batonpass.simulate.checks import Checks
 from batonpass.simulate.coordinators import Coordinator, Store
 from batonpass.simulate.scenario import Scenario, WireFaults, WorkerPlan, draw_worker, seeded
 from batonpass.simulate.wire import Body, to_input
+from batonpass.simulate.work import Trouble
 from batonpass.simulate.workers import Worker
 from batonpass.worker.protocol import Request, RequestKind
 
@@ -202,8 +203,8 @@ class World:
         return out
 
     def _is_cut(self, worker: Worker, request: Request) -> bool:
-        cut_poll = request.kind is RequestKind.POLL and self.now_ms < worker.cut_poll_until_ms
-        return cut_poll or self.now_ms < worker.cut_until_ms
+        cut_poll = request.kind is RequestKind.POLL and self.now_ms < worker.trouble.cut_poll_until_ms
+        return cut_poll or self.now_ms < worker.trouble.cut_until_ms
 
     def _arrive(self, worker: Worker, process: int, request: Request) -> None:
         if self._is_cut(worker, request):
@@ -305,9 +306,7 @@ class World:
             coordinator.is_cut_from_store = coordinator.dies_after_append = False
             coordinator.stalled_until_ms = min(coordinator.stalled_until_ms, self.now_ms)
         for worker in self.workers:
-            worker.cut_until_ms = worker.cut_poll_until_ms = 0
-            worker.slow_until_ms = worker.hangs_until_ms = 0
-            worker.frozen_until_ms = worker.mute_until_ms = 0
+            worker.trouble = Trouble()
             if not worker.is_up and not worker.retired:
                 worker.boot()
 

@@ -1,0 +1,213 @@
+"""Worlds full of faults keep every law; and each law, broken on purpose in the code under test, is seen to break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from batonpass.core import budget, lag, liveness
+from batonpass.core.decide import Decision, decide
+from batonpass.core.inputs import Input, Started
+from batonpass.core.invariants import Violation
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Reason
+from batonpass.core.records import Record
+from batonpass.core.soft import Soft
+from batonpass.core.work import Work
+from batonpass.simulate import checks, coordinators
+from batonpass.simulate.coordinators import Coordinator, Fate, Store
+from batonpass.simulate.faults import FAULTS
+from batonpass.simulate.run import Outcome, run_many, run_world
+from batonpass.simulate.scenario import KINDS, draw, narrowed
+from batonpass.simulate.shrink import Narrowing, replay_command, shrink
+from batonpass.worker.protocol.lease import Lease
+
+STEPS = 100_000
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_steps_keep_every_law() -> None:
+    """Seeded worlds with every kind of fault are safe under faults, and come to rest when the faults stop."""
+    seen: set[str] = set()
+    handovers = 0
+    for outcome in run_many(1, steps=STEPS, worlds=None):
+        assert not outcome.failed, (replay_command(outcome.scenario.seed, Narrowing()), outcome.violations[0])
+        assert outcome.rested_ms is not None
+        seen.update(event.kind for event in outcome.scenario.events)
+        handovers += outcome.handovers
+    assert seen == set(KINDS)
+    assert handovers > 50
+
+
+def test_every_kind_of_event_can_happen() -> None:
+    """What a scenario may draw is what the world knows how to do."""
+    assert set(KINDS) == set(FAULTS)
+    assert max(KINDS.values()) == KINDS["rolling-restart"]
+
+
+def test_a_seed_is_a_world() -> None:
+    """The same seed gives the same world, line by line; another one gives another."""
+    lines: list[list[str]] = []
+    for seed in (5, 5, 6):
+        trace: list[str] = []
+        run_world(draw(seed), trace=trace.append)
+        lines.append(trace)
+    assert lines[0] == lines[1]
+    assert lines[0] != lines[2]
+
+
+def first_broken(seeds: range) -> Outcome | None:
+    """Return the first world of these that breaks a law."""
+    return next((one for one in map(run_world, map(draw, seeds)) if one.failed), None)
+
+
+def broken_laws(seeds: range) -> set[str]:
+    """Return the law that breaks first in each of these worlds."""
+    return {one.violations[0].law for one in map(run_world, map(draw, seeds)) if one.failed}
+
+
+def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L1 by the workers' own doing: one that goes on past its lease is seen beside its successor."""
+    real = Lease.answered
+
+    def generous(self: Lease, seq: int, first_sent_ms: int, session_timeout_ms: int) -> None:
+        real(self, seq, first_sent_ms, 20 * session_timeout_ms)
+
+    monkeypatch.setattr(Lease, "answered", generous)
+    assert "L1" in broken_laws(range(60))
+
+
+def test_a_core_that_frees_tasks_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L1 and L5: leases that the coordinator counts too short are found before anything is appended."""
+    monkeypatch.setattr(Work, "lease_end_ms", lambda self, _member: self.now_ms)
+    assert broken_laws(range(10)) & {"L1", "L5"}
+
+
+def test_a_core_that_hands_over_to_the_unready_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L7: a copy that is called caught up and is not takes over, and is found."""
+    monkeypatch.setattr(lag.Copy, "is_caught_up", property(lambda _self: True))
+    assert "L7" in broken_laws(range(20))
+
+
+def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L8: copies beyond every budget are found."""
+    monkeypatch.setattr(budget._Slots, "refuse", lambda _self, _ask: None)
+    assert "L8" in broken_laws(range(30))
+
+
+def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L3: a start after which members may be judged at once is found."""
+    real = liveness.started
+
+    def hasty(work: Work, item: Started) -> object:
+        reply = real(work, item)
+        work.soft = replace(work.soft, judge_from_ms=0)
+        return reply
+
+    monkeypatch.setattr(liveness, "started", hasty)
+    assert "L3" in broken_laws(range(5))
+
+
+def test_a_store_without_guards_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L4: a store that takes what an old coordinator writes is found."""
+
+    def careless(self: Store, _epoch: int, _expected: int, records: tuple[Record, ...], after: Group) -> Fate:
+        self.history.append((self.group, records))
+        self.group = after
+        return Fate.COMMITTED
+
+    monkeypatch.setattr(Store, "append", careless)
+    stalls = (narrowed(draw(seed), only=stalled(seed)) for seed in range(400) if stalled(seed))
+    found = {one.violations[0].law for one in map(run_world, stalls) if one.failed}
+    assert found & {"L4", "L3"}
+
+
+def stalled(seed: int) -> tuple[int, ...]:
+    """Return the numbers of the events of a seed in which a coordinator stalls."""
+    return tuple(event.number for event in draw(seed).events if event.kind == "stall")
+
+
+def deciding(change: Callable[[Group, Decision], Decision]) -> Callable[..., Decision]:
+    """Return ``decide`` with something done to each of its decisions."""
+
+    def changed(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
+        return change(group, decide(group, soft, item, now_ms, policy))
+
+    return changed
+
+
+def test_a_decision_that_depends_on_order_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L10: a reason taken from whichever member comes first in a mapping is found."""
+
+    def first_come(group: Group, decision: Decision) -> Decision:
+        return replace(decision, reasons=(*decision.reasons, Reason(next(iter(group.members), "nobody"))))
+
+    for module in (coordinators, checks):
+        monkeypatch.setattr(module, "decide", deciding(first_come))
+    assert "L10" in broken_laws(range(10))
+
+
+def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L2: a group that changed by more than its records is found."""
+
+    def secretive(_group: Group, decision: Decision) -> Decision:
+        return replace(decision, records=decision.records[:-1]) if len(decision.records) > 1 else decision
+
+    monkeypatch.setattr(coordinators, "decide", deciding(secretive))
+    assert broken_laws(range(3)) <= {"L2", "L4"}
+    assert first_broken(range(3)) is not None
+
+
+def test_a_coordinator_that_never_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L9: a group that nobody looks at again does not come to rest, and that is found."""
+    monkeypatch.setattr(Coordinator, "_arm", lambda _self, _wake_at_ms: None)
+    assert "L9" in broken_laws(range(6))
+
+
+def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that raises breaks the world, with the place where it did."""
+
+    def raising(_group: Group, _decision: Decision) -> Decision:
+        raise KeyError("0_0")
+
+    monkeypatch.setattr(coordinators, "decide", deciding(raising))
+    outcome = run_world(draw(1))
+    assert outcome.violations[0].law == "exception"
+    assert "KeyError" in outcome.violations[0].detail
+    assert __name__.rpartition(".")[2] in outcome.violations[0].detail
+
+
+def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a failing world breaks the same law with fewer events, and one command replays it."""
+    monkeypatch.setattr(budget._Slots, "refuse", lambda _self, _ask: None)
+    outcome = first_broken(range(30))
+    assert outcome is not None
+    smaller, shown = shrink(outcome)
+    assert shown.violations[0].law == outcome.violations[0].law
+    assert len(shown.scenario.events) <= len(outcome.scenario.events)
+    assert smaller != Narrowing()
+    again = run_world(smaller.of(outcome.scenario.seed))
+    assert again.violations[0] == shown.violations[0]
+    assert replay_command(outcome.scenario.seed, smaller).startswith(
+        f"batonpass simulate --seed {outcome.scenario.seed}"
+    )
+
+
+def test_the_search_keeps_what_is_needed_alone() -> None:
+    """The search ends with the one event, the members and the partitions without which the law holds."""
+    seed = next(seed for seed in range(100) if len(draw(seed).events) > 6 and len(draw(seed).workers) > 3)
+    outcome = replace(run_world(draw(seed), most_steps=1), violations=(Violation("L1", "planted"),))
+    needed = draw(seed).events[4].number
+
+    def run(scenario: object) -> Outcome:
+        one = replace(outcome, scenario=scenario)  # type: ignore[arg-type]
+        numbers = {event.number for event in one.scenario.events}
+        breaks = needed in numbers and len(one.scenario.workers) >= 2
+        return one if breaks else replace(one, violations=())
+
+    smaller, _ = shrink(outcome, run=run)
+    assert smaller == Narrowing(only=(needed,), members=2, partitions=1, whole_wire=True)
+    assert smaller.options() == f"--only {needed} --members 2 --partitions 1 --whole-wire"

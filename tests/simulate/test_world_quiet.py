@@ -1,0 +1,94 @@
+"""Planned events in worlds without faults: what must move moves, nobody else is interrupted, then there is rest."""
+
+from tests.simulate.relays import add, quiet, rest
+
+from batonpass.simulate.run import why_not_at_rest
+from batonpass.simulate.world import World
+
+
+def test_a_group_that_starts_comes_to_rest() -> None:
+    """From nothing, every task runs on somebody, evenly, without a single handover."""
+    world = quiet(workers=3, tasks=9)
+    world.begin()
+    assert why_not_at_rest(world)
+    rest(world)
+    owned = [len([task for task in worker.tasks if worker.processes(task)]) for worker in world.workers]
+    assert sorted(owned) == [3, 3, 3]
+
+
+def test_a_new_worker_is_handed_what_it_needs_and_nothing_else_moves() -> None:
+    """One handover for each task that moves to a joiner, in the rounds that the budget makes, and at most two more."""
+    world = quiet(workers=2, tasks=12, max_warmup_replicas=2)
+    world.begin()
+    rest(world)
+    world.checks.handovers = 0
+    world.checks.interruptions.clear()
+    newest = add(world)
+    took_ms = rest(world)
+    assert sorted(len(worker.tasks) for worker in world.workers) == [4, 4, 4]
+    assert world.checks.handovers == 4
+    assert sum(world.checks.interruptions.values()) == 4
+    assert newest.plan.name not in world.checks.interruptions
+    # Two rounds of two warmups, and two more: each restores at most 607 records at 400 a second, and says so at once.
+    assert took_ms <= 4 * (607 * 1000 // 400 + 3 * 700)
+
+
+def test_a_rolling_restart_with_state_on_disk_moves_nothing() -> None:
+    """Each worker stops, comes back with its disk, and has its tasks again; the others never notice."""
+    world = quiet(workers=4, tasks=8)
+    world.begin()
+    rest(world)
+    forget_old_state(world)
+    before = {worker.plan.name: sorted(worker.tasks) for worker in world.workers}
+    world.checks.handovers = 0
+    for worker in world.workers:
+        world.checks.interruptions.clear()
+        worker.leave(restart=True)
+        world.run_until(world.now_ms + 1_000)
+        assert not worker.is_up
+        worker.boot()
+        rest(world)
+        assert set(world.checks.interruptions) == {worker.plan.name}
+    assert {worker.plan.name: sorted(worker.tasks) for worker in world.workers} == before
+    assert world.checks.handovers == 0
+
+
+def forget_old_state(world: World) -> None:
+    """Let no worker have state of a task that it does not run: such state would serve the task meanwhile."""
+    for worker in world.workers:
+        for task in list(worker.disk):
+            worker.lose(task)
+    rest(world)
+    world.run_until(world.now_ms + 2_000)
+
+
+def test_a_standby_takes_over_from_the_dead_and_nobody_else_pauses() -> None:
+    """After a crash the tasks of the dead run again within a lease, on their standbys, and nothing else stops."""
+    world = quiet(workers=3, tasks=6, num_standby_replicas=1)
+    world.begin()
+    rest(world)
+    dead = world.workers[0]
+    lost = [task for task in dead.tasks if dead.processes(task)]
+    world.checks.interruptions.clear()
+    dead.retired = True
+    dead.kill()
+    world.run_until(world.now_ms + 4_000 + 500)
+    assert [len(world.processors(task)) for task in lost] == [1, 1]
+    assert world.checks.interruptions == {}
+    rest(world)
+
+
+def test_a_drained_worker_ends_empty_and_warm() -> None:
+    """A drain hands every task over to a caught-up copy, one handover each, and says when it is done."""
+    world = quiet(workers=3, tasks=6)
+    world.begin()
+    rest(world)
+    world.checks.handovers = 0
+    leaver = world.workers[1]
+    leaver.drain()
+    world.run_until(world.now_ms + 20_000)
+    assert world.checks.broken == []
+    assert [task for task in leaver.tasks if leaver.processes(task)] == []
+    assert world.checks.handovers == 2
+    assert leaver.machine is not None
+    assert "drained" in {status.code for status in leaver.machine.statuses}
