@@ -79,6 +79,13 @@ async def test_a_topology_never_goes_back(api: Api) -> None:
         assert (answer.status_code, answer.json()["type"]) == (422, "invalid-topology")
 
 
+async def test_why_a_group_was_declared_is_noted(api: Api) -> None:
+    """The reason of the body is handed on, or that of the query."""
+    await api.call("PUT", "/orders?reason=query", {"topology": TOPOLOGY, "reason": "body"})
+    await api.call("PUT", "/clicks?reason=query", {"topology": TOPOLOGY})
+    assert [command[3] for command in api.commands] == ["body", "query"]
+
+
 async def test_only_an_empty_group_is_deleted_unless_forced(api: Api) -> None:
     """409 ``group-not-empty`` with members; with force its members are told that the group is unknown."""
     assert (await api.call("DELETE", "/orders")).status_code == 404

@@ -40,8 +40,8 @@ async def declare(request: Request) -> Response:
     asked = query(request, _REASON)
     body = await service.body(request.stream())
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
-    wanted = read_declaration(group_id, body, if_match=if_match)
-    declared = await service.command(request, wanted, Declared, reason=asked.reason)
+    wanted, reason = read_declaration(group_id, body, if_match=if_match)
+    declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
     shown, _, headers = await _describe(request)
     return json_response(shown, 201 if declared.created else 200, headers)
 

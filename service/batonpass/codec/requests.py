@@ -87,8 +87,8 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
     return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
 
 
-def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> GroupDeclaration:
-    """Return the declaration of a group; its settings are for the core to judge.
+def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> tuple[GroupDeclaration, str]:
+    """Return the declaration of a group, and the reason given for it; its settings are for the core to judge.
 
     Raises:
         InvalidTopology: when every fault lies in the topology.
@@ -101,7 +101,7 @@ def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) ->
         raise _narrowed(error) from None
     topology = None if isinstance(said.topology, UnsetType) else _topology(said.topology)
     config = None if isinstance(said.config, UnsetType) else said.config
-    return GroupDeclaration(group_id, topology, config, if_match)
+    return GroupDeclaration(group_id, topology, config, if_match), said.reason
 
 
 def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
