@@ -398,6 +398,13 @@ def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
     assert T0 not in group.members[M1].picture
 
 
+def test_adopting_a_task_of_somebody_who_is_not_there_takes_it_from_nobody() -> None:
+    """Folding never fails: an owner that is no member has nothing to give up and confirms nothing."""
+    group = replace(small(), tasks=small().tasks.having(T0, Task(T0, owner=MemberId("ghost"))))
+    after = evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])
+    assert (after.tasks[T0].owner, after.tasks[T0].claims) == (M2, ())
+
+
 def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed() -> None:
     """An active of the log that its holder does not run is taken out of its picture, to be confirmed."""
     group = small(active(M1), r.TasksAdopted(M1, {}, (T0,), 40))

@@ -3,8 +3,8 @@
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.ids import TaskId
-from batonpass.core.inputs import EndOffsets, Started
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import EndOffsets, PollBroken, Started
 from batonpass.core.lag import (
     ASSUMED_RUNNING,
     NOTHING,
@@ -18,7 +18,7 @@ from batonpass.core.lag import (
     is_within,
     measure,
 )
-from batonpass.core.model import ActiveState, Role, Subtopology, Topology
+from batonpass.core.model import ActiveState, OnLeaseLost, Role, Subtopology, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
 from batonpass.core.soft import EndOffset, Positions, Report, Soft, TaskReport
@@ -271,6 +271,21 @@ def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise()
     assert look(scene, standby) == Copy(Readiness.CAUGHT_UP)
     scene.beat(standby, {"0_0": restoring(70)})
     assert look(scene, standby).readiness is Readiness.BEHIND
+
+
+def test_the_copies_of_a_suspect_are_unknown() -> None:
+    """What a suspected member last said of its copies may have died with it: nothing is handed to it."""
+    scene = Scene()
+    scene.declare(num_standby_replicas=1)
+    scene.join("m1")
+    scene.join("m2", on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    (task,) = scene.held("m2", Role.STANDBY)
+    assert look(scene, "m2", task).is_caught_up
+    scene.do(PollBroken(MemberId("m2")))
+    scene.wait(2_000)
+    assert scene.member("m2").suspected
+    assert look(scene, "m2", task) == UNREPORTED
 
 
 def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:

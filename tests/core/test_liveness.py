@@ -372,6 +372,16 @@ def test_a_storm_ends_when_the_members_return() -> None:
     assert None not in scene.owners().values()
 
 
+def test_one_that_returns_of_many_that_are_lost_does_not_end_a_storm() -> None:
+    """As long as those who are still away are too large a share, the storm goes on."""
+    scene = crowd()
+    lose(scene, "m1", "m2", "m3", "m4")
+    scene.join("m6")
+    assert scene.group.storm_since_ms is not None
+    scene.join("m7")
+    assert scene.group.storm_since_ms is None
+
+
 def test_a_storm_ends_by_an_operators_word() -> None:
     """An operator ends a storm, and what was held back goes on with those who are left."""
     scene = crowd()

@@ -174,6 +174,16 @@ def test_tasks_that_the_group_does_not_have_are_named_and_ignored() -> None:
     assert TaskId("7_7") not in scene.soft.members[M1].reports
 
 
+def test_the_failure_of_an_unknown_task_is_nobodys() -> None:
+    """A failure reported of a task that the group does not have counts against nothing."""
+    scene = Scene()
+    scene.declare()
+    scene.join("m1")
+    scene.beat("m1", {"0_0": running(), "7_7": failed()})
+    assert TaskId("7_7") not in scene.group.tasks
+    assert scene.task("0_0").state is ActiveState.RUNNING
+
+
 def test_fields_unknown_to_the_coordinator_are_named() -> None:
     """Fields of a newer client are named in the status of the answer."""
     scene = settled()

@@ -72,13 +72,10 @@ def _ask_everybody(work: Work) -> None:
 
 def adopt(work: Work, member: Member, item: Heartbeat) -> None:
     """Make what the member says that it runs its own, and take from it what it has given up since."""
-    if item.tasks is None:
-        return
+    said = item.tasks or {}
     rank, tasks = work.group.table.rank, work.group.tasks
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
-    running = [
-        task for task in sorted(item.tasks) if item.tasks[task].role == "active" and task in rank and task not in told
-    ]
+    running = [task for task in sorted(said) if said[task].role == "active" and task in rank and task not in told]
     has = {task: grant for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
     # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
@@ -87,7 +84,7 @@ def adopt(work: Work, member: Member, item: Heartbeat) -> None:
         return
     tokens: dict[TaskId, int] = {}
     for task_id in running:
-        reported = item.tasks[task_id].token
+        reported = said[task_id].token
         tokens[task_id] = max(reported or 0, tasks[task_id].token)
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), work.now_ms)]
     epoch = max(member.epoch, item.member_epoch) + 1

@@ -93,9 +93,8 @@ class Work:
         heard = self.soft.members.get(member.id)
         if heard is None:
             return max(self.soft.judge_from_ms, member.joined_ms + self.group.longest_session_ms)
-        if not heard.timeouts:
-            return heard.heard_ms + self.group.longest_session_ms
-        return heard.heard_ms + max(self.group.config.session_timeout_ms, *(timeout for _, timeout in heard.timeouts))
+        answered_ms = max((timeout for _, timeout in heard.timeouts), default=self.group.longest_session_ms)
+        return heard.heard_ms + max(answered_ms, self.group.config.session_timeout_ms)
 
     def remaining(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
