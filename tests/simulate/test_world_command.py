@@ -1,0 +1,90 @@
+"""`batonpass simulate` says what it saw, replays a world by its seed, and fails with the way to see a failure again."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from batonpass.cli import simulate as command
+from batonpass.cli.simulate import parse_only
+from batonpass.core import budget
+from batonpass.core.invariants import Violation
+from batonpass.simulate.run import Outcome, run_world
+from batonpass.simulate.scenario import Scenario, draw
+
+RUN = CliRunner()
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Run the command and return its exit code and what it printed."""
+    done = RUN.invoke(command.app, list(arguments))
+    return done.exit_code, done.stdout
+
+
+def test_a_seed_alone_is_one_world() -> None:
+    """With neither steps nor worlds, a seed runs its own world; the counts are those of that world."""
+    code, shown = run("--seed", "3", "--json")
+    report = json.loads(shown)
+    outcome = run_world(draw(3))
+    assert code == 0
+    assert report["failed"] is None
+    assert (report["worlds"], report["steps"]) == (1, outcome.steps)
+    assert report["decisions"] == outcome.decisions
+
+
+def test_worlds_follow_one_another_until_enough_was_seen() -> None:
+    """Steps and worlds are limits, whichever comes first; people are told in a sentence."""
+    code, shown = run("--seed", "3", "--worlds", "2", "--steps", "1000000")
+    assert code == 0
+    assert shown.startswith("2 worlds, ")
+    assert "every law held" in shown
+    _, few = run("--seed", "3", "--steps", "1", "--json")
+    assert json.loads(few)["worlds"] == 1
+
+
+def test_a_trace_shows_everything() -> None:
+    """A traced world prints its decisions and records as they come."""
+    _, shown = run("--seed", "3", "--trace")
+    assert "GroupDeclared" in shown
+    assert "calm: faults stop" in shown
+
+
+def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken law ends the run with exit code 1, the law, and a command that leads to the same law again."""
+    monkeypatch.setattr(budget._Slots, "refuse", lambda _self, _ask: None)
+    code, shown = run("--seed", "0", "--worlds", "60", "--json")
+    failed = json.loads(shown)["failed"]
+    assert code == 1
+    arguments = failed["replay"].split()[2:-1]
+    again, report = run(*arguments, "--json", "--no-shrink")
+    assert again == 1
+    assert json.loads(report)["failed"]["law"] == failed["law"]
+    assert json.loads(report)["failed"]["detail"] == failed["detail"]
+
+
+def test_people_are_told_of_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --json the law, the detail and the replay stand at the end."""
+
+    def failing(scenario: Scenario, *, trace: object = None) -> Outcome:
+        assert trace is None
+        outcome = run_world(replace(scenario, events=()), most_steps=50)
+        return replace(outcome, violations=(Violation("L1", "planted"),), tail=("a line",))
+
+    monkeypatch.setattr(command, "run_world", failing)
+    code, shown = run("--seed", "4", "--no-shrink")
+    assert code == 1
+    assert "seed 4 breaks L1: planted" in shown
+    assert shown.rstrip().endswith("batonpass simulate --seed 4 --trace")
+
+
+@pytest.mark.parametrize(("text", "numbers"), [(None, None), ("none", ()), ("3", (3,)), ("3,7", (3, 7))])
+def test_events_are_named_by_their_numbers(text: str | None, numbers: tuple[int, ...] | None) -> None:
+    """A replay names the events that happen: all by default, none, or a list."""
+    assert parse_only(text) == numbers
+
+
+def test_anything_else_is_refused() -> None:
+    """What is no list of numbers is refused with an example."""
+    code, _ = run("--seed", "1", "--only", "restart")
+    assert code == 2
