@@ -118,8 +118,6 @@ def digest(said: TaskReport, before: Report | None, now_ms: int, measured: tuple
         rate = speed if rate is None else (rate + speed) / 2
     if _came_closer(said, lag, before):
         progress_ms = now_ms
-    if said == before.said and lag == before.lag and rate == before.rate and progress_ms == before.progress_ms:
-        return before._replace(at_ms=now_ms)
     return Report(said, now_ms, lag, other, progress_ms, rate)
 
 
@@ -128,7 +126,7 @@ def _came_closer(said: TaskReport, lag: int | None, before: Report) -> bool:
         return True
     if lag is not None and before.lag is not None and lag < before.lag:
         return True
-    return _total(said.positions) > _total(before.said.positions)
+    return said.positions != before.said.positions and _total(said.positions) > _total(before.said.positions)
 
 
 def _total(positions: Positions) -> int:
