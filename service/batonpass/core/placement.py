@@ -90,13 +90,9 @@ def _load(draft: Draft, seats: Sequence[int], counts: Sequence[int]) -> list[flo
     """Return the stateful load per seat, where the tasks are on these seats (per rank), so many on each."""
     table = draft.request.table
     if table.uniform:
-        weight = table.weight[table.stateful_ranks[0]] if table.stateful_ranks else 0.0
+        weight = table.stateful_weights[0] if table.stateful_weights else 0.0
         return [count * weight for count in counts]
-    load = [0.0] * len(counts)
-    for rank in table.stateful_ranks:
-        if seats[rank] != NOBODY:
-            load[seats[rank]] += table.weight[rank]
-    return load
+    return draft.weigh(draft.pick(seats, stateful=True))
 
 
 def _spread(draft: Draft, load: Sequence[float]) -> LoadSpread:

@@ -99,6 +99,14 @@ class Draft:
         counted = Counter(seats)
         return [counted.get(seat, 0) for seat in range(len(self.capacity))]
 
+    def weigh(self, seats: Sequence[int]) -> list[float]:
+        """Return the weight of the stateful tasks per seat, if they are on these seats."""
+        load = [0.0] * (len(self.capacity) + 1)
+        for seat, weight in zip(seats, self.request.table.stateful_weights, strict=True):
+            # What has no owner adds to the last place, which `NOBODY` is as an index, and which is cut off.
+            load[seat] += weight
+        return load[:-1]
+
     def home_count(self) -> list[int]:
         """Return how many stateful tasks each seat is the home of."""
         if self._home_count is None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
+from math import ceil
 from typing import Final
 
-from batonpass.core.placement_actives import Held
+from batonpass.core.placement_actives import Held, fill_pools
 from batonpass.core.placement_bounds import water_level
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_types import NOBODY
 
 TOLERANCE: Final = 1e-9
+Lots = list[tuple[float, list[int]]]
 
 
 class Scales:
@@ -25,40 +29,33 @@ class Scales:
         low: per seat, the least load within its band.
         high: per seat, the greatest load within its band.
         slots: per seat, how many more tasks its limit lets in.
-        tasks: per open seat, the tasks that may leave it, heaviest first.
     """
 
-    __slots__ = ("draft", "held", "high", "load", "low", "quota", "slots", "tasks", "weight")
+    __slots__ = ("_lots", "_tasks", "draft", "held", "high", "load", "low", "quota", "slots", "weight")
 
     def __init__(self, draft: Draft, held: Held) -> None:
         request = draft.request
         self.draft = draft
         self.held = held
         self.weight = request.table.weight
-        seats = len(draft.capacity)
-        self.load = [0.0] * seats
-        self.tasks: dict[int, list[int]] = {seat: [] for seat in draft.open}
-        bound = [0.0] * seats
-        counts = [0] * seats
-        for rank in held.ranks:
-            seat = draft.owner[rank]
-            if seat in self.tasks:
+        self.load = draft.weigh(held.homes)
+        bound = [0.0] * len(self.load)
+        for rank, seat in request.bound.items():
+            home = request.home[rank]
+            if request.table.stateful[rank]:
+                bound[seat] += self.weight[rank]
                 self.load[seat] += self.weight[rank]
-                counts[seat] += 1
-                if rank in request.bound:
-                    bound[seat] += self.weight[rank]
-                else:
-                    self.tasks[seat].append(rank)
-        for tasks in self.tasks.values():
-            tasks.sort(key=lambda rank: (-self.weight[rank], rank))
-        self.slots = [limit - count for limit, count in zip(draft.limit, counts, strict=True)]
+                self.load[home] -= self.weight[rank] if home != NOBODY else 0.0
+        self.slots = [
+            limit - free - fixed for limit, free, fixed in zip(draft.limit, held.free, held.bound, strict=True)
+        ]
+        self._tasks: dict[int, list[int]] | None = None
+        self._lots: dict[int, Lots] = {}
         self._set_bands(list(self.load) if request.balance_held else bound)
 
     def _set_bands(self, least: Sequence[float]) -> None:
         draft, weight = self.draft, self.weight
-        placed = [rank for rank in self.held.ranks if rank not in draft.waiting]
         total = sum(self.load[seat] for seat in draft.open) + sum(weight[rank] for rank in self.held.homeless)
-        heaviest = max((weight[rank] for rank in placed), default=0.0)
         level = water_level(
             [0.0] * len(draft.open),
             [draft.capacity[seat] for seat in draft.open],
@@ -66,10 +63,31 @@ class Scales:
             [total] * len(draft.open),
             total,
         )
-        slack = heaviest + TOLERANCE * max(1.0, total)
+        slack = max(draft.request.table.stateful_weights) + TOLERANCE * max(1.0, total)
         self.quota = [max(least[seat], level * capacity) for seat, capacity in enumerate(draft.capacity)]
         self.low = [quota - slack for quota in self.quota]
         self.high = [max(quota + slack, floor) for quota, floor in zip(self.quota, least, strict=True)]
+
+    def lots(self, seat: int) -> Lots:
+        """Return the tasks that may leave an open seat, heaviest first, those of one weight together.
+
+        Within a weight, tasks under way come first, then those with little state.
+        """
+        lots = self._lots.get(seat)
+        if lots is None:
+            if self._tasks is None:
+                self._tasks = {one: [] for one in self.draft.open}
+                fill_pools(self._tasks, self.held, self.draft.request.bound)
+            request, by_weight = self.draft.request, dict[float, list[int]]()
+            for rank in self._tasks[seat]:
+                by_weight.setdefault(self.weight[rank], []).append(rank)
+
+            def order(rank: int) -> tuple[bool, bool, int, int]:
+                return rank not in request.warming, rank not in request.previous, request.state_size(rank), rank
+
+            lots = [(weight, sorted(by_weight[weight], key=order)) for weight in sorted(by_weight, reverse=True)]
+            self._lots[seat] = lots
+        return lots
 
     def loads_without(self, leaving: Collection[int]) -> list[float]:
         """Return the loads if these tasks left their homes."""
@@ -139,32 +157,32 @@ class Scales:
         Every seat above its band sheds no fewer than its heaviest tasks take; every seat below it needs no fewer than
         the heaviest tasks of all take, and what comes to these seats is homeless or has moved.
         """
-        weight = self.weight
         shed = 0
-        for seat, tasks in self.tasks.items():
+        for seat in self.draft.open:
             excess = self.load[seat] - self.high[seat]
-            for rank in tasks:
-                if excess <= 0:
-                    break
-                excess -= weight[rank]
-                shed += 1
-        lacks = [lack for seat in self.tasks if (lack := self.low[seat] - self.load[seat]) > 0]
+            if excess > 0:
+                shed += _how_many([(weight, len(ranks)) for weight, ranks in self.lots(seat)], excess)
+        lacks = [lack for seat in self.draft.open if (lack := self.low[seat] - self.load[seat]) > 0]
         if not lacks:
             return shed
-        homeless = sorted((weight[rank] for rank in self.held.homeless), reverse=True)
-        movable = sorted((weight[rank] for tasks in self.tasks.values() for rank in tasks), reverse=True)
-        everything = sorted([*homeless, *movable], reverse=True)
-        needed = sum(_how_many(everything, lack) for lack in lacks) - len(homeless)
-        by_weight = _how_many(movable, sum(lacks) - sum(homeless))
+        closed = self.draft.closed
+        weights = self.draft.request.table.stateful_weights
+        movable = Counter(weight for weight, home in zip(weights, self.held.homes, strict=True) if not closed[home])
+        homeless = Counter(self.weight[rank] for rank in self.held.homeless)
+        heaviest = sorted(movable.items(), reverse=True)
+        everything = sorted((movable + homeless).items(), reverse=True)
+        needed = sum(_how_many(everything, lack) for lack in lacks) - homeless.total()
+        by_weight = _how_many(heaviest, sum(lacks) - sum(weight * count for weight, count in homeless.items()))
         return max(shed, needed, by_weight)
 
 
-def _how_many(weights: Sequence[float], lack: float) -> int:
-    """Return how many of the weights, heaviest first, it takes to make up for what lacks."""
-    count = 0
-    for weight in weights:
+def _how_many(weights: Sequence[tuple[float, int]], lack: float) -> int:
+    """Return how many tasks, heaviest first, it takes to make up for what lacks, given how many there are of each."""
+    taken = 0
+    for weight, count in weights:
         if lack <= 0:
             break
-        lack -= weight
-        count += 1
-    return count
+        some = min(count, ceil(lack / weight))
+        lack -= some * weight
+        taken += some
+    return taken

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import cycle
+from typing import Final
 
 from batonpass.core.placement_scales import Scales
 from batonpass.core.placement_spread import Evenness
@@ -15,6 +17,8 @@ from batonpass.core.placement_types import NOBODY, Ready, WaitReason, stock
 
 Wish = tuple[int, int]
 Entry = tuple[float, float, int]
+# Lots of tasks of one subtopology and weight, up to which it pays to deal them one after the other.
+_LOTS: Final = 64
 
 
 class Settling:
@@ -42,17 +46,64 @@ class Settling:
         if not self.items:
             return
         wishes = self._wishes()
-        for count in range(len(wishes), -1, -1):
-            self._begin([wish for group in wishes[:count] for wish in group])
-            if self._cover() or not count or self.draft.restricted:
-                break
-        self._place_rest()
+        if any(wishes) or not self._deal():
+            self._settle_by_wish(wishes)
         for rank in self.items:
             seat = self.seat_of.get(rank, NOBODY)
             if seat != NOBODY:
                 self.draft.owner[rank] = seat
             elif rank not in self.leaving or self.scales.slots[self.draft.owner[rank]] < 0:
                 self.draft.wait(rank, WaitReason.NO_CAPACITY)
+
+    def _deal(self) -> bool:
+        """Deal everything in turn to equal seats that have nothing yet, one subtopology after the other.
+
+        Each turn begins with the lowest seats, so that loads stay within the heaviest task of one another.
+
+        Returns:
+            False, with nothing dealt, where seats are not equal, or almost every task has a weight of its own.
+        """
+        draft, table = self.draft, self.draft.request.table
+        lots: dict[tuple[float, int], list[int]] = {}
+        for rank in self.items:
+            lots.setdefault((-table.weight[rank], table.subtopology[rank]), []).append(rank)
+        equal = len({draft.capacity[seat] for seat in draft.open}) == 1 and not any(self.scales.load)
+        if not equal or draft.limited or draft.restricted or self.leaving or len(lots) > _LOTS:
+            return False
+        self._begin([])
+        for (negative, _), ranks in sorted(lots.items()):
+            turn = sorted(draft.open, key=lambda seat: (self.loads[seat], seat))
+            self.seat_of.update(zip(ranks, cycle(turn), strict=False))
+            full, more = divmod(len(ranks), len(turn))
+            for place, seat in enumerate(turn):
+                self.loads[seat] -= negative * (full + (place < more))
+        return True
+
+    def _settle_by_wish(self, wishes: list[list[Wish]]) -> None:
+        """Settle within the bands, granting what wishes can be granted."""
+        if not self._settle(wishes):
+            # No way is within the bands, so the one that grants most is as good as any.
+            self._try([wish for group in wishes for wish in group], cover=True, even=True)
+
+    def _settle(self, wishes: list[list[Wish]]) -> bool:
+        """Try ways that grant less and less, until one leaves all seats within their bands."""
+        for count in range(len(wishes), -1, -1):
+            if count and not wishes[count - 1]:
+                continue
+            granted = [wish for group in wishes[:count] for wish in group]
+            for cover, even in ((False, True), (True, True), (True, False)):
+                if self._try(granted, cover=cover, even=even) or self.draft.restricted:
+                    return True
+        return False
+
+    def _try(self, wishes: Iterable[Wish], *, cover: bool, even: bool) -> bool:
+        """Settle every task one way; return whether all seats are within their bands."""
+        scales = self.scales
+        self._begin(wishes)
+        if cover:
+            self._cover()
+        self._place_rest(even=even)
+        return all(scales.low[seat] <= self.loads[seat] <= scales.high[seat] for seat in self.draft.open)
 
     def _wishes(self) -> list[list[Wish]]:
         """Return where tasks would like to go, the strongest wishes first, in groups to be granted together."""
@@ -100,31 +151,24 @@ class Settling:
         self.loads[seat] += self.scales.weight[rank]
         self.slots[seat] -= 1
 
-    def _cover(self) -> bool:
-        """Bring every low seat up into its band; return False if what is left does not do that."""
+    def _cover(self) -> None:
+        """Bring low seats up into their bands, if what is left can do that."""
         rest = [rank for rank in self.items if rank not in self.seat_of]
         covered = self.scales.cover(list(self.loads), rest, self.slots)
         for rank, seat in (covered or {}).items():
             if self._may(rank, seat):
                 self._put(rank, seat)
-        return covered is not None
 
-    def _place_rest(self) -> None:
-        """Place what is free to go anywhere: as it suits the subtopologies, unless that leaves a seat too low."""
-        rest = [rank for rank in self.items if rank not in self.seat_of]
-        loads, slots, seat_of = list(self.loads), list(self.slots), dict(self.seat_of)
-        for even in (True, False):
-            self.loads, self.slots, self.seat_of = list(loads), list(slots), dict(seat_of)
-            self._even = self._counts() if even else None
-            self._heaps = {}
-            for rank in rest:
-                seat = self._best(rank)
-                if seat != NOBODY:
-                    self._put(rank, seat)
-                    if self._even is not None:
-                        self._even.shift(self.draft.request.table.subtopology[rank], NOBODY, seat)
-            if all(self.loads[seat] >= self.scales.low[seat] for seat in self.draft.open):
-                return
+    def _place_rest(self, *, even: bool) -> None:
+        """Place what is free to go anywhere: as it suits the subtopologies, or else the heaviest on the lowest."""
+        self._even = self._counts() if even else None
+        self._heaps = {}
+        for rank in self.items:
+            seat = self._best(rank) if rank not in self.seat_of else NOBODY
+            if seat != NOBODY:
+                self._put(rank, seat)
+                if self._even is not None:
+                    self._even.shift(self.draft.request.table.subtopology[rank], NOBODY, seat)
 
     def _counts(self) -> Evenness:
         owner = list(self.draft.owner)

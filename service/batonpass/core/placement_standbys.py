@@ -102,14 +102,19 @@ def _too_close(
 ) -> list[int]:
     """Return the tasks whose copies tags want further apart. Of tasks on the same kinds of seats one is judged."""
     kind = [*board.tags.kind, NOBODY]
+    on_kinds = [kind[seat] for seat in owners]
+    beside: list[tuple[int, ...]]
     if board.wanted == 1:
-        on = [(kind[owner], tuple([kind[seat] for seat in seats])) for owner, seats in zip(owners, held, strict=True)]
-    else:
-        on = [
-            (kind[one], tuple(sorted([kind[seat] for seat in seats]))) for one, seats in zip(owners, held, strict=True)
+        alone = [(one,) for one in kind]
+        beside = [
+            alone[seats[0]] if len(seats) == 1 else tuple(sorted([kind[seat] for seat in seats])) for seats in held
         ]
-    close = {key for key in set(on) if key[0] != NOBODY and not board.tags.apart(*key)}
-    return [rank for rank, key in zip(ranks, on, strict=True) if key in close] if close else []
+    else:
+        beside = [tuple(sorted([kind[seat] for seat in seats])) for seats in held]
+    close = {key for key in set(zip(on_kinds, beside, strict=True)) if key[0] != NOBODY and not board.tags.apart(*key)}
+    if not close:
+        return []
+    return [rank for rank, key in zip(ranks, zip(on_kinds, beside, strict=True), strict=True) if key in close]
 
 
 def _shed(board: Standbys, ranks: Sequence[int]) -> None:

@@ -70,6 +70,7 @@ class TaskTable:
         stateful_ranks: the ranks of stateful tasks, ascending; derived.
         stateless_ranks: the ranks of stateless tasks, ascending; derived.
         stateless: per rank, whether there is nothing to restore; derived.
+        stateful_weights: the weights of the stateful tasks, by ascending rank; derived.
         subtopologies: how many subtopologies there are; derived.
         newest_epoch: the highest topology epoch that a task asks for; derived.
     """
@@ -84,6 +85,7 @@ class TaskTable:
     stateful_ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stateless_ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stateless: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+    stateful_weights: tuple[float, ...] = field(init=False, repr=False, compare=False)
     subtopologies: int = field(init=False, compare=False)
     newest_epoch: int = field(init=False, compare=False)
 
@@ -95,6 +97,7 @@ class TaskTable:
         derive(self, "uniform", len({self.weight[rank] for rank in stateful}) <= 1)
         derive(self, "stateful_ranks", stateful)
         derive(self, "stateless_ranks", tuple(rank for rank, has_state in enumerate(self.stateful) if not has_state))
+        derive(self, "stateful_weights", tuple(self.weight[rank] for rank in stateful))
         derive(self, "stateless", tuple(not has_state for has_state in self.stateful))
         derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))

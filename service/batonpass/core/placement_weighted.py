@@ -16,6 +16,7 @@ from typing import Final
 
 from batonpass.core.placement_actives import fit, stateless_running, take_stock
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_market import Market
 from batonpass.core.placement_scales import TOLERANCE, Scales
 from batonpass.core.placement_settling import Settling
 from batonpass.core.placement_types import NOBODY
@@ -161,62 +162,52 @@ class _Search:
         """Let seats above their band, or their limit, give their heaviest tasks."""
         scales = self.scales
         loads = scales.loads_without(leaving)
-        gone = dict.fromkeys(scales.tasks, 0)
-        for rank in leaving:
-            gone[scales.draft.owner[rank]] += 1
-        for seat, tasks in scales.tasks.items():
-            for rank in tasks:
-                if loads[seat] <= scales.high[seat] and scales.slots[seat] + gone[seat] >= 0:
+        slots = scales.slots_without(leaving)
+        for seat in scales.draft.open:
+            if loads[seat] <= scales.high[seat] and slots[seat] >= 0:
+                continue
+            for rank in [rank for _, ranks in scales.lots(seat) for rank in ranks if rank not in leaving]:
+                if loads[seat] <= scales.high[seat] and slots[seat] >= 0:
                     break
-                if rank not in leaving:
-                    leaving.add(rank)
-                    loads[seat] -= scales.weight[rank]
-                    gone[seat] += 1
+                leaving.add(rank)
+                loads[seat] -= scales.weight[rank]
+                slots[seat] += 1
 
     def _add(self, leaving: set[int]) -> bool:
-        """Take one more task per seat that stays too low: one that is enough, or else the heaviest to be had."""
+        """Take more tasks for the seats that stay too low: one that is enough, or else the heaviest to be had."""
         scales = self.scales
-        weight = scales.weight
         after = scales.loads_without(leaving)
         slots = scales.slots_without(leaving)
         scales.cover(after, self._items(leaving), slots)
-        loads = scales.loads_without(leaving)
-        added = False
+        market = Market(scales, leaving)
+        before = len(leaving)
         for seat in sorted(scales.draft.open, key=lambda seat: (after[seat] - scales.low[seat], seat)):
             lack = scales.low[seat] - after[seat]
             if lack <= 0:
                 break
             if slots[seat] <= 0:
-                added = self._lighten(seat, leaving) or added
-                continue
-            best: tuple[bool, float, int, int] | None = None
-            for source, rank in self._to_be_had(loads, leaving):
-                enough = weight[rank] >= lack
-                offer = (not enough, weight[rank] if enough else -weight[rank], rank, source)
-                best = offer if best is None else min(best, offer)
-            if best is not None:
-                leaving.add(best[2])
-                loads[best[3]] -= weight[best[2]]
-                added = True
-        return added
+                self._lighten(seat, leaving)
+            while slots[seat] > 0 and lack > 0:
+                rank = market.take(lack)
+                if rank == NOBODY:
+                    break
+                leaving.add(rank)
+                lack -= scales.weight[rank]
+                slots[seat] -= 1
+        return len(leaving) > before
 
-    def _lighten(self, seat: int, leaving: set[int]) -> bool:
+    def _lighten(self, seat: int, leaving: set[int]) -> None:
         """Let a seat that is full and yet too low give its lightest task, for a heavier one to come."""
-        rank = next((rank for rank in reversed(self.scales.tasks[seat]) if rank not in leaving), NOBODY)
-        if rank != NOBODY:
-            leaving.add(rank)
-        return rank != NOBODY
+        staying = [rank for _, ranks in self.scales.lots(seat) for rank in ranks if rank not in leaving]
+        leaving.update(staying[-1:])
 
-    def _to_be_had(self, loads: Sequence[float], leaving: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield per seat the tasks of each weight that it can give without falling below its band."""
+    def _to_be_had(self, loads: Sequence[float], leaving: Collection[int]) -> Iterator[int]:
+        """Yield per seat a task of each weight that it can give without falling below its band."""
         scales = self.scales
-        for seat, tasks in scales.tasks.items():
-            seen = 0.0
-            for rank in tasks:
-                weight = scales.weight[rank]
-                if weight != seen and rank not in leaving and loads[seat] - weight >= scales.low[seat]:
-                    seen = weight
-                    yield seat, rank
+        for seat in scales.draft.open:
+            for weight, ranks in scales.lots(seat):
+                if loads[seat] - weight >= scales.low[seat]:
+                    yield from [rank for rank in ranks if rank not in leaving][:1]
 
     def _do_without(self, leaving: set[int], floor: int) -> None:
         """Let tasks stay after all that the rest can do without, those not under way first."""
@@ -238,7 +229,7 @@ class _Search:
         for one, other in combinations(sorted(leaving), 2):
             rest = leaving - {one, other}
             loads = scales.loads_without(rest)
-            for _, rank in self._to_be_had(loads, leaving):
+            for rank in self._to_be_had(loads, leaving):
                 if self.effort <= 0:
                     return False
                 if self._works(rest | {rank}):

@@ -1,0 +1,57 @@
+"""The market of tasks that seats can do without: where a seat that is too low finds what it lacks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from heapq import heapify, heappop, heapreplace
+
+from batonpass.core.placement_scales import Scales
+from batonpass.core.placement_types import NOBODY
+
+
+class Market:
+    """What every seat can give without falling below its band, by weight; the fullest seats give first."""
+
+    __slots__ = ("leaving", "loads", "lots", "offers", "scales", "weights")
+
+    def __init__(self, scales: Scales, leaving: Collection[int]) -> None:
+        self.scales = scales
+        self.loads = scales.loads_without(leaving)
+        self.lots: dict[tuple[float, int], list[int]] = {}
+        self.offers: dict[float, list[tuple[float, int]]] = {}
+        for seat in scales.draft.open:
+            for weight, ranks in scales.lots(seat):
+                if self.loads[seat] - weight >= scales.low[seat]:
+                    self.lots[weight, seat] = [rank for rank in reversed(ranks) if rank not in leaving]
+                    self.offers.setdefault(weight, []).append(self._offer(seat))
+        for heap in self.offers.values():
+            heapify(heap)
+        self.weights = sorted(self.offers)
+
+    def _offer(self, seat: int) -> tuple[float, int]:
+        return (self.scales.quota[seat] - self.loads[seat]) / self.scales.draft.capacity[seat], seat
+
+    def take(self, lack: float) -> int:
+        """Take the lightest task that makes up for the lack, or else the heaviest; `NOBODY` if there is none left."""
+        enough = bisect_left(self.weights, lack)
+        for weight in [*self.weights[enough:], *reversed(self.weights[:enough])]:
+            rank = self._take(weight)
+            if rank != NOBODY:
+                return rank
+        return NOBODY
+
+    def _take(self, weight: float) -> int:
+        """Take a task of one weight from the fullest seat that has one."""
+        heap = self.offers[weight]
+        while heap:
+            offer = self._offer(heap[0][1])
+            seat = offer[1]
+            if not self.lots[weight, seat] or self.loads[seat] - weight < self.scales.low[seat]:
+                heappop(heap)
+            elif offer != heap[0]:
+                heapreplace(heap, offer)
+            else:
+                self.loads[seat] -= weight
+                return self.lots[weight, seat].pop()
+        return NOBODY
