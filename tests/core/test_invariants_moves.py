@@ -221,6 +221,18 @@ def test_a_member_that_is_gone_holds_no_warmup() -> None:
     assert "L8" not in broken(step([*copies(M3, m5), r.MemberGone(m5, Cause.LEFT, NOW, NOW)]))
 
 
+def test_a_member_takes_no_more_than_it_said() -> None:
+    """Every copy counts against ``max_tasks``; what was too much before may stay, but not grow."""
+    limited = r.MemberJoined(member(MemberId("m5"), max_tasks=1))
+    one = r.PictureChanged(MemberId("m5"), 2, NOW, {B: active(2, 1)})
+    two = r.PictureChanged(MemberId("m5"), 2, NOW, {B: active(2, 1), A: standby(2)})
+    assert broken(step([limited, one])) == []
+    assert "max_tasks" in details(check_step(step([limited, two])))
+    over = with_member(group(), M1, max_tasks=1)
+    assert broken(step([r.PictureChanged(M1, 3, NOW, {B: active(3, 1)})], before=over)) == ["L8"]
+    assert broken(step([r.PictureChanged(M1, 3, NOW, {A: active(3, 2)})], before=over)) == ["L1"]
+
+
 def test_an_heir_is_no_extra_copy() -> None:
     """The budgets count warmups, or copies above the wanted number; the next owner is neither."""
     one = group(*copies(M3))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.invariants_ledger import Ledger, Step, Violation
-from batonpass.core.invariants_moves import check_budgets, check_interruptions
+from batonpass.core.invariants_moves import check_budgets, check_capacity, check_interruptions
 from batonpass.core.invariants_rights import check_license, check_start
 from batonpass.core.invariants_shape import check_indexes, check_member, check_rest, check_task
 from batonpass.core.model import Group
@@ -48,7 +48,7 @@ def check_step(step: Step) -> list[Violation]:
     for member_id in members:
         member = step.after.members.get(member_id)
         found += check_member(step.after, member, tasks) if member is not None else []
-    return found + check_budgets(step, tasks)
+    return found + check_budgets(step, tasks) + check_capacity(step)
 
 
 def check_group(group: Group) -> list[Violation]:

@@ -62,7 +62,8 @@ def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
         return [] if heir == task.target else [Violation("L8", f"goes to {heir}, not to its target", task.id, owner.id)]
     found = []
     failed, runs = state is ActiveState.FAILED, state is ActiveState.RUNNING
-    if not is_caught_up_copy(step.after, step.soft_after, heir, task.id, on_disk=not runs):
+    keeps = before is not None and heir == before.keeper and _has_kept(step, heir, task.id)
+    if not keeps and not is_caught_up_copy(step.after, step.soft_after, heir, task.id, on_disk=not runs):
         found.append(Violation("L7", f"taken for {heir}, whose copy is not caught up", task.id, owner.id))
     if runs and heir != task.target:
         found.append(Violation("L8", f"taken for {heir}, which is not its target {task.target}", task.id, owner.id))
@@ -77,7 +78,8 @@ def _is_stuck(step: Step, task: Task) -> bool:
 
 
 def _is_past_deadline(step: Step, owner: Member) -> bool:
-    drain = owner.drain
+    # The decision that begins a drain may find its deadline to be over already.
+    drain = (step.after.members.get(owner.id) or owner).drain
     return drain is not None and drain.deadline_ms is not None and drain.deadline_ms <= step.now_ms
 
 
@@ -89,6 +91,16 @@ def _report(soft: Soft, member_id: MemberId, task_id: TaskId) -> Report | None:
 def _said_lost(step: Step, member_id: MemberId, task_id: TaskId) -> bool:
     report = _report(step.soft_after, member_id, task_id)
     return report is not None and report.said.lost
+
+
+def _has_kept(step: Step, keeper: MemberId, task_id: TaskId) -> bool:
+    """Say whether the last owner, which had everything when it stopped, has said nothing to the contrary since."""
+    heard = step.soft_after.members.get(keeper)
+    member = step.after.members.get(keeper)
+    if heard is None or not heard.full or member is None or member.suspected:
+        return False
+    report = heard.reports.get(task_id)
+    return report is None or not (report.said.lost or report.other_incarnation or report.lag is not None)
 
 
 def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId, *, on_disk: bool) -> bool:
@@ -176,6 +188,20 @@ def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
         total = spent[True] + spent[False]
         found.append(Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0]))
     return found + _check_member_budgets(step, new)
+
+
+def check_capacity(step: Step) -> list[Violation]:
+    """Return the members that a step gave more than they take: ``max_tasks`` bounds all copies together."""
+    found = []
+    for record in step.records:
+        member = step.after.members.get(record.member_id) if isinstance(record, r.PictureChanged) else None
+        if member is None or member.max_tasks is None or len(member.picture) <= member.max_tasks:
+            continue
+        before = step.before.members.get(member.id)
+        if len(member.picture) > (len(before.picture) if before is not None else 0):
+            detail = f"holds {len(member.picture)} tasks; its max_tasks is {member.max_tasks}"
+            found.append(Violation("L8", detail, None, member.id))
+    return found
 
 
 def _new_copies(step: Step) -> dict[TaskId, list[MemberId]]:
