@@ -172,9 +172,9 @@ def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskR
     return found
 
 
-def _states(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[Record]:
+def _states(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
     """Return what changed about the actives of the member. A report from before a grant says nothing about it."""
-    found: list[Record] = []
+    found: list[ActiveReported] = []
     member = work.group.members[item.member_id]
     picture, known = member.picture, work.group.tasks
     for task_id, said in tasks.items():
@@ -186,11 +186,12 @@ def _states(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> 
         state = ActiveState.LOST if said.lost else said.state
         if state is not None and state is not known[task_id].state:
             found.append(ActiveReported(task_id, member.id, state, work.now_ms, said.detail))
-    return found
+    # In whatever order the member lists its tasks, the records come out the same (L10).
+    return sorted(found, key=lambda record: record.task)
 
 
 def _park_poisoned(work: Work, tasks: Mapping[TaskId, TaskReport]) -> None:
-    park(work, [task_id for task_id, said in tasks.items() if said.state is ActiveState.FAILED])
+    park(work, sorted(task_id for task_id, said in tasks.items() if said.state is ActiveState.FAILED))
 
 
 def park(work: Work, suspects: list[TaskId]) -> None:
