@@ -235,6 +235,18 @@ def test_a_poll_is_open_at_all_times() -> None:
     assert worker.last(POLL).query["after"] == 2
 
 
+def test_a_poll_that_is_answered_without_news_is_not_repeated_at_once() -> None:
+    """A coordinator that answers at once what is known already is not asked many times a second."""
+    worker = joined(1, assignment())
+    for _ in range(3):
+        poll = worker.last(POLL)
+        worker.do("on_answer", poll, 200, answer("run-1", 1, assignment()))
+        worker.until(poll.sent_ms + 999)
+        assert worker.last(POLL) is poll
+        worker.later(1)
+        assert worker.last(POLL) is not poll
+
+
 def test_a_broken_poll_is_opened_again_before_the_member_is_suspected() -> None:
     """The first time at once, then with a backoff that stays below any sensible suspect timeout."""
     worker = joined(1, assignment())

@@ -256,7 +256,8 @@ class Conversation:
         is_mine = self.poll.is_answer_to(request)
         if is_mine:
             self.poll.answered()
-            least_ms = _POLL_LEAST_MS if answer is None else LEAST_GAP_MS
+            has_news = answer is not None and answer.member_epoch > int(request.query["after"])
+            least_ms = LEAST_GAP_MS if has_news else _POLL_LEAST_MS
             self.poll.due_ms = max(self.now_ms, self.poll.sent_ms + least_ms)
         if answer is None:
             return

@@ -188,7 +188,8 @@ class MemberProtocol:
     def task_stopped(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Take it that nothing of the task runs here any more; an active's changelog ends at `final_position`.
 
-        That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered with the task still in the picture.
+        That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered
+        with the task still in the picture.
         """
         granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
         # First of all, so that the end of the lease does not ask for the stop of what has stopped.

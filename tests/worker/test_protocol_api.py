@@ -1,0 +1,127 @@
+"""What the protocol machine offers to others, and what it does without."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.worker.scripted import Scripted, assignment, joined
+
+import batonpass.worker.protocol
+from batonpass.worker.protocol import Progress, Request, RequestKind, StartActive, StopActive, http_target
+
+SERVICE = Path(__file__).resolve().parents[2] / "service"
+
+EXPORTED = [
+    "NOTHING",
+    "UNKNOWN_PROGRESS",
+    "Answer",
+    "DemoteActive",
+    "Grant",
+    "Holding",
+    "Instruction",
+    "Joined",
+    "LeaveMode",
+    "MalformedAnswer",
+    "MemberProtocol",
+    "MemberSettings",
+    "Offsets",
+    "OnLeaseLost",
+    "Pending",
+    "Phase",
+    "Picture",
+    "Problem",
+    "ProblemSeen",
+    "Progress",
+    "PromoteCopy",
+    "Rejoining",
+    "Request",
+    "RequestKind",
+    "Role",
+    "RoleChanged",
+    "Send",
+    "Stage",
+    "StartActive",
+    "StartStandby",
+    "StartWarmup",
+    "Status",
+    "StatusChanged",
+    "StopActive",
+    "StopCopy",
+    "StopForGood",
+    "http_target",
+    "parse_answer",
+]
+
+
+def test_the_public_names_are_pinned() -> None:
+    """A name that appears or goes is a change that others see."""
+    assert batonpass.worker.protocol.__all__ == EXPORTED
+    assert all(hasattr(batonpass.worker.protocol, name) for name in EXPORTED)
+
+
+def test_the_standard_library_is_all_it_needs() -> None:
+    """It imports where nothing is installed, and brings no clock, randomness or I/O of its own along."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(SERVICE)!r}); import batonpass.worker.protocol; "
+        "print(*sorted({'asyncio', 'httpx', 'msgspec', 'random', 'socket', 'ssl', 'threading', 'uuid'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    """A machine can be copied in mid-flight; what befalls one does not befall the other."""
+    worker = joined(1, assignment({"0_1": 1}))
+    twin = copy.deepcopy(worker)
+    assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
+    assert twin.machine.member_epoch == 1
+    assert twin.beat(2, assignment({"0_1": 1, "0_2": 2})) == [StartActive("0_2", 2, None)]
+    assert list(worker.machine.holdings) == ["0_1"]
+
+
+def test_the_looks_of_a_new_machine() -> None:
+    """Before it starts it has nothing, is nobody, and waits for nothing."""
+    machine = Scripted(on_disk={"0_1": Progress(position=1)}).machine
+    assert (machine.member_id, machine.member_epoch, machine.seq) == (None, -1, 0)
+    assert (machine.wake_at_ms, machine.lease_end_ms, machine.statuses) == (None, None, ())
+    assert machine.lease_is_over(0)
+    assert dict(machine.on_disk) == {"0_1": Progress(position=1)}
+    assert dict(machine.picture.roles) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "query", "expected"),
+    [
+        (RequestKind.JOIN, {}, ("PUT", "")),
+        (RequestKind.HEARTBEAT, {}, ("POST", "/heartbeat")),
+        (RequestKind.POLL, {"after": 3, "wait_ms": 30_000}, ("GET", "/assignment?after=3&wait_ms=30000")),
+        (RequestKind.DRAIN, {"deadline_ms": 5}, ("POST", "/drain?deadline_ms=5")),
+        (RequestKind.UNDRAIN, {}, ("DELETE", "/drain")),
+        (RequestKind.LEAVE, {"mode": "restart"}, ("DELETE", "?mode=restart")),
+    ],
+)
+def test_where_requests_go_over_http(kind: RequestKind, query: dict[str, str | int], expected: tuple[str, str]) -> None:
+    """Method and path are PROTOCOL's, with names escaped."""
+    request = Request(kind=kind, member_id="m/1", first_sent_ms=0, sent_ms=0, timeout_ms=1, query=query)
+    method, tail = expected
+    assert http_target(request, "my orders") == (method, f"/v1/groups/my%20orders/members/m%2F1{tail}")
+
+
+@pytest.mark.parametrize(
+    ("progress", "remaining"),
+    [
+        (Progress(), None),
+        (Progress(lag=4), 4),
+        (Progress(position=4), None),
+        (Progress(position=4, end_offset=9), 5),
+        (Progress(position=9, end_offset=4), 0),
+        (Progress(positions={"a": 1, "b": 7}, end_offsets={"a": 4, "b": 6}), 3),
+        (Progress(positions={"a": 1}, end_offsets={"a": 4, "b": 6}), None),
+        (Progress(positions={"a": 1}), None),
+    ],
+)
+def test_what_remains_to_restore(progress: Progress, remaining: int | None) -> None:
+    """A lag, or what is missing to the end, over all changelogs; unknown where an end or a position is missing."""
+    assert progress.remaining() == remaining
