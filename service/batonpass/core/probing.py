@@ -7,10 +7,14 @@ survives a restart of the coordinator, unlike Kafka's, which lives on one member
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from batonpass.core.ids import MemberId
 from batonpass.core.lag import catch_up_ms
-from batonpass.core.model import Role
+from batonpass.core.model import Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ProbeScheduled
+from batonpass.core.soft import MemberSoft
 from batonpass.core.view import View
 from batonpass.core.work import Work
 
@@ -21,20 +25,52 @@ _JITTER_SHARE = 10
 def is_at_rest(view: View) -> bool:
     """Say whether every task is where its target says, with every copy caught up and nothing due.
 
-    The cost is one pass over the copies, ending at the first that is behind; nothing is passed over while a task is
-    unsettled.
+    The cost is one pass over the members, and over the copies of those that are not known to be level: nothing is
+    passed over while a task is unsettled.
     """
+    return _is_settled(view) and all(_is_level(view, member) for member in view.group.members.values())
+
+
+def _is_settled(view: View) -> bool:
     group = view.group
-    if group.unsettled or group.due_ms is not None or not group.declared:
+    return not group.unsettled and group.due_ms is None and group.declared
+
+
+def _is_level(view: View, member: Member) -> bool:
+    """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
+    if member.away_until_ms is not None or member.revoking:
         return False
-    for member_id in sorted(group.members):
-        member = group.members[member_id]
-        if member.away_until_ms is not None or member.revoking:
-            return False
-        for task_id, grant in member.picture.items():
-            if grant.role is not Role.ACTIVE and not view.copy(group.tasks[task_id], member_id).is_caught_up:
-                return False
-    return True
+    if _is_noted(view, member):
+        return True
+    tasks = view.group.tasks
+    return all(
+        grant.role is Role.ACTIVE or view.copy(tasks[task_id], member.id).is_caught_up
+        for task_id, grant in member.picture.items()
+    )
+
+
+def _is_noted(view: View, member: Member) -> bool:
+    heard = view.soft.members.get(member.id)
+    return heard is not None and heard.level_at == (member.epoch, view.group.revision)
+
+
+def _note_rest(work: Work) -> bool:
+    """Say whether the group is at rest, and note which members were found level, so that the next look is short."""
+    view = work.view()
+    if not _is_settled(view):
+        return False
+    found: dict[MemberId, MemberSoft | None] = {}
+    at_rest = True
+    for member in view.group.members.values():
+        at_rest = _is_level(view, member)
+        if not at_rest:
+            break
+        heard = view.soft.members.get(member.id)
+        if heard is not None and not _is_noted(view, member):
+            found[member.id] = replace(heard, level_at=(member.epoch, view.group.revision))
+    if found:
+        work.soft = replace(work.soft, members=work.soft.members.updated(found))
+    return at_rest
 
 
 def reschedule(work: Work) -> None:
@@ -47,7 +83,7 @@ def reschedule(work: Work) -> None:
     is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
     # A standby that falls behind and catches up must not write twice each time: the timer follows what is recorded.
     may_write = bool(work.records or group.unsettled or is_due)
-    if not group.members or is_at_rest(view):
+    if not group.members or _note_rest(work):
         if group.next_probe_ms is not None:
             work.record(ProbeScheduled(None))
         work.explain(Quiet.AT_REST if group.members else Quiet.NO_MEMBERS)

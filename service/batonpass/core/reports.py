@@ -109,9 +109,16 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
     heard = work.heard(member.id)
     before = heard.reports if heard is not None else {}
     reports, news = _digest_all(work, before, tasks)
-    work.set_heard(member.id, replace(heard or MemberSoft(work.now_ms), reports=reports, full=True))
-    if heard is None or not heard.full:
-        news = True
+    heard = heard or MemberSoft(work.now_ms)
+    news = news or not heard.full
+    kept = replace(
+        heard,
+        reports=reports,
+        full=True,
+        tails_all=all(said.role != "none" for said in tasks.values()),
+        level_at=None if news else heard.level_at,
+    )
+    work.set_heard(member.id, kept)
     records: list[Record] = list(_confirmations(member, item, tasks))
     records.extend(_states(work, item, tasks))
     if records:
@@ -141,11 +148,9 @@ def _digest_all(
             measured = (None if said.lost else said.lag, False)
         report = digest(said, old, now_ms, measured)
         reports[task_id] = report
-        if not news and said.role != "active":
+        if not news and (said.role != "active" or (old is not None and old.said.role != "active")):
             news = _standing(group, old) != _standing(group, report)
-    if not news and len(before) != len(reports):
-        news = any(task_id not in reports for task_id in before)
-    return reports, news
+    return reports, news or not before.keys() <= reports.keys()
 
 
 def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool, bool]:
@@ -232,6 +237,6 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
                 lag, other = measure(report.said, report.at_ms, ends, logs, doubted=report.other_incarnation)
                 reports[task_id] = report._replace(lag=lag, other_incarnation=other)
         if reports != heard.reports:
-            work.set_heard(member_id, replace(heard, reports=reports))
+            work.set_heard(member_id, replace(heard, reports=reports, level_at=None))
             work.touched = True
     return Done()

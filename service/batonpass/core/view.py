@@ -7,7 +7,7 @@ from batonpass.core.lag import Copy, copy_of
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
-from batonpass.core.soft import Soft
+from batonpass.core.soft import MemberSoft, Soft
 
 
 class View:
@@ -55,14 +55,19 @@ class View:
         """Return the members that have reported state of the task which nobody gave them to tail, in order."""
         if self._disk is None:
             self._disk = {}
-            for member_id in sorted(self.soft.members):
+            for member_id, heard in self._with_disk():
                 member = self.member(member_id)
                 if member is None:
                     continue
-                for reported, report in self.soft.members[member_id].reports.items():
+                for reported, report in heard.reports.items():
                     if report.said.role == "none" and not report.said.lost and reported not in member.picture:
                         self._disk.setdefault(reported, []).append(member_id)
         return self._disk.get(task_id, [])
+
+    def _with_disk(self) -> list[tuple[MemberId, MemberSoft]]:
+        """Return the members that may have reported such state, in order."""
+        heard = [(member_id, one) for member_id, one in self.soft.members.items() if not one.tails_all]
+        return sorted(heard, key=lambda entry: entry[0])
 
     def load(self, member_id: MemberId) -> float:
         """Return the stateful active load of a member per capacity."""
