@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 RUNNING = {"role": "active", "state": "running"}
-SUSPECT_MS = 500
+SUSPECT_MS = 1_500
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_killed_process_is_replaced_within_the_suspect_timeout(group: httpx.Cl
     assert answer.status_code == 200
     (active,) = answer.json()["assignment"]["active"]
     assert (active["task"], active["fencing_token"]) == ("0_0", 2)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize(("on_lease_lost", "opens_another"), [("stop", False), ("continue", True)])
@@ -83,5 +83,5 @@ def test_a_broken_poll_alone_takes_nothing_away(
     kill_a_poll(group, first)
     if opens_another:
         assert group.get(f"/orders/members/m1/assignment?after={first}&wait_ms=10").status_code == 204
-    assert group.get(f"/orders/members/m2/assignment?after={second}&wait_ms={4 * SUSPECT_MS}").status_code == 204
+    assert group.get(f"/orders/members/m2/assignment?after={second}&wait_ms={2 * SUSPECT_MS}").status_code == 204
     assert beat(group, "m1", 2, first, {"0_0": RUNNING})["assignment"] is None
