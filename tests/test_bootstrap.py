@@ -1,10 +1,18 @@
-"""What the composition root promises about the socket that it serves on."""
+"""What the composition root promises: the socket that it serves on, its settings, and what it writes down."""
 
 import socket
 
 import pytest
+from pydantic import ValidationError
 
-from batonpass.bootstrap import bind
+from batonpass.bootstrap import LoggingObserver, bind
+from batonpass.core.decide import decide
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join
+from batonpass.core.model import Group, Subtopology, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft
+from batonpass.settings import Settings
 
 
 def test_small_answers_are_not_held_back() -> None:
@@ -20,3 +28,35 @@ def test_an_address_is_bound_once() -> None:
         listener.listen()
         with pytest.raises(OSError, match="in use"):
             bind("127.0.0.1", listener.getsockname()[1])
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable with the prefix sets what it names; what is given by hand wins; the rest has its default."""
+    monkeypatch.setenv("BATONPASS_PORT", "9000")
+    assert (Settings().port, Settings(port=1).port, Settings().host) == (9000, 1, "127.0.0.1")
+
+
+@pytest.mark.parametrize(("name", "value"), [("PORT", "65536"), ("BODY_BYTES_MAX", "10"), ("CHECK_LAWS", "perhaps")])
+def test_a_setting_out_of_its_range_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """A value that a setting may not have stops the start and names the setting."""
+    monkeypatch.setenv(f"BATONPASS_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+def test_a_generation_is_one_line_and_a_heartbeat_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is written down of a group is its generations, with why, and with moves beside the least possible."""
+    observer = LoggingObserver()
+    group, soft = Group(GroupId("orders")), Soft()
+    topology = Topology(1, (Subtopology("0", partitions=2),))
+    inputs: list[Input] = [
+        GroupDeclaration(group.id, topology, {"initial_rebalance_delay_ms": 0}),
+        Join(MemberId("m1")),
+        Heartbeat(MemberId("m1"), 1, 2),
+    ]
+    for item in inputs:
+        decision = decide(group, soft, item, 0, Policy())
+        observer.decided(group, item, decision, 0.1)
+        group, soft = decision.after, decision.soft
+    (line,) = capsys.readouterr().out.splitlines()
+    assert all(word in line for word in ("generation", "orders", "Join", "moves", "lower_bound"))

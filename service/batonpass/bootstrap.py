@@ -18,6 +18,7 @@ from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.invariants import Violation, check_step
 from batonpass.core.policy import Policy
+from batonpass.core.records import TargetPlaced
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Ports
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 GRACE_S = 5
 """How long requests under way may take to end when the server stops."""
 
+KEEP_ALIVE_S = 75
+"""How long an idle connection stays open: longer than members usually wait between two heartbeats, so that a heartbeat
+does not meet a connection that is just being closed."""
+
 
 class LoggingObserver:
     """Writes one line for each generation, refusal of the store and defect; nothing for a steady heartbeat."""
@@ -45,16 +50,21 @@ class LoggingObserver:
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Log a new generation."""
         after = decision.after
-        if after.generation != before.generation:
-            self._log.info(
-                "generation",
-                group=after.id,
-                generation=after.generation,
-                group_epoch=after.group_epoch,
-                trigger=type(item).__name__,
-                members=len(after.members),
-                decide_ms=round(decide_ms, 1),
-            )
+        if after.generation == before.generation:
+            return
+        for record in decision.records:
+            if isinstance(record, TargetPlaced):
+                self._log.info(
+                    "generation",
+                    group=after.id,
+                    generation=record.generation,
+                    group_epoch=record.group_epoch,
+                    because=",".join(before.triggers) or type(item).__name__,
+                    moves=record.moves,
+                    lower_bound=record.lower_bound,
+                    members=len(after.members),
+                    decide_ms=round(decide_ms, 1),
+                )
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Log an append or a read that did not go through."""
@@ -135,7 +145,13 @@ def serve(settings: Settings, *, listening: Callable[[str], None]) -> None:
     listener = bind(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     app, coordinator = build_app(settings)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     server = Server(config, coordinator, lambda: listening(url))
     asyncio.run(server.serve(sockets=[listener]))

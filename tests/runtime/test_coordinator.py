@@ -6,9 +6,20 @@ import pytest
 from tests.runtime.fakes import GROUP, M1, M2, SetClock, World, make_world
 
 from batonpass.core.errors import UnknownGroup
-from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PauseRequest, PollBroken, PollOpened, ProbeRequest, Started, Tick
-from batonpass.core.records import GroupDeleted, PictureChanged, ProbeScheduled
+from batonpass.core.model import Cause
+from batonpass.core.records import (
+    DrainCancelled,
+    EpochsRaised,
+    GroupDeleted,
+    MemberAway,
+    MemberGone,
+    PictureChanged,
+    ProbeScheduled,
+    Record,
+    TaskReleased,
+)
 from batonpass.core.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.deadlines import DELAY_MS_MAX, Deadline
@@ -188,6 +199,30 @@ async def test_a_deleted_group_wakes_everybody() -> None:
     watchers.wake([GroupDeleted(1, 1)])
     assert await asyncio.gather(*waits) == [True, True]
     assert len(watchers) == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PictureChanged(M1, 1, 1),
+        MemberGone(M1, Cause.EVICTED, 1, 1),
+        MemberAway(M1, 1, 1),
+        EpochsRaised({M1: 9}, 1),
+        TaskReleased(TaskId("0_0"), M1),
+        DrainCancelled(M1),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+async def test_a_record_wakes_the_member_that_it_is_about(record: Record) -> None:
+    """Whatever may change what a member is answered wakes who waits for it, and nobody who waits for another."""
+    watchers = Watchers()
+    concerned, other = (asyncio.create_task(watchers.wait(member, 5)) for member in (M1, M2))
+    await asyncio.sleep(0)
+    watchers.wake([ProbeScheduled(1), record])
+    assert await asyncio.wait_for(concerned, 1)
+    await asyncio.sleep(0)
+    assert not other.done()
+    other.cancel()
 
 
 def test_a_gap_in_the_pulse_is_a_stall() -> None:

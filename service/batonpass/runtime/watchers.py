@@ -9,6 +9,7 @@ from batonpass.core.ids import MemberId
 from batonpass.core.records import (
     DrainCancelled,
     DrainStarted,
+    EpochsRaised,
     GroupDeleted,
     MemberAway,
     MemberGone,
@@ -79,6 +80,8 @@ def _concerned(records: Iterable[Record]) -> Iterator[MemberId]:
                 | DrainCancelled()
             ):
                 yield record.member_id
+            case EpochsRaised():
+                yield from record.epochs
             case GroupDeleted():
                 yield EVERYBODY
             case _:
