@@ -324,6 +324,22 @@ def test_a_copy_that_lost_its_state_says_so_until_heard() -> None:
     assert reported(worker.last())["0_1"] == {"role": "standby", "position": 0, "end_offset": 9}
 
 
+def test_a_loss_that_was_not_heard_is_said_of_the_task_in_its_next_role() -> None:
+    """A copy promoted, or an active demoted, before the loss was heard still says that its state is gone."""
+    worker = running({"0_1": 1}, standby=["0_2"])
+    worker.later(3_000)
+    worker.do("state_lost", "0_2")
+    assert worker.reply(2, assignment({"0_1": 1, "0_2": 2})) == [PromoteCopy("0_2", 2, None)]
+    worker.later(60)
+    active = {"role": "active", "state": "restoring", "fencing_token": 2}
+    assert reported(worker.last())["0_2"] == active | {"lost": True}
+    worker.reply(3, assignment({"0_2": 2}, standby=["0_1"]))
+    worker.do("state_lost", "0_1")
+    worker.do("task_demoted", "0_1")
+    worker.later(60)
+    assert reported(worker.last()) == {"0_1": {"role": "standby", "lost": True}, "0_2": active}
+
+
 def test_news_of_a_task_that_is_not_here_is_no_news() -> None:
     """What the worker says of a task that it does not have, or has in another role, changes nothing."""
     worker = joined(1, assignment(standby=["0_1"]))

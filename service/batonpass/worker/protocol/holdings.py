@@ -169,22 +169,19 @@ class Holdings:
         holding = self.held.get(task)
         if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
             return
+        progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
+        self.changed = True
         if wanted is not Role.ACTIVE:
-            # A holding of another role was renamed or told to stop before; only what is absent starts.
-            if holding is None:
-                self.held[task] = Holding(task, wanted, progress=self.on_disk.pop(task, UNKNOWN_PROGRESS))
-                self.changed = True
-                out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
-            return
-        if holding is not None and holding.role is Role.ACTIVE:
+            # It is not here in another role either: that was renamed, or told to stop, before.
+            self.held[task] = Holding(task, wanted, progress=progress)
+            out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
             return
         grant = picture.grants[task]
-        progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
-        self.held[task] = Holding(
-            task, Role.ACTIVE, progress=progress, token=grant.fencing_token, stage=Stage.RESTORING
-        )
+        active = Holding(task, Role.ACTIVE, progress=progress, token=grant.fencing_token, stage=Stage.RESTORING)
+        if holding is not None:
+            active.lost_since_seq = holding.lost_since_seq
+        self.held[task] = active
         self.finals.pop(task, None)
-        self.changed = True
         start = PromoteCopy if holding else StartActive
         out.append(start(task, grant.fencing_token, grant.restore_to))
 
@@ -246,7 +243,7 @@ class Holdings:
         if holding is None or holding.role is not Role.ACTIVE or holding.pending is Pending.NONE:
             return False
         progress = UNKNOWN_PROGRESS if final_position is None else Progress.at(final_position)
-        self.held[task] = Holding(task, holding.becomes, progress=progress)
+        self.held[task] = Holding(task, holding.becomes, progress=progress, lost_since_seq=holding.lost_since_seq)
         self.finals[task] = Final(final_position, None if still_granted else self.seq + 1)
         self.changed = True
         return True

@@ -66,9 +66,8 @@ class Run:
 
         An answer that came too late to be taken may name a session timeout that was lowered since; the lower counts.
         """
-        timeout_ms = answer.session_timeout_ms
-        if self.latest is not None:
-            timeout_ms = timeout_ms if answer is self.latest else min(timeout_ms, self.latest.session_timeout_ms)
+        known = self.latest or answer
+        timeout_ms = min(answer.session_timeout_ms, known.session_timeout_ms)
         self.lease.answered(seq, first_sent_ms, timeout_ms)
         self.is_established = self.is_established or seq > 0
         if seq == self.told_seq:
