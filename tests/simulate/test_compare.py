@@ -99,13 +99,18 @@ def test_a_broken_connection_is_enough_where_outputs_are_fenced() -> None:
     assert (slow.moved, quick.moved) == (10, 10)
 
 
-def test_a_zone_that_is_lost_costs_what_was_in_it() -> None:
-    """Every task of the zone has its standby in another one, so none is restored before it runs again."""
-    result = ours(SCENARIOS["zone-loss"])
-    assert (result.needed, result.moved) == (32, 32)
-    # Four leases end one after the other; what is levelled in between may have to be levelled again.
-    assert 32 <= result.handovers <= 40
-    assert result.downtime_max_ms < 46_000
+@pytest.mark.parametrize("arm", ["Batonpass", "Batonpass fenced"])
+def test_a_zone_that_is_lost_costs_what_was_in_it(arm: str) -> None:
+    """Every task of the zone has its standby in another one, so none is restored before it runs again.
+
+    The standbys of a whole zone are not spread quite evenly; levelling moves up to four tasks more than must move.
+    """
+    result = ours(SCENARIOS["zone-loss"], arm)
+    assert result.needed == 32
+    assert 32 <= result.moved <= 36
+    assert result.handovers <= 40
+    assert result.stopped <= 36
+    assert result.downtime_max_ms < (3_000 if "fenced" in arm else 46_000)
 
 
 def test_kafka_costs_in_this_world_what_its_real_class_costs() -> None:
