@@ -1,48 +1,35 @@
-"""What operators ask of a group: declaring, changing, deleting, pausing, pinning, releasing, probing."""
+"""Declaring, changing and deleting a group."""
 
-import pytest
-from tests.core.scene import START_MS, Scene, copy, running, topology
+from tests.core.scene import Scene, topology
 
 from batonpass.core.errors import (
     Fenced,
     Gone,
     GroupNotEmpty,
     InvalidConfig,
-    InvalidRequest,
     InvalidTopology,
     LimitExceeded,
     PreconditionFailed,
     PreconditionRequired,
     UnknownGroup,
-    UnknownMember,
 )
-from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import (
-    DrainRequest,
-    EndOffsets,
     Eviction,
     GroupDeclaration,
     GroupDeletion,
     Heartbeat,
-    Input,
     Join,
     Leave,
     PartitionCounts,
-    PauseRequest,
-    PinRequest,
-    ProbeRequest,
-    ReleaseRequest,
-    ResumeRequest,
-    Started,
 )
-from batonpass.core.model import Pause, PauseScope, Role, Subtopology, Topology
+from batonpass.core.model import Subtopology, Topology
 from batonpass.core.policy import Policy
-from batonpass.core.records import ConfigChanged, RebalanceScheduled, Resumed, TargetPlaced, TopologyChanged
-from batonpass.core.replies import Answer, Declared, Done
+from batonpass.core.records import ConfigChanged, RebalanceScheduled, TargetPlaced, TopologyChanged
+from batonpass.core.replies import Declared, Done
 
 G = GroupId("g")
 M1, M2 = MemberId("m1"), MemberId("m2")
-T0 = TaskId("0_0")
 SESSION_MS = 45_000
 
 
@@ -290,202 +277,3 @@ def test_a_deleted_group_may_come_back_smaller() -> None:
     scene.join("m3")
     assert scene.owners() == {"0_0": "m3"}
     assert scene.task("0_0").token > 1
-
-
-def test_a_pause_of_balance_holds_moves_made_for_balance_only() -> None:
-    """While balance is paused a newcomer gets nothing from the others, and what has no owner is still taken over."""
-    scene = settled(2, 4)
-    scene.ok(PauseRequest(reason="release day"), Done)
-    assert scene.group.pause == Pause(PauseScope.BALANCE, "release day", scene.now_ms, None)
-    owners = scene.owners()
-    scene.join("m3")
-    for _ in range(5):
-        scene.tick(1_000)
-        scene.obey()
-    assert scene.owners() == owners
-    assert scene.ok(Heartbeat(M1, 999, scene.member("m1").epoch), Answer).status == (("group-paused", "release day"),)
-    scene.do(Leave(M2))
-    for _ in range(5):
-        scene.tick(1_000)
-        scene.obey()
-    assert None not in scene.owners().values()
-    assert M2 not in scene.owners().values()
-
-
-def test_a_pause_of_balance_lets_drains_go_on() -> None:
-    """A drain is an operator's wish of its own: a pause of balance does not hold it."""
-    scene = settled(2, 4)
-    scene.do(PauseRequest())
-    scene.do(DrainRequest(M2))
-    scene.settle(60)
-    assert set(scene.owners().values()) == {"m1"}
-
-
-def test_a_pause_of_all_holds_drains_too() -> None:
-    """While everything is paused not even a drain moves tasks; it goes on when the pause ends."""
-    scene = settled(2, 4)
-    owners = scene.owners()
-    scene.do(PauseRequest(PauseScope.ALL))
-    scene.do(DrainRequest(M2))
-    for _ in range(5):
-        scene.tick(1_000)
-        scene.obey()
-    assert scene.owners() == owners
-    scene.do(ResumeRequest())
-    scene.settle(60)
-    assert set(scene.owners().values()) == {"m1"}
-
-
-def test_a_pause_ends_by_itself() -> None:
-    """A pause with an end is over at that instant, to which the group is woken; then what was held goes on."""
-    scene = settled(1, 4)
-    scene.do(PauseRequest(expires_ms=scene.now_ms + 60_000))
-    scene.join("m2")
-    for _ in range(19):
-        scene.wait(3_000)
-        scene.obey()
-    assert scene.held("m2", Role.ACTIVE) == []
-    assert [type(record) for record in scene.log if isinstance(record, Resumed)] == []
-    scene.wait(3_000)
-    assert scene.group.pause is None
-    scene.settle(60)
-    assert len(scene.held("m2", Role.ACTIVE)) == 2
-
-
-def test_a_pause_cannot_end_in_the_past() -> None:
-    """An end that has passed is refused by path, and nothing is paused."""
-    scene = settled()
-    refused = scene.refused(PauseRequest(expires_ms=scene.now_ms), InvalidRequest)
-    assert [path for path, _ in refused.errors] == ["expires_at"]
-    assert scene.group.pause is None
-
-
-def test_resuming_what_is_not_paused_is_nothing() -> None:
-    """A resume without a pause or a storm changes nothing."""
-    scene = settled()
-    group = scene.group
-    scene.ok(ResumeRequest(), Done)
-    assert scene.group is group
-
-
-def test_a_second_pause_replaces_the_first() -> None:
-    """The last word on a pause counts."""
-    scene = settled()
-    scene.do(PauseRequest(PauseScope.ALL, "a", scene.now_ms + 5_000))
-    scene.do(PauseRequest(PauseScope.BALANCE, "b"))
-    assert scene.group.pause == Pause(PauseScope.BALANCE, "b", scene.now_ms, None)
-
-
-def test_a_pinned_task_moves_warm_to_its_member_and_stays() -> None:
-    """A pin moves its task as any other move does, warm, and holds it there against balance."""
-    scene = settled(2, 4)
-    task = TaskId(scene.held("m1", Role.ACTIVE)[0])
-    scene.ok(PinRequest(task, M2), Done)
-    assert scene.task(task).owner == "m1"
-    assert task in scene.held("m2", Role.WARMUP)
-    scene.settle(60)
-    assert scene.task(task).owner == "m2"
-    scene.join("m3")
-    scene.settle(60)
-    assert scene.task(task).owner == "m2"
-    scene.ok(PinRequest(task, None), Done)
-    assert scene.task(task).pin is None
-
-
-def test_the_same_pin_again_is_nothing() -> None:
-    """A pin that stands already, and taking off none, records nothing."""
-    scene = settled(2, 4)
-    scene.do(PinRequest(T0, M1))
-    scene.settle(60)
-    group = scene.group
-    scene.do(PinRequest(T0, M1))
-    scene.do(PinRequest(TaskId("0_3"), None))
-    assert scene.group is group
-
-
-def test_a_pin_goes_with_its_member() -> None:
-    """A pin to a member that leaves is taken off; one to a run that is replaced is the new run's."""
-    scene = settled(2, 4)
-    scene.do(PinRequest(T0, M2))
-    scene.settle(60)
-    scene.join("m3", replaces=M2)
-    assert scene.task("0_0").pin == "m3"
-    scene.do(Leave(MemberId("m3")))
-    assert scene.task("0_0").pin is None
-
-
-def test_pins_and_releases_name_what_exists() -> None:
-    """A task that the group does not have is 404, and so is a member that is not there."""
-    scene = settled()
-    for asked in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
-        refused = scene.refused(asked, InvalidRequest)
-        assert (refused.status, [path for path, _ in refused.errors]) == (404, ["task"])
-    scene.refused(PinRequest(T0, MemberId("m9")), UnknownMember)
-
-
-def test_releasing_a_task_that_is_not_parked_is_nothing() -> None:
-    """A release of a task that is not parked records nothing."""
-    scene = settled()
-    group = scene.group
-    scene.ok(ReleaseRequest(T0), Done)
-    assert scene.group is group
-
-
-def test_a_probe_of_a_group_at_rest_makes_no_generation() -> None:
-    """An operator's look at a stable group finds the same target and records nothing."""
-    scene = settled()
-    group = scene.group
-    scene.ok(ProbeRequest(), Done)
-    assert scene.group is group
-    assert "same-target" in reasons(scene)
-    assert "at-rest" in reasons(scene)
-
-
-def test_a_probe_looks_at_once() -> None:
-    """An operator's probe places what is due without waiting for the batch."""
-    scene = settled(1, 4, rebalance_batch_ms=10_000)
-    scene.join("m2")
-    assert not scene.of(TargetPlaced)
-    scene.do(ProbeRequest())
-    assert scene.of(TargetPlaced)
-    assert scene.held("m2", Role.WARMUP)
-
-
-ASKED: list[Input] = [
-    ProbeRequest(),
-    PauseRequest(),
-    ResumeRequest(),
-    PinRequest(T0, M1),
-    ReleaseRequest(T0),
-    GroupDeletion(),
-    GroupDeletion(force=True),
-]
-
-
-@pytest.mark.parametrize("asked", ASKED, ids=lambda one: type(one).__name__)
-def test_a_group_that_is_not_declared_is_unknown(asked: Input) -> None:
-    """Whatever is asked of a group that nobody declared, the answer is that it is unknown, and nothing is recorded."""
-    scene = Scene()
-    scene.refused(asked, UnknownGroup)
-    assert scene.log == []
-
-
-def test_a_group_that_is_not_declared_may_be_started_and_told_of_kafka() -> None:
-    """A coordinator that takes over the name of an undeclared group, or reads Kafka, writes nothing for it."""
-    scene = Scene()
-    for item in (Started(), PartitionCounts({"a": 1}), EndOffsets({("a", 0): 5}, START_MS)):
-        scene.do(item)
-    scene.tick(1_000)
-    assert scene.log == []
-
-
-def test_a_group_without_members_places_nothing_and_waits_for_one() -> None:
-    """What is changed in a group without members is placed when there is one."""
-    scene = Scene()
-    scene.declare()
-    scene.change(num_standby_replicas=1)
-    scene.tick(1_000)
-    assert scene.group.generation == 0
-    assert scene.ok(Join(M1, tasks={T0: copy("none", 1)}), Answer).assignment
-    scene.beat("m1", {"0_0": running(), "0_1": running()})
-    assert set(scene.owners().values()) == {"m1"}

@@ -14,7 +14,7 @@ from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import Soft, TaskReport
 
 M1, M2, M3 = MemberId("m1"), MemberId("m2"), MemberId("m3")
-T0, T1 = TaskId("0_0"), TaskId("0_1")
+T0 = TaskId("0_0")
 SESSION_MS = 45_000
 
 

@@ -146,13 +146,14 @@ def inherited(draft: Draft, record: r.PlaceInherited) -> None:
         return
     for task_id in involved(draft, member):
         task = draft.task(task_id)
-        after = task._replace(
-            target=heir if task.target == old else task.target,
-            target_standbys=plus(minus(task.target_standbys, old), heir)
-            if old in task.target_standbys
-            else task.target_standbys,
-            pin=heir if task.pin == old else task.pin,
-        )
+        target = heir if task.target == old else task.target
+        standbys = minus(task.target_standbys, old)
+        if standbys != task.target_standbys:
+            standbys = plus(standbys, heir)
+        if target == heir:
+            # It may stand in the place of two members, of which one was to stand by the other.
+            standbys = minus(standbys, heir)
+        after = task._replace(target=target, target_standbys=standbys, pin=heir if task.pin == old else task.pin)
         if after != task:
             draft.tasks[task_id] = after
 

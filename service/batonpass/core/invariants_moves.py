@@ -67,7 +67,9 @@ def _check_handover(step: Step, owner: Member, task: Task) -> list[Violation]:
         found.append(Violation("L7", f"taken for {heir}, whose copy is not caught up", task.id, owner.id))
     if runs and heir != task.target:
         found.append(Violation("L8", f"taken for {heir}, which is not its target {task.target}", task.id, owner.id))
-    if not runs and not failed and before is not None and heir == before.keeper and not _is_stuck(step, before):
+    on_its_way_out = (step.after.members.get(owner.id) or owner).drain is not None
+    may_go_back = runs or failed or on_its_way_out
+    if not may_go_back and before is not None and heir == before.keeper and not _is_stuck(step, before):
         found.append(Violation("L8", f"a handover is taken back for its last owner {heir}", task.id, owner.id))
     return found
 

@@ -47,7 +47,9 @@ def lease_floor_ms(step: Step, member_id: MemberId) -> int:
     """
     heard = step.soft.members.get(member_id) or step.soft_after.members.get(member_id)
     if heard is None:
-        return max(step.soft.started_ms, step.soft_after.started_ms) + step.before.longest_session_ms
+        # A start that lies ahead was timed before the clock went back; it has been all the same.
+        started_ms = min(step.now_ms, max(step.soft.started_ms, step.soft_after.started_ms))
+        return started_ms + step.before.longest_session_ms
     since = [timeout for epoch, timeout in heard.timeouts if epoch >= heard.echoed]
     return heard.heard_ms + max(since, default=step.before.longest_session_ms)
 

@@ -111,6 +111,8 @@ def _set_clock_back(work: Work) -> None:
     latest_ms = work.now_ms + work.group.longest_session_ms
     if work.soft.judge_from_ms > latest_ms:
         work.soft = replace(work.soft, judge_from_ms=latest_ms)
+    if work.soft.started_ms > work.now_ms:
+        work.soft = replace(work.soft, started_ms=work.now_ms)
 
 
 def _expire(work: Work) -> None:

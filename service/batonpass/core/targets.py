@@ -271,11 +271,8 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
         owner = names[seat] if seat != NOBODY else None
         standbys = placed.standbys[rank]
         why = str(waiting.get(rank, "")) if waiting else ""
-        chosen = tuple(sorted(names[one] for one in standbys)) if standbys else ()
-        runs_on = owner if owner is not None else task.owner
-        if runs_on in chosen:
-            # What waits runs meanwhile where it is; what is bound may go to one of its standbys: none beside it.
-            chosen = tuple(one for one in chosen if one != runs_on)
+        # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
+        chosen = tuple(sorted(names[one] for one in standbys if one != seat)) if standbys and seat != NOBODY else ()
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
             changes[task.id] = (owner, chosen, why)
     return changes

@@ -1,0 +1,319 @@
+"""What records about members and tasks mean, each by itself."""
+
+from dataclasses import replace
+
+from tests.core.scene import topology
+
+from batonpass.core import records as r
+from batonpass.core.draft import Draft, is_settled, minus, plus
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.model import (
+    ActiveState,
+    Cause,
+    Claim,
+    Drain,
+    Grant,
+    Group,
+    Member,
+    Pause,
+    PauseScope,
+    Revocation,
+    Role,
+    Subtopology,
+    Task,
+    Topology,
+)
+from batonpass.core.policy import GroupConfig
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+T0, T1 = TaskId("0_0"), TaskId("0_1")
+
+
+def small(*records: r.Record) -> Group:
+    """Return a group of two stateful tasks and two members to which ``records`` have happened."""
+    start: list[r.Record] = [
+        r.GroupDeclared(topology(), GroupConfig(), 1),
+        r.MemberJoined(Member(M1, 1, InstanceId("i1"), epoch=1)),
+        r.MemberJoined(Member(M2, 1, epoch=1)),
+    ]
+    return evolve(Group(GroupId("g")), [*start, *records])
+
+
+def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.PictureChanged:
+    """Return the record that grants 0_0 to a member as active."""
+    return r.PictureChanged(member, epoch, 10, {T0: Grant(Role.ACTIVE, epoch, 10, token)})
+
+
+def test_an_active_taken_away_is_claimed_until_it_is_confirmed() -> None:
+    """A revoked active has no owner, and its last owner claims it without an end until it confirms."""
+    group = small(active(M1), r.PictureChanged(M1, 3, 20, revoked=(T0,)))
+    assert group.tasks[T0] == Task(T0, claims=(Claim(M1, None),), since_ms=20, token=1)
+    assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
+    assert not group.members[M1].picture
+    after = evolve(group, [r.TaskReleased(T0, M1, (("", 905),))])
+    assert after.tasks[T0] == Task(T0, since_ms=20, token=1, final=(("", 905),))
+    assert not after.members[M1].revoking
+
+
+def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
+    """An active demoted in place is a standby of its last owner, which claims it and is remembered as its keeper."""
+    group = small(
+        active(M1),
+        r.ActiveReported(T0, M1, ActiveState.RUNNING, 12),
+        r.PictureChanged(M1, 3, 20, {T0: Grant(Role.STANDBY, 3, 20)}, demoted=(T0,)),
+    )
+    task = group.tasks[T0]
+    assert (task.owner, task.standbys, task.keeper, task.claims) == (None, (M1,), M1, (Claim(M1, None),))
+    assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
+    # The keeper is needed until the next owner runs, and no longer.
+    group = evolve(group, [r.TaskReleased(T0, M1, (("", 7),)), active(M2, token=2)])
+    assert group.tasks[T0].keeper == M1
+    group = evolve(group, [r.ActiveReported(T0, M2, ActiveState.RUNNING, 30)])
+    assert (group.tasks[T0].keeper, group.tasks[T0].final) == (None, ())
+
+
+def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
+    """What a fenced member ran, or had not confirmed, is claimed until the end of its lease; targets forget it."""
+    group = small(
+        active(M1),
+        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")}),
+        r.TaskPinned(T0, M1),
+        r.MemberGone(M1, Cause.EVICTED, 20, 50),
+    )
+    assert group.tasks[T0] == Task(T0, claims=(Claim(M1, 50),), since_ms=20, token=1, target_standbys=(M2,))
+    assert group.tasks[T1] == Task(T1, target=M2)
+    assert M1 not in group.members
+    assert not group.instances
+    assert group.gone[M1] == (20, Cause.EVICTED, 50, "i1")
+
+
+def test_a_member_gone_without_a_lease_claims_nothing() -> None:
+    """What a member ran that left, or was vouched for as dead, is free at once."""
+    group = small(active(M1), r.MemberGone(M1, Cause.LEFT, 20, 20))
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1)
+
+
+def test_what_the_last_owner_wrote_is_unknown_once_it_dies_holding_the_task() -> None:
+    """The final position of one owner is no floor for what the next one wrote before it was lost."""
+    confirmed: list[r.Record] = [
+        active(M1),
+        r.PictureChanged(M1, 3, 20, revoked=(T0,)),
+        r.TaskReleased(T0, M1, (("", 905),)),
+    ]
+    ways: list[r.Record] = [r.MemberGone(M2, Cause.EXPIRED, 40, 40), r.MemberAway(M2, 90, 40)]
+    for lost in ways:
+        group = small(*confirmed, active(M2, token=2), lost)
+        assert group.tasks[T0].final == ()
+
+
+def test_only_a_running_active_at_an_expired_lease_is_a_failure() -> None:
+    """A task counts a failure where its member expired while running it, and for no other way of going."""
+    run = r.ActiveReported(T0, M1, ActiveState.RUNNING, 12)
+    expired = small(active(M1), run, r.MemberGone(M1, Cause.EXPIRED, 20, 20))
+    assert [(one.member_id, one.at_ms) for one in expired.tasks[T0].failures] == [(M1, 20)]
+    assert small(active(M1), r.MemberGone(M1, Cause.EXPIRED, 20, 20)).tasks[T0].failures == ()
+    for cause in set(Cause) - {Cause.EXPIRED}:
+        assert small(active(M1), run, r.MemberGone(M1, cause, 20, 20)).tasks[T0].failures == ()
+
+
+def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
+    """A member that restarts holds nothing, drains no more, and stays what the targets name."""
+    group = small(
+        active(M1),
+        r.DrainStarted(M1, 11, None, 99),
+        r.MemberSuspected(M1),
+        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+        r.MemberAway(M1, 90, 20),
+    )
+    assert group.members[M1] == Member(M1, 1, InstanceId("i1"), epoch=2, away_until_ms=90)
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,))
+    assert group.instances == {"i1": M1}
+
+
+def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
+    """Whoever stands in another's place is the target of all that the other was, standbys and pins included."""
+    placed = r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")})
+    heir = MemberId("m3")
+    group = small(
+        placed, r.TaskPinned(T0, M1), r.MemberJoined(Member(heir, 8)), r.PlaceInherited(M1, heir), r.TaskPinned(T1, M2)
+    )
+    assert group.tasks[T0] == Task(T0, target=heir, target_standbys=(M2,), pin=heir)
+    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(heir,), pin=M2)
+
+
+def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
+    """Whoever stands in the place of an owner and of its standby is the owner, and no standby of its own."""
+    heir = MemberId("m3")
+    for first, second in ((M1, M2), (M2, M1)):
+        group = small(
+            r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+            r.MemberJoined(Member(heir, 8)),
+            r.PlaceInherited(first, heir),
+            r.PlaceInherited(second, heir),
+        )
+        assert group.tasks[T0] == Task(T0, target=heir)
+
+
+def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
+    """A tombstone keeps group epoch, generation, tokens, and the ids of its members; tasks are free but held back."""
+    group = small(
+        active(M1),
+        r.RebalanceScheduled(9, "join"),
+        r.TargetPlaced(4, 1, 5, {T0: (M1, (), "")}),
+        r.Paused(Pause(PauseScope.ALL, "x", 1, None)),
+        r.StormBegan(3),
+    )
+    after = evolve(group, [r.GroupDeleted(30, 70)])
+    assert not after.declared
+    assert (after.group_epoch, after.generation, after.grants_from_ms) == (group.group_epoch, 4, 70)
+    assert after.tasks[T0] == Task(T0, token=1)
+    assert set(after.gone) == {M1, M2}
+    assert not after.members
+    assert not after.instances
+    assert (after.pause, after.storm_since_ms, after.due_ms) == (None, None, None)
+    again = evolve(after, [r.GroupDeclared(topology(), GroupConfig(), 31)])
+    assert again.tasks[T0].token == 1
+    assert again.revision > group.revision
+
+
+def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
+    """A task that the topology no longer has keeps its holder until told, its token for ever, and no target."""
+    group = small(
+        active(M1),
+        r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
+        r.TopologyChanged(Topology(2, (Subtopology("1", 1),))),
+    )
+    assert group.tasks[T0] == Task(T0, owner=M1, since_ms=10, token=1)
+    assert T0 in group.unsettled
+    assert group.table.ids == ("1_0",)
+
+
+def test_the_earliest_due_time_counts() -> None:
+    """Of several reasons to place anew the earliest due time stands; each is a group epoch, and is named once."""
+    group = small(r.RebalanceScheduled(50, "join"), r.RebalanceScheduled(40, "leave"), r.RebalanceScheduled(60, "join"))
+    assert (group.due_ms, group.triggers, group.group_epoch) == (40, ("join", "leave"), 3)
+
+
+def test_a_hold_on_grants_never_gets_shorter() -> None:
+    """Neither a shorter hold nor a lower floor of tokens takes back what was promised before."""
+    group = small(
+        r.GrantsHeld(90, "a", adopting=True),
+        r.GrantsHeld(50, "b"),
+        r.EpochsRaised({M1: 7}, 1000),
+        r.EpochsRaised({M1: 5, M2: 3}, 10),
+    )
+    assert (group.grants_from_ms, group.recovering_until_ms, group.tokens_from) == (90, 90, 1000)
+    assert (group.members[M1].epoch, group.members[M2].epoch) == (7, 3)
+
+
+def test_a_report_of_somebody_else_says_nothing_of_the_owner() -> None:
+    """Only its present owner's word changes the state of a task."""
+    group = small(active(M1))
+    assert evolve(group, [r.ActiveReported(T0, M2, ActiveState.RUNNING, 12)]).tasks == group.tasks
+
+
+def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> None:
+    """A task is settled when its owner is its target and runs, its standbys are as planned, and no one else has it."""
+    task = Task(T0, owner=M1, state=ActiveState.RUNNING, target=M1, standbys=(M2,), target_standbys=(M2,))
+    assert is_settled(task)
+    for change in (
+        {"owner": None, "target": None},
+        {"target": M2},
+        {"state": ActiveState.RESTORING},
+        {"claims": (Claim(M2, None),)},
+        {"warmups": (M2,)},
+        {"keeper": M2},
+        {"standbys": ()},
+    ):
+        assert not is_settled(task._replace(**change)), change
+
+
+def test_members_are_added_and_taken_out_in_order() -> None:
+    """A list of members stays sorted and without doubles, and is the same list where nothing changes."""
+    both = plus(plus((), M2), M1)
+    assert both == (M1, M2)
+    assert plus(both, M1) is both
+    assert minus(both, M1) == (M2,)
+    assert minus((M2,), M1) == (M2,)
+
+
+def test_a_draft_tells_what_stands_now() -> None:
+    """While records are being folded, members and tasks are read as they stand, the ones taken out included."""
+    draft = Draft(small())
+    draft.members[M2] = None
+    draft.tasks[TaskId("9_9")] = Task(TaskId("9_9"))
+    assert draft.member(M2) is None
+    assert [member_id for member_id, _ in draft.every_member()] == [M1]
+    assert draft.every_task() == [T0, T1, "9_9"]
+    draft.change_member(M2, suspected=True)
+    assert draft.member(M2) is None
+    draft.change_member(M1, drain=Drain(1, None, 2))
+    assert draft.finish(9).members == {M1: Member(M1, 1, InstanceId("i1"), epoch=1, drain=Drain(1, None, 2))}
+
+
+def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:
+    """A task remembers one stall a member, the newest."""
+    group = small(r.WarmupStalled(T0, M1, 50), r.WarmupStalled(T0, M2, 60), r.WarmupStalled(T0, M1, 70))
+    assert [(one.member_id, one.until_ms) for one in group.tasks[T0].stalls] == [(M2, 60), (M1, 70)]
+
+
+def test_losses_count_for_one_session_timeout_and_for_a_whole_storm() -> None:
+    """Losses older than a session timeout are forgotten with the next loss, unless a storm is counting them."""
+    names = [MemberId(f"x{n}") for n in range(4)]
+    join = [r.MemberJoined(Member(name, 1)) for name in names]
+    gone = [r.MemberGone(name, Cause.EXPIRED, 1 + n * 40_000, 1 + n * 40_000) for n, name in enumerate(names)]
+    assert [loss.member_id for loss in small(*join, *gone).losses] == ["x2", "x3"]
+    storm = small(*join, *gone[:2], r.StormBegan(5), *gone[2:])
+    assert [loss.member_id for loss in storm.losses] == names
+    assert evolve(storm, [r.StormEnded()]).losses == ()
+
+
+def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
+    """What a member runs after lost commits is its own; the holder of the log must confirm, under a new epoch."""
+    group = small(active(M1), r.TasksAdopted(M2, {T0: 9}, (), 40))
+    assert group.tasks[T0].owner == M2
+    assert group.tasks[T0].token == 9
+    assert group.tasks[T0].state is ActiveState.RUNNING
+    assert group.members[M1].revoking == {T0: Revocation(3, 40, active=True)}
+    assert group.members[M1].epoch == 3
+    assert T0 not in group.members[M1].picture
+
+
+def test_adopting_a_task_of_somebody_who_is_not_there_takes_it_from_nobody() -> None:
+    """Folding never fails: an owner that is no member has nothing to give up and confirms nothing."""
+    group = replace(small(), tasks=small().tasks.having(T0, Task(T0, owner=MemberId("ghost"))))
+    after = evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])
+    assert (after.tasks[T0].owner, after.tasks[T0].claims) == (M2, ())
+
+
+def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed() -> None:
+    """An active of the log that its holder does not run is taken out of its picture, to be confirmed."""
+    group = small(active(M1), r.TasksAdopted(M1, {}, (T0,), 40))
+    assert group.tasks[T0].owner is None
+    assert group.tasks[T0].claims == (Claim(M1, None),)
+    assert T0 in group.members[M1].revoking
+    assert T0 not in group.members[M1].picture
+
+
+def test_waived_claims_hold_nobody_back() -> None:
+    """A claim that is waived no longer stands, and what its holder wrote last is not known."""
+    group = small(active(M1), r.PictureChanged(M1, 3, 20, revoked=(T0,)), r.HeirChosen(T0, M2), r.ClaimsWaived(T0, M1))
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, heir=M2)
+    assert T0 in group.members[M1].revoking
+
+
+def test_a_released_task_starts_with_a_clean_slate() -> None:
+    """A parked task is tried again with a clean slate once it is released."""
+    group = small(active(M1), r.ActiveReported(T0, M1, ActiveState.FAILED, 12), r.TaskParked(T0, (M1,)))
+    assert group.tasks[T0].parked
+    assert group.tasks[T0].failures
+    after = evolve(group, [r.TaskUnparked(T0)])
+    assert (after.tasks[T0].parked, after.tasks[T0].failures) == (False, ())
+
+
+def test_used_ids_are_forgotten_by_record_only() -> None:
+    """An id stays refused until a record says that it may be forgotten."""
+    group = small(r.MemberGone(M1, Cause.LEFT, 5, 5))
+    assert M1 in group.gone
+    assert M1 not in evolve(group, [r.GoneForgotten((M1,))]).gone
