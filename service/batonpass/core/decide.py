@@ -14,7 +14,7 @@ from batonpass.core import commands, liveness, membership, recovery, reports
 from batonpass.core import inputs as i
 from batonpass.core.answers import answer
 from batonpass.core.errors import ProtocolError, UnknownGroup
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group
 from batonpass.core.policy import Policy
 from batonpass.core.probing import reschedule
@@ -54,7 +54,7 @@ def decide(group: Group, soft: Soft, item: i.Input, now_ms: int, policy: Policy)
     liveness.notice_own_silence(work)
     reply = _take(work, item)
     if work.touched:
-        _go_on(work, is_look=isinstance(item, i.Tick), asked=isinstance(item, i.ProbeRequest))
+        _go_on(work, item, _news(work, soft, item))
     if isinstance(item, (i.Tick, i.Started)):
         liveness.find_wake(work)
     reply = _final_reply(work, item, reply)
@@ -131,19 +131,31 @@ def _command(work: Work, item: _Command) -> Reply:
             assert_never(never)
 
 
-def _go_on(work: Work, *, is_look: bool, asked: bool) -> None:
+def _news(work: Work, before: Soft, item: i.Input) -> set[TaskId] | None:
+    """Return the tasks of which a member's word may bring news: what it has, had or reports. None: of any task."""
+    member = work.group.members.get(item.member_id) if isinstance(item, (i.Join, i.Heartbeat)) else None
+    if member is None:
+        return None
+    named = {*member.picture, *member.revoking}
+    for heard in (before.members.get(member.id), work.heard(member.id)):
+        named.update(heard.reports if heard is not None else ())
+    return named
+
+
+def _go_on(work: Work, item: i.Input, news: set[TaskId] | None) -> None:
     """Take the group as far as it can go now, and set the next look."""
     group = work.group
     if not group.declared:
         return
     is_due = group.due_ms is not None and group.due_ms <= work.now_ms
-    if is_due or asked or (is_look and group.due_ms is None and _probe_is_due(work)):
+    is_look = isinstance(item, i.Tick) and group.due_ms is None and _probe_is_due(work)
+    if is_due or is_look or isinstance(item, i.ProbeRequest):
         # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(work)
     elif work.soft.bound_target and group.due_ms is None and _only_copies_are_left(group):
         # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
         place_now(work)
-    advance(work)
+    advance(work, news)
     reschedule(work)
     if not work.records:
         work.explain(Quiet.UNCHANGED)

@@ -65,9 +65,11 @@ class Draft:
         unsettled = self.before.unsettled
         changes: dict[TaskId, bool | None] = {}
         for task_id, task in self.tasks.items():
-            settled = is_settled(task) and not self._is_suspected(task.owner) if task_id in rank else not _held(task)
-            if settled != (task_id not in unsettled):
-                changes[task_id] = None if settled else True
+            suspected = self._is_suspected(task.owner)
+            settled = is_settled(task) and not suspected if task_id in rank else not _held(task)
+            mark = None if settled else suspected or not is_waiting(task)
+            if mark is not unsettled.get(task_id):
+                changes[task_id] = mark
         return changes
 
     def _is_suspected(self, member_id: MemberId | None) -> bool:
@@ -86,6 +88,19 @@ def is_settled(task: Task) -> bool:
         and task.keeper is None
         and task.standbys == task.target_standbys
     )
+
+
+def is_waiting(task: Task) -> bool:
+    """Say whether there is nothing to do for an unsettled task but to wait.
+
+    It waits for a target, while nobody has anything of it; or for the word of its owner, which is where it belongs and
+    has yet to say that it runs.
+    """
+    if task.claims or task.warmups or task.keeper is not None or task.standbys != task.target_standbys:
+        return False
+    if task.owner is None:
+        return task.target is None and task.heir is None and not task.standbys
+    return task.owner == task.target and task.state in (ActiveState.GRANTED, ActiveState.RESTORING)
 
 
 def _held(task: Task) -> bool:

@@ -237,7 +237,8 @@ class Group:
         revision: counts declarations (topology and config), the ``ETag`` of the group.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
-        unsettled: the tasks whose present holders are not yet what the target says, or are suspected, by id.
+        unsettled: the tasks whose present holders are not yet what the target says, or are suspected, by id; False for
+            those that only wait, for a target or for the first word of an owner that is where it belongs.
         due_ms: when the next placement is due; None when the target answers the present group epoch.
         next_probe_ms: when to look again; None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).

@@ -7,8 +7,10 @@ take up room.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from batonpass.core.copies import Staged
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Member
 from batonpass.core.reasons import Held
 from batonpass.core.view import View
@@ -21,8 +23,10 @@ class Room:
 
     def __init__(self, view: View, staged: list[Staged]) -> None:
         limited = _limited(view, staged)
-        self._left = {member.id: _left(view, member) for member in limited}
+        self._left: dict[MemberId, int] = {}
         if limited:
+            looked_at = {one.task.id for one in staged}
+            self._left = {member.id: _left(member, looked_at) for member in limited}
             self._count(staged)
             self._give_up_unwanted(staged)
             for index, one in enumerate(staged):
@@ -86,10 +90,9 @@ def _limited(view: View, staged: list[Staged]) -> list[Member]:
     return [member for member in members if member.max_tasks is not None]
 
 
-def _left(view: View, member: Member) -> int:
-    """Return the room beside what is settled: that does not come up in this step, but takes its place all the same."""
-    unsettled = view.group.unsettled
-    return (member.max_tasks or 0) - sum(task_id not in unsettled for task_id in member.picture)
+def _left(member: Member, looked_at: Collection[TaskId]) -> int:
+    """Return the room beside what does not come up in this step: that takes its place all the same."""
+    return (member.max_tasks or 0) - sum(task_id not in looked_at for task_id in member.picture)
 
 
 def _withdrawn(one: Staged) -> Staged:

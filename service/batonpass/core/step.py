@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from batonpass.core.budget import HeldBack, fund
 from batonpass.core.copies import Staged, stage
+from batonpass.core.ids import TaskId
 from batonpass.core.reasons import Why
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import ClaimsWaived, Record
@@ -11,30 +14,40 @@ from batonpass.core.view import View
 from batonpass.core.work import Work
 
 
-def plan_step(view: View) -> tuple[list[Staged], list[HeldBack]]:
-    """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
+def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[list[Staged], list[HeldBack]]:
+    """Return where every unsettled task is heading in this step, and what is held back. Reads only.
+
+    With ``concerned``, the tasks of which there is news, tasks that only wait are looked at if they are among those:
+    nothing else can have moved them, and a group that begins has as many of them as it has tasks.
+    """
     group = view.group
     rank = group.table.rank
     last = len(rank)
-    order = sorted(group.unsettled, key=lambda task_id: (rank.get(task_id, last), task_id))
+    looked_at: Iterable[TaskId] = group.unsettled
+    if concerned is not None:
+        looked_at = [task_id for task_id, is_open in group.unsettled.items() if is_open or task_id in concerned]
+    order = sorted(looked_at, key=lambda task_id: (rank.get(task_id, last), task_id))
     staged = [stage(view, group.tasks[task_id]) for task_id in order]
     return staged, fund(view, staged)
 
 
-def advance(work: Work) -> None:
-    """Take every member one step further, as far as budgets, confirmations and leases allow."""
+def advance(work: Work, concerned: Collection[TaskId] | None = None) -> None:
+    """Take every member one step further, as far as budgets, confirmations and leases allow.
+
+    ``concerned`` are the tasks that the input has news of; None: possibly all.
+    """
     if not work.group.unsettled:
         return
-    staged, held, records = _one_step(work)
+    staged, held, records = _one_step(work, concerned)
     if any(isinstance(record, ClaimsWaived) for record in records):
         # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
-        staged, held, records = _one_step(work)
+        staged, held, records = _one_step(work, concerned)
     _explain(work, staged, held)
     _wake_for_confirmations(work, records)
 
 
-def _one_step(work: Work) -> tuple[list[Staged], list[HeldBack], list[Record]]:
-    staged, held = plan_step(work.view())
+def _one_step(work: Work, concerned: Collection[TaskId] | None) -> tuple[list[Staged], list[HeldBack], list[Record]]:
+    staged, held = plan_step(work.view(), concerned)
     records = reconcile(work.view(), staged)
     if records:
         work.record(*records)
