@@ -108,11 +108,12 @@ def _held(task: Task) -> bool:
 
 
 def involved(draft: Draft, member: Member) -> list[TaskId]:
-    """Return every task that the member may have to do with: what it holds or held, and all that is unsettled."""
+    """Return every task that the member may have to do with: what it holds or held, its pins, what is unsettled."""
     ids = dict.fromkeys(member.picture)
     ids.update(dict.fromkeys(member.revoking))
     ids.update(dict.fromkeys(draft.before.unsettled))
     ids.update(dict.fromkeys(draft.tasks))
+    ids.update({task_id: None for task_id, pin in draft.group.pins.items() if pin == member.id})
     return list(ids)
 
 

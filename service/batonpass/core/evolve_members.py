@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batonpass.core import records as r
 from batonpass.core.draft import Draft, involved, minus, plus, without
-from batonpass.core.ids import InstanceId, MemberId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Role, Task, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
@@ -32,6 +32,8 @@ def _set_topology(draft: Draft, topology: Topology) -> None:
     for task_id in dropped:
         # Whoever holds it is told to give it up; the token outlives the task, should it ever come back.
         draft.tasks[task_id] = draft.task(task_id)._replace(target=None, target_standbys=(), pin=None, heir=None)
+    if draft.group.pins:
+        draft.change(pins=draft.group.pins.updated(dict.fromkeys(dropped)))
 
 
 def topology_changed(draft: Draft, record: r.TopologyChanged) -> None:
@@ -54,14 +56,16 @@ def deleted(draft: Draft, record: r.GroupDeleted) -> None:
     for member_id, member in draft.every_member():
         draft.members[member_id] = None
         gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
-    empty: PMap[InstanceId, MemberId] = PMap()
+    nobody: PMap[InstanceId, MemberId] = PMap()
+    nowhere: PMap[TaskId, MemberId] = PMap()
     draft.change(
         declared=False,
         revision=draft.group.revision + 1,
         topology=Topology(),
         table=build_table(Topology()),
         gone=draft.group.gone.updated(gone_now),
-        instances=empty,
+        instances=nobody,
+        pins=nowhere,
         due_ms=None,
         triggers=(),
         next_probe_ms=None,
@@ -91,6 +95,7 @@ def gone(draft: Draft, record: r.MemberGone) -> None:
         if after != task:
             draft.tasks[task_id] = after
     draft.members[member.id] = None
+    _move_pins(draft, member.id, None)
     if member.instance_id is not None and draft.group.instances.get(member.instance_id) == member.id:
         draft.change(instances=draft.group.instances.without(member.instance_id))
     entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
@@ -156,6 +161,14 @@ def inherited(draft: Draft, record: r.PlaceInherited) -> None:
         after = task._replace(target=target, target_standbys=standbys, pin=heir if task.pin == old else task.pin)
         if after != task:
             draft.tasks[task_id] = after
+    _move_pins(draft, old, heir)
+
+
+def _move_pins(draft: Draft, old: MemberId, heir: MemberId | None) -> None:
+    """Keep the index of pins in step: those of ``old`` are the heir's, or nobody's."""
+    changes = {task_id: heir for task_id, pin in draft.group.pins.items() if pin == old}
+    if changes:
+        draft.change(pins=draft.group.pins.updated(changes))
 
 
 def drain_started(draft: Draft, record: r.DrainStarted) -> None:

@@ -129,6 +129,7 @@ def unparked(draft: Draft, record: r.TaskUnparked) -> None:
 def pinned(draft: Draft, record: r.TaskPinned) -> None:
     """The task belongs to one member, or to whom placement says."""
     draft.tasks[record.task] = draft.task(record.task)._replace(pin=record.member_id)
+    draft.change(pins=draft.group.pins.updated({record.task: record.member_id}))
 
 
 def adopted(draft: Draft, record: r.TasksAdopted) -> None:

@@ -237,6 +237,7 @@ class Group:
         revision: counts declarations (topology and config), the ``ETag`` of the group.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
+        pins: the tasks that an operator bound to a member.
         unsettled: the tasks whose present holders are not yet what the target says, or are suspected, by id; False for
             those that only wait, for a target or for the first word of an owner that is where it belongs.
         due_ms: when the next placement is due; None when the target answers the present group epoch.
@@ -261,6 +262,7 @@ class Group:
     tasks: PMap[TaskId, Task] = field(default_factory=PMap)
     gone: PMap[MemberId, GoneMember] = field(default_factory=PMap)
     unsettled: PMap[TaskId, bool] = field(default_factory=PMap)
+    pins: PMap[TaskId, MemberId] = field(default_factory=PMap)
     due_ms: int | None = None
     triggers: tuple[str, ...] = ()
     next_probe_ms: int | None = None
