@@ -62,9 +62,9 @@ def _note_rest(work: Work) -> bool:
     found: dict[MemberId, MemberSoft | None] = {}
     at_rest = True
     for member in view.group.members.values():
-        at_rest = _is_level(view, member)
-        if not at_rest:
-            break
+        if not _is_level(view, member):
+            at_rest = False
+            continue  # No end to the pass here: what is noted must not depend on the order of members.
         heard = view.soft.members.get(member.id)
         if heard is not None and not _is_noted(view, member):
             found[member.id] = replace(heard, level_at=(member.epoch, view.group.revision))
