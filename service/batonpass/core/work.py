@@ -92,7 +92,9 @@ class Work:
         """
         heard = self.soft.members.get(member.id)
         if heard is None:
-            return max(self.soft.judge_from_ms, member.joined_ms + self.group.longest_session_ms)
+            # The instant of joining may come from a coordinator whose clock was ahead; nobody joined after now.
+            joined_ms = min(member.joined_ms, self.now_ms)
+            return max(self.soft.judge_from_ms, joined_ms + self.group.longest_session_ms)
         answered_ms = max((timeout for _, timeout in heard.timeouts), default=self.group.longest_session_ms)
         return heard.heard_ms + max(answered_ms, self.group.config.session_timeout_ms)
 
