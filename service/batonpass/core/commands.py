@@ -123,6 +123,10 @@ def partition_counts(work: Work, item: PartitionCounts) -> Reply:
     group = work.group
     topology = with_partitions(group.topology, item.partitions)
     if group.declared and topology != group.topology:
+        try:
+            _require_size(work, topology)
+        except ProtocolError as refused:
+            return refused
         work.record(TopologyChanged(topology))
         work.schedule("partitions")
     return Done()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Claim, Group, Member, Task
+from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Task
 
 
 class Draft:
@@ -127,6 +127,11 @@ def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
         heir=None if task.heir == member_id else task.heir,
         keeper=None if task.keeper == member_id else task.keeper,
     )
+
+
+def failed(task: Task, failure: Failure) -> tuple[Failure, ...]:
+    """Return the failures of the task with one more; of each member the last counts."""
+    return (*(one for one in task.failures if one.member_id != failure.member_id), failure)
 
 
 def minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:

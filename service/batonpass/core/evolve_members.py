@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, involved, minus, plus, without
+from batonpass.core.draft import Draft, failed, involved, minus, plus, without
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Role, Task, Topology
 from batonpass.core.pmap import PMap
@@ -118,7 +118,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
         after = after._replace(since_ms=record.at_ms, final=())
     if ran and record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-        after = after._replace(failures=(*after.failures, Failure(member_id, record.at_ms)))
+        after = after._replace(failures=failed(after, Failure(member_id, record.at_ms)))
     return after._replace(
         target=None if task.target == member_id else task.target,
         target_standbys=minus(task.target_standbys, member_id),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, minus, plus, without
+from batonpass.core.draft import Draft, failed, minus, plus, without
 from batonpass.core.ids import TaskId
 from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Revocation, Role, Stall
 
@@ -105,7 +105,7 @@ def active_reported(draft: Draft, record: r.ActiveReported) -> None:
     if record.state is ActiveState.RUNNING:
         task = task._replace(keeper=None, final=())
     elif record.state is ActiveState.FAILED:
-        task = task._replace(failures=(*task.failures, Failure(record.member_id, record.at_ms)))
+        task = task._replace(failures=failed(task, Failure(record.member_id, record.at_ms)))
     draft.tasks[record.task] = task._replace(state=record.state)
 
 

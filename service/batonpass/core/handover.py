@@ -106,13 +106,16 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _deadline(view: View, task: Task, owner: Member) -> Choice:
-    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task, besides=(owner.id,))
-    target = view.member(task.target)
-    if found is None and target is not None and target.id != owner.id:
-        found = Choice(target.id, Why.DEADLINE)
-    if found is None or (found.active is not None and view.group.members[found.active].drain is not None):
-        return _stays(task, Held.NO_ELIGIBLE_MEMBER)
-    return found._replace(why=Why.DEADLINE)
+    """Let the best copy have what is left, ready or not; a member that goes as well is no better than staying."""
+    for found in (
+        _best_ready(view, task, besides=(owner.id,)),
+        _most_caught_up(view, task, besides=(owner.id,)),
+        Choice(task.target, Why.DEADLINE),
+    ):
+        taker = view.member(found.active) if found is not None else None
+        if found is not None and taker is not None and taker.id != owner.id and taker.drain is None:
+            return found._replace(why=Why.DEADLINE)
+    return _stays(task, Held.NO_ELIGIBLE_MEMBER)
 
 
 def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
