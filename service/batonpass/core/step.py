@@ -42,7 +42,7 @@ def advance(work: Work, concerned: Collection[TaskId] | None = None) -> None:
     if any(isinstance(record, ClaimsWaived) for record in records):
         # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
         staged, held, records = _one_step(work, concerned)
-    _explain(work, staged, held)
+    explain(work, staged, held)
     _wake_for_confirmations(work, records)
 
 
@@ -54,7 +54,8 @@ def _one_step(work: Work, concerned: Collection[TaskId] | None) -> tuple[list[St
     return staged, held, records
 
 
-def _explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
+def explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
+    """Add the reasons of a step: one for each task that goes somewhere or is held back, one for all that stay."""
     staying = 0
     for one in staged:
         choice = one.choice
