@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
+from tests.schemas.validating import faults
 
 from batonpass.api.app import create_app
 from batonpass.api.service import Service
@@ -25,6 +27,29 @@ TASKS_PER_HEARTBEAT_MAX = 50
 BODY_BYTES_MAX = 20_000
 
 
+ANSWERS = (
+    ("PUT", r"/[^/]+/members/[^/]+", "member_answer"),
+    ("POST", r"/[^/]+/members/[^/]+/heartbeat", "member_answer"),
+    ("GET", r"/[^/]+/members/[^/]+/assignment", "member_answer"),
+    ("GET", r"/[^/]+/members/[^/]+", "member_get"),
+    ("PUT", r"/[^/]+", "group_get"),
+    ("GET", r"/[^/]+", "group_get"),
+    ("GET", r"/[^/]+/assignment", "assignment_get"),
+    ("GET", r"/[^/]+/snapshot", "snapshot"),
+    ("POST", r"/[^/]+/plan", "plan_answer"),
+)
+
+
+def schema_of(method: str, path: str, answer: httpx.Response) -> str | None:
+    """Return the schema that an answer must fit; None where it has no body or none is written for it."""
+    if answer.headers.get("content-type") == "application/problem+json":
+        return "problem"
+    if not answer.content:
+        return None
+    pure = path.partition("?")[0]
+    return next((name for verb, form, name in ANSWERS if verb == method and re.fullmatch(form, pure)), None)
+
+
 @dataclass
 class Api:
     """A client of the application, with what stands behind it."""
@@ -39,7 +64,11 @@ class Api:
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Make a request below ``/v1/groups``; a body is sent as JSON, bytes as they are."""
         content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
-        return await self.client.request(method, f"/v1/groups{path}", **content, **options)
+        answer = await self.client.request(method, f"/v1/groups{path}", **content, **options)
+        name = schema_of(method, path, answer)
+        if name is not None:
+            assert faults(name, answer.json()) == [], (method, path, answer.text)
+        return answer
 
     async def declare(self, *, partitions: int = 2, **config: Any) -> httpx.Response:
         """Declare the group ``orders`` with one stateful subtopology."""

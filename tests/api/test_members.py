@@ -153,6 +153,7 @@ async def test_a_task_that_the_group_does_not_have_is_named(api: Api) -> None:
         ({"seq": "1", "member_epoch": True}, ["member_epoch", "seq"]),
         ({"seq": 2**63, "member_epoch": 1.5}, ["member_epoch", "seq"]),
         ({"seq": 1, "member_epoch": 1, "tasks": []}, ["tasks"]),
+        ({"seq": 1, "member_epoch": 1, "tasks": None}, ["tasks"]),
         ({"seq": 1, "member_epoch": 1, "tasks": {"03": {"role": "none"}}}, ["tasks.03"]),
         ({"seq": 1, "member_epoch": 1, "tasks": {"0_x": {"role": "none"}}}, ["tasks.0_x"]),
         ({"seq": 1, "member_epoch": 1, "tasks": {"0_0": {}}}, ["tasks.0_0.role"]),

@@ -132,7 +132,10 @@ async def test_the_three_assignments_show_a_move_under_way(api: Api) -> None:
     assert task in body["target"]["m2"]["active"]
     assert task in body["intermediate"]["m1"]["active"]
     assert body["intermediate"]["m2"]["warmup"] == [task]
-    assert body["current"]["m2"] == {"active": [], "standby": [], "warmup": [task], "revoking": []}
+    assert body["current"]["m2"] == {"active": [], "standby": [], "warmup": [task]}
+    assert body["revoking"] == {}
+    await api.beat("m2", 3, 2, {task: {"role": "warmup", "lag": 0}})
+    assert (await api.call("GET", "/orders/assignment")).json()["revoking"] == {"m1": [task]}
 
 
 async def test_a_member_is_safe_to_stop_when_its_tasks_are(api: Api) -> None:

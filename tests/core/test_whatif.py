@@ -35,10 +35,10 @@ def test_nothing_to_imagine_is_the_snapshot_itself() -> None:
 def test_newcomers_get_names_that_are_free() -> None:
     """As many join as were asked for, each kind with its own profile, none under the id of a member."""
     before = Snapshot(members=(SnapshotMember(MemberId("join-2")),))
-    kinds = (Newcomers(capacity=4.0, count=2, max_tasks=9, client_tags={"zone": "a"}), Newcomers())
+    kinds = (Newcomers(capacity=4.0, count=2), Newcomers())
     after = imagine(before, WhatIf(join=kinds), max_members=10)
     assert [one.id for one in after.members] == ["join-2", "join-1", "join-3", "join-4"]
-    assert after.members[1] == SnapshotMember(MemberId("join-1"), capacity=4.0, max_tasks=9, client_tags={"zone": "a"})
+    assert after.members[1] == SnapshotMember(MemberId("join-1"), capacity=4.0)
     assert after.members[3].capacity == 1.0
 
 

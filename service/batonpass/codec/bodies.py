@@ -78,7 +78,7 @@ class HeartbeatBody(Struct, forbid_unknown_fields=True):
 
     seq: Count
     member_epoch: Count
-    tasks: dict[TaskName, ReportBody] | None = None
+    tasks: dict[TaskName, ReportBody] | UnsetType = UNSET
 
 
 class SubtopologyBody(Struct, forbid_unknown_fields=True):
@@ -133,8 +133,6 @@ class NewcomersBody(Struct, forbid_unknown_fields=True):
 
     capacity: Share = 1.0
     count: Annotated[int, Meta(ge=1, le=100_000)] = 1
-    max_tasks: Count | None = None
-    client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
 
 
 class WhatIfBody(Struct, forbid_unknown_fields=True):

@@ -83,7 +83,7 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
         LimitExceeded: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _HEARTBEAT.parse(body)
-    tasks = None if said.tasks is None else _reports(said.tasks, tasks_max)
+    tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
     return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
 
 
@@ -123,7 +123,7 @@ def read_what_if(body: bytes) -> WhatIf:
     """
     said = _WHAT_IF.parse(body).value
     return WhatIf(
-        join=tuple(Newcomers(one.capacity, one.count, one.max_tasks, one.client_tags) for one in said.join),
+        join=tuple(Newcomers(one.capacity, one.count) for one in said.join),
         leave=tuple(map(MemberId, said.leave)),
         drain=tuple(map(MemberId, said.drain)),
         config=said.config,

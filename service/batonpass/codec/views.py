@@ -9,7 +9,7 @@ from typing import Any
 from batonpass.codec.answers import picture_body, positions_body, rfc3339
 from batonpass.core.budget import HeldBack
 from batonpass.core.describe import Assignments, GroupStatus
-from batonpass.core.ids import task_order
+from batonpass.core.ids import TaskId, task_order
 from batonpass.core.model import Group, Member, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import MemberSoft, Report, Soft
@@ -82,15 +82,19 @@ def config_body(config: GroupConfig) -> dict[str, Any]:
 
 
 def assignments_body(assignments: Assignments) -> dict[str, Any]:
-    """Return where tasks belong, where the present step takes them, and who holds them now."""
+    """Return where tasks belong, where the present step takes them, who holds them now, and who must give up which."""
+    held = {member_id: dict(roles) for member_id, roles in assignments.current.items()}
+    revoking = {member_id: list(roles.pop("revoking")) for member_id, roles in held.items()}
     return {
-        name: {member_id: {role: list(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
-        for name, found in (
-            ("target", assignments.target),
-            ("intermediate", assignments.intermediate),
-            ("current", assignments.current),
-        )
+        "target": _roles_body(assignments.target),
+        "intermediate": _roles_body(assignments.intermediate),
+        "current": _roles_body(held),
+        "revoking": {member_id: tasks for member_id, tasks in revoking.items() if tasks},
     }
+
+
+def _roles_body(found: Mapping[Any, Mapping[str, tuple[TaskId, ...]]]) -> dict[str, dict[str, list[str]]]:
+    return {member_id: {role: list(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
 
 
 def member_body(group: Group, soft: Soft, member: Member) -> dict[str, Any]:

@@ -19,8 +19,6 @@ class Newcomers:
 
     capacity: float = 1.0
     count: int = 1
-    max_tasks: int | None = None
-    client_tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +80,7 @@ def _newcomers(wanted: tuple[Newcomers, ...], taken: set[MemberId]) -> Iterator[
     free = (name for number in count(1) if (name := MemberId(f"join-{number}")) not in taken)
     for one in wanted:
         for _ in range(one.count):
-            yield SnapshotMember(
-                next(free), capacity=one.capacity, max_tasks=one.max_tasks, client_tags=one.client_tags
-            )
+            yield SnapshotMember(next(free), capacity=one.capacity)
 
 
 def balance_now(snapshot: Snapshot) -> Balance:
