@@ -1,0 +1,73 @@
+"""What a drain's deadline leaves, and limits on what grows by itself."""
+
+from __future__ import annotations
+
+from tests.core.scene import Scene, failed, topology
+
+from batonpass.core.errors import LimitExceeded
+from batonpass.core.ids import MemberId
+from batonpass.core.inputs import DrainRequest, PartitionCounts
+from batonpass.core.model import Role, Subtopology, Topology
+from batonpass.core.policy import Policy
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+
+
+def draining_pair() -> Scene:
+    """Return m1 with a task and m2 with its ready standby, both of them on their way out."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1)
+    scene.join("m1")
+    scene.join("m2")
+    scene.settle()
+    owner = scene.task("0_0").owner
+    other = M2 if owner == M1 else M1
+    assert owner is not None
+    scene.do(DrainRequest(other))
+    scene.do(DrainRequest(owner, deadline_ms=5_000))
+    return scene
+
+
+def test_a_deadline_prefers_a_cold_member_that_stays_to_a_ready_one_that_goes_too() -> None:
+    """At the deadline the task goes to a member that stays, even cold: its ready copy leaves as well."""
+    scene = draining_pair()
+    scene.join("m3")
+    scene.tick(5_000)
+    for name in ("m1", "m2", "m3"):
+        scene.obey(name, lag=99_999 if name == "m3" else 0)
+    scene.tick(1)
+    scene.obey("m1", "m2")
+    assert scene.task("0_0").owner == "m3" or scene.task("0_0").heir == "m3"
+
+
+def test_a_deadline_leaves_the_task_where_everybody_goes() -> None:
+    """With nobody who stays, the deadline takes the task from nobody."""
+    scene = draining_pair()
+    owner = scene.task("0_0").owner
+    scene.tick(6_000)
+    scene.obey()
+    assert scene.task("0_0").owner == owner
+
+
+def test_partitions_beyond_the_limit_are_not_taken() -> None:
+    """More partitions than a group may have tasks are refused, and the group goes on as it was."""
+    scene = Scene(policy=Policy(max_tasks=3))
+    scene.declare(Topology(1, (Subtopology("0", 2, source_topics=("in",)),)))
+    scene.do(PartitionCounts({"in": 3}))
+    assert len(scene.group.table.ids) == 3
+    before = scene.group
+    scene.refused(PartitionCounts({"in": 4}), LimitExceeded)
+    assert scene.group is before
+
+
+def test_of_each_member_one_failure_of_a_task_is_remembered() -> None:
+    """A member that fails a task again and again counts once, and what is remembered does not grow."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("m1")
+    scene.settle()
+    for _ in range(3):
+        scene.beat("m1", {"0_0": failed()})
+        scene.obey("m1")
+    assert len(scene.task("0_0").failures) == 1
+    assert scene.held("m1", Role.ACTIVE) == ["0_0"]
