@@ -93,6 +93,24 @@ async def test_stopping_ends_every_poll_and_suspects_nobody(world: World) -> Non
     assert not [item for item in world.seen.asked if isinstance(item, PollBroken | PollOpened)]
 
 
+async def test_nothing_ticks_after_the_stop(world: World) -> None:
+    """An input that was still carried out while the coordinator stopped leaves no deadline behind."""
+    coordinator = Coordinator(world.ports)
+    world.core.wake_at_ms = world.clock.at_ms + 5
+    world.log.open.clear()
+    late = asyncio.create_task(coordinator.ask(GROUP, ProbeRequest()))
+    await asyncio.sleep(0.01)
+    stopping = asyncio.create_task(coordinator.stop())
+    await asyncio.sleep(0.01)
+    world.log.open.set()
+    await stopping
+    assert await late == Done()
+    world.seen.asked.clear()
+    await asyncio.sleep(0.03)
+    assert world.seen.asked == []
+    assert coordinator._rooms[GROUP].deadline.wake_at_ms is None
+
+
 async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World) -> None:
     """Before a group has been read nothing is said of it, not even that it is unknown."""
     coordinator = Coordinator(world.ports)

@@ -98,9 +98,10 @@ class Coordinator:
         """End every wait and carry out what was accepted."""
         self.end_waits()
         rooms = list(self._rooms.values())
+        await asyncio.gather(*(room.mailbox.close() for room in rooms))
+        # Last, because whatever was still carried out has set a deadline anew.
         for room in rooms:
             room.deadline.cancel()
-        await asyncio.gather(*(room.mailbox.close() for room in rooms))
 
     def end_waits(self) -> None:
         """Let every long-poll end now, as if its time were over."""
