@@ -179,13 +179,18 @@ def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
         # It may be dead, and its last report with it: nothing is handed to it, and nothing it has is dropped.
         return UNREPORTED
     if heard is None or not heard.full:
-        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=False)
+        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=_is_untailed(report))
     if task.keeper == member.id and (report is None or (report.lag is None and not report.said.lost)):
         # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
         return Copy(Readiness.CAUGHT_UP, 0)
     if report is None:
         return NOTHING
-    return _by_lag(report, group.config, on_disk=False)
+    return _by_lag(report, group.config, on_disk=_is_untailed(report))
+
+
+def _is_untailed(report: Report) -> bool:
+    """Say whether the last word on a copy is from before its member was told to tail it."""
+    return report.said.role == "none"
 
 
 def _active(group: Group, task: Task, report: Report | None, *, reported: bool) -> Copy:
