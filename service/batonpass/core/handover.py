@@ -222,7 +222,7 @@ def _best_ready(
         copy = view.copy(task, member_id)
         if copy.is_caught_up and _has_room(view, task, member_id):
             member = view.group.members[member_id]
-            if member.suspected:
+            if member.suspected or (copy.on_disk and not on_disk):
                 continue
             keeps, is_target = member_id == task.keeper, member_id == task.target
             ranked.append(
