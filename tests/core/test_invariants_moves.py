@@ -34,7 +34,7 @@ from batonpass.core.invariants import check_step
 from batonpass.core.invariants_moves import extra_copies, is_caught_up_copy, recomputed_lags
 from batonpass.core.model import ActiveState, Cause, Drain, Group, Subtopology, Topology
 from batonpass.core.pmap import PMap
-from batonpass.core.soft import EndOffset, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
 
 TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
 DEMOTED = r.PictureChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
@@ -101,6 +101,8 @@ def test_a_deadline_takes_what_is_not_ready() -> None:
     drained = r.DrainStarted(M1, NOW, NOW + 10, NOW + 10)
     for now_ms, laws in ((NOW + 10, []), (NOW + 9, ["L7"])):
         assert broken(step(taken(), before=group(drained), known=unready, now_ms=now_ms)) == laws
+    at_once = r.DrainStarted(M1, NOW, NOW, NOW)
+    assert broken(step([at_once, *taken()], known=unready)) == []
     endless = with_member(group(), M1, drain=Drain(NOW, None, NOW))
     assert broken(step(taken(), before=endless, known=unready)) == ["L7"]
 
@@ -127,6 +129,26 @@ def test_a_handover_is_not_taken_back() -> None:
     assert broken(step(back, before=before, known=known)) == ["L8"]
     late = NOW + CONFIG.warmup_stall_timeout_ms
     assert broken(step(back, before=before, known=known, now_ms=late)) == []
+
+
+@pytest.mark.parametrize(
+    ("keeper", "laws"),
+    [
+        (replace(heard(), reports={}), []),
+        (heard(_0_0=TaskReport("standby")), []),
+        (heard(_0_0=TaskReport("standby", lag=99)), ["L7"]),
+        (heard(_0_0=TaskReport("standby", lost=True)), ["L7"]),
+        (replace(heard(), reports={}, full=False), ["L7"]),
+    ],
+)
+def test_the_last_owner_has_everything_until_it_says_otherwise(keeper: MemberSoft, laws: list[str]) -> None:
+    """When its successor fails, the last owner may have its task back, unless it is behind or has said nothing yet."""
+    before = group(TO_M2, DEMOTED, r.HeirChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
+    known = soft(m1=keeper, m2=heard(_0_0=TaskReport("active", ActiveState.FAILED)))
+    back: list[r.Record] = [r.PictureChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.HeirChosen(A, M1)]
+    assert broken(step(back, before=before, known=known)) == laws
+    suspect = with_member(before, M1, suspected=True)
+    assert broken(step(back, before=suspect, known=known)) == ["L7"]
 
 
 def granted_to_m2() -> r.Record:

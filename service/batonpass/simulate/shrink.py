@@ -52,12 +52,12 @@ def replay_command(seed: int, narrowing: Narrowing) -> str:
 
 
 def shrink(outcome: Outcome, *, run: Callable[[Scenario], Outcome] | None = None) -> tuple[Narrowing, Outcome]:
-    """Return the smallest world found in which the same law breaks, and how it breaks there.
+    """Return the smallest world found in which the same law breaks in the same way, and how it breaks there.
 
     Left out first is what says most by its absence: the faults of the wire, then events, then members and tasks.
     ``run`` is how a world is run; it may be given to look at the search itself.
     """
-    seed, law = outcome.scenario.seed, outcome.violations[0].law
+    seed, wanted = outcome.scenario.seed, _way(outcome)
     most_steps = 4 * outcome.steps + 2_000
     run = run or (lambda scenario: run_world(scenario, most_steps=most_steps))
     best, shown = Narrowing(), outcome
@@ -65,7 +65,7 @@ def shrink(outcome: Outcome, *, run: Callable[[Scenario], Outcome] | None = None
     def still_breaks(candidate: Narrowing) -> bool:
         nonlocal best, shown
         found = run(candidate.of(seed))
-        if not found.failed or found.violations[0].law != law:
+        if not found.failed or _way(found) != wanted:
             return False
         best, shown = candidate, found
         return True
@@ -79,6 +79,12 @@ def shrink(outcome: Outcome, *, run: Callable[[Scenario], Outcome] | None = None
         if still_breaks(replace(best, partitions=partitions)):
             break
     return best, shown
+
+
+def _way(outcome: Outcome) -> tuple[str, str]:
+    """Return the law that broke first and how, but for names and numbers, which differ in a smaller world."""
+    first = outcome.violations[0]
+    return first.law, " ".join(word for word in first.detail.split() if not any(map(str.isdigit, word)))
 
 
 def _drop_events(
