@@ -76,7 +76,7 @@ def _stateless(view: View, task: Task, owner: Member) -> Choice:
 
 def _lost(view: View, task: Task, owner: Member) -> Choice:
     """The holder of lost state is the last choice, but better than nobody."""
-    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task, besides=(owner.id,))
+    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task)
     if found is not None:
         return found
     target = view.member(task.target)
@@ -109,7 +109,7 @@ def _deadline(view: View, task: Task, owner: Member) -> Choice:
     """Let the best copy have what is left, ready or not; a member that goes as well is no better than staying."""
     for found in (
         _best_ready(view, task, besides=(owner.id,)),
-        _most_caught_up(view, task, besides=(owner.id,)),
+        _most_caught_up(view, task),
         Choice(task.target, Why.DEADLINE),
     ):
         taker = view.member(found.active) if found is not None else None
@@ -240,12 +240,10 @@ def _has_room(view: View, task: Task, member_id: MemberId) -> bool:
     return member.max_tasks is None or member_id == task.target or task.id in member.picture
 
 
-def _most_caught_up(view: View, task: Task, *, besides: tuple[MemberId | None, ...] = ()) -> Choice | None:
+def _most_caught_up(view: View, task: Task) -> Choice | None:
     """Return the copy, tailed or on disk, with the least known lag; the target wins between equals."""
     ranked: list[tuple[bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
-        if member_id in besides:
-            continue
         copy = view.copy(task, member_id)
         if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(view, task, member_id):
             member = view.group.members[member_id]
