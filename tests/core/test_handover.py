@@ -401,15 +401,47 @@ def test_at_a_drain_deadline_with_nowhere_to_go_the_tasks_stay() -> None:
     assert [code for code, _ in reply.status] == ["drain-blocked"]
 
 
-def test_at_a_drain_deadline_a_ready_copy_on_its_way_out_too_is_no_place_to_go() -> None:
-    """Both members drain: what has nowhere to stay is not passed from one that goes to another that goes."""
-    scene = guarded(rebalance_batch_ms=60_000)
-    owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
-    scene.do(DrainRequest(MemberId(owner), 1_000))
-    scene.do(DrainRequest(MemberId(other), 1_000))
-    scene.tick(2_000)
+def test_at_a_drain_deadline_a_member_that_goes_as_well_is_no_place_to_go() -> None:
+    """The target drains too by then: what has nowhere to stay is not passed from one that goes to another that goes."""
+    scene = pair(rebalance_batch_ms=500)
+    scene.do(DrainRequest(MemberId("a"), 2_000))
+    scene.tick(500)
+    scene.beat("b", {TASK: copy("warmup", 5_000)})
+    scene.tick(1_400)
+    scene.do(DrainRequest(MemberId("b")))
+    decision = scene.tick(100)
+    assert scene.owners() == {TASK: "a"}
+    assert scene.task(TASK).heir is None
+    assert Why.DEADLINE not in {reason.code for reason in decision.reasons}
+
+
+def test_a_copy_from_disk_that_is_not_tailed_yet_takes_nothing_from_a_suspected_owner() -> None:
+    """A suspected owner may be alive, so only a copy that has reported that it keeps up may take over."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    scene.join("a", on_lease_lost=OnLeaseLost.CONTINUE)
     scene.obey()
-    assert scene.owners() == {TASK: owner}
+    scene.join("b", {TASK: copy("none", 0)})
+    assert scene.held("b", Role.STANDBY) == [TASK]
+    scene.do(PollBroken(MemberId("a")))
+    scene.tick(2_000)
+    assert scene.owners() == {TASK: "a"}
+    scene.obey("b")
+    assert scene.owners() == {TASK: "b"}
+
+
+def test_an_unreadable_target_is_passed_over_for_the_least_loaded_member() -> None:
+    """The target has a copy that it cannot read: whoever has least to do restores the task instead."""
+    scene = guarded(members="abc")
+    owner = scene.task(TASK).owner
+    (blind,) = scene.task(TASK).standbys
+    assert owner is not None
+    (third,) = {MemberId("a"), MemberId("b"), MemberId("c")} - {owner, blind}
+    scene.beat(blind, {TASK: copy("standby", None)})
+    scene.do(PinRequest(TASK, blind))
+    scene.do(Eviction(owner, dead=True))
+    assert scene.task(TASK).target == blind
+    assert scene.owners() == {TASK: third}
 
 
 @pytest.mark.parametrize("scope", list(PauseScope))
