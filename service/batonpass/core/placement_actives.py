@@ -158,8 +158,8 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
     """Set out who gives and who takes, so that as many tasks as possible stay.
 
     The ceilings go to seats that have more than their floor. Where there are more such seats than ceilings, which of
-    them gives one more is left open, and where there are fewer, which of the others takes one more: for the exchange to
-    choose, where tasks are warm.
+    them gives one more is left open among equal capacities, and where there are fewer, which of the others takes one
+    more: for the exchange to choose, where tasks are warm.
     """
     seats = len(draft.capacity)
     must, room = [0] * seats, [0] * seats
@@ -174,15 +174,10 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         must[seat] = max(0, have - floor - keeps_more)
         room[seat] = max(0, floor - have)
     spare, spare_room = max(0, keepers - quota.ceilings), max(0, quota.ceilings - keepers)
-    if not spare:
-        may = [False] * seats
-    pools: dict[int, list[int]] = {seat: [] for seat in range(seats) if must[seat] or may[seat]}
-    if pools:
-        fill_pools(pools, held, draft.request.bound)
-    return Exchange(
+    exchange = Exchange(
         owner=draft.owner,
         homeless=held.homeless,
-        pools=pools,
+        pools={},
         must=must,
         may=may,
         spare=spare,
@@ -193,6 +188,14 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         kind=draft.request.table.stateful,
         stateful=True,
     )
+    # What a ceiling weighs differs between capacities: the lowest load per capacity gets it, the highest goes without.
+    ceiling = {seat: (floor + 1) / draft.capacity[seat] for seat, floor in zip(draft.open, quota.floors, strict=True)}
+    exchange.narrow_gifts(lambda seat: -ceiling[seat])
+    exchange.narrow_room(lambda seat: ceiling[seat])
+    exchange.pools = {seat: [] for seat in draft.open if exchange.gives(seat)}
+    if exchange.pools:
+        fill_pools(exchange.pools, held, draft.request.bound)
+    return exchange
 
 
 def fill_pools(pools: dict[int, list[int]], held: Held, bound: Mapping[int, int]) -> None:
@@ -213,6 +216,7 @@ def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
     keep_under_way(exchange, request, request.previous)
     if not exchange.left:
         return
+    exchange.narrow_room(lambda seat: held.total(seat) / draft.capacity[seat])
     empty = not any(held.total(seat) for seat in draft.open) and not unknown
     if empty and deal(exchange, draft.capacity):
         return

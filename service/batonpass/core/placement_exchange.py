@@ -9,7 +9,7 @@ task takes the one place at which another would have been ready at once.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -82,6 +82,22 @@ class Exchange:
         self.moved[rank] = source
         self.left -= 1
 
+    def narrow_gifts(self, order: Callable[[int], float]) -> None:
+        """Let the first in an order give one more; only where some are equal does it stay open which of them."""
+        chosen, undecided = _first([seat for seat, may in enumerate(self.may) if may], self.spare, order)
+        for seat in chosen:
+            self.must[seat] += 1
+        self.spare -= len(chosen)
+        self.may = [seat in undecided for seat in range(len(self.may))]
+
+    def narrow_room(self, order: Callable[[int], float]) -> None:
+        """Let the first in an order take one more; only where some are equal does it stay open which of them."""
+        chosen, undecided = _first([seat for seat, may in enumerate(self.extra) if may], self.spare_room, order)
+        for seat in chosen:
+            self.room[seat] += 1
+        self.spare_room -= len(chosen)
+        self.extra = [seat in undecided for seat in range(len(self.extra))]
+
     def movable(self) -> Iterator[tuple[int, int]]:
         """Yield each task that may still go, with the seat that would give it."""
         for rank in self.homeless:
@@ -107,6 +123,14 @@ class Exchange:
     def receivers(self) -> list[int]:
         """The seats that still take tasks."""
         return [seat for seat in range(len(self.room)) if self.takes(seat)]
+
+
+def _first(seats: list[int], count: int, order: Callable[[int], float]) -> tuple[list[int], set[int]]:
+    """Return the seats that are among the first for certain, and those that tie for the places that are left."""
+    if not count:
+        return [], set()
+    last = sorted(map(order, seats))[count - 1]
+    return [seat for seat in seats if order(seat) < last], {seat for seat in seats if order(seat) == last}
 
 
 def keep_under_way(exchange: Exchange, request: PlacementRequest, targets: Mapping[int, int]) -> None:

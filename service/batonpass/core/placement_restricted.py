@@ -79,13 +79,15 @@ class _Levels:
     def _demand(self, epoch: int) -> int:
         """Count what has to be on its seats: what asks for the epoch, but for what runs elsewhere, and what is bound.
 
-        The oldest level counts everything.
+        In a pause whatever runs there counts too, and the oldest level counts everything.
         """
         if epoch == self.epochs[0]:
             return sum(self.held.total(seat) for seat in self.draft.open) + len(self.held.homeless)
         seats = self.seats_for(epoch)
-        running = sum(self.need[rank] >= epoch for seat in seats for rank in self.free[seat])
         homeless = sum(self.need[rank] >= epoch for rank in self.held.homeless)
+        if self.draft.request.balance_held:
+            return homeless + sum(self.held.total(seat) for seat in seats)
+        running = sum(self.need[rank] >= epoch for seat in seats for rank in self.free[seat])
         return running + homeless + sum(self.held.bound[seat] for seat in seats)
 
     def blocks(self) -> list[_Block]:

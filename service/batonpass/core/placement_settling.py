@@ -6,10 +6,10 @@ is warm, to seats that are too low, and at last as it suits the subtopologies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle
-from typing import Final
+from typing import Final, NamedTuple
 
 from batonpass.core.placement_scales import Scales
 from batonpass.core.placement_spread import Evenness
@@ -17,6 +17,29 @@ from batonpass.core.placement_types import NOBODY, Ready, WaitReason, stock
 
 Wish = tuple[int, int]
 Entry = tuple[float, float, int]
+
+
+class Way(NamedTuple):
+    """One way to settle.
+
+    Attributes:
+        sparing: wishes are granted to seats that are too low first, so that other low seats get something too.
+        cover: low seats are brought up into their bands next.
+        even: what is left goes as it suits the subtopologies, not heaviest first to the lowest seat.
+    """
+
+    sparing: bool
+    cover: bool
+    even: bool
+
+
+WAYS: Final = (
+    Way(sparing=False, cover=False, even=True),
+    Way(sparing=False, cover=True, even=True),
+    Way(sparing=False, cover=True, even=False),
+    Way(sparing=True, cover=True, even=True),
+    Way(sparing=True, cover=True, even=False),
+)
 # Lots of tasks of one subtopology and weight, up to which it pays to deal them one after the other.
 _LOTS: Final = 64
 
@@ -70,7 +93,7 @@ class Settling:
         equal = len({draft.capacity[seat] for seat in draft.open}) == 1 and not any(self.scales.load)
         if not equal or draft.limited or draft.restricted or self.leaving or len(lots) > _LOTS:
             return False
-        self._begin([])
+        self._begin()
         for (negative, _), ranks in sorted(lots.items()):
             turn = sorted(draft.open, key=lambda seat: (self.loads[seat], seat))
             self.seat_of.update(zip(ranks, cycle(turn), strict=False))
@@ -83,7 +106,7 @@ class Settling:
         """Settle within the bands, granting what wishes can be granted."""
         if not self._settle(wishes):
             # No way is within the bands, so the one that grants most is as good as any.
-            self._try([wish for group in wishes for wish in group], cover=True, even=True)
+            self._try([wish for group in wishes for wish in group], WAYS[0])
 
     def _settle(self, wishes: list[list[Wish]]) -> bool:
         """Try ways that grant less and less, until one leaves all seats within their bands."""
@@ -91,25 +114,29 @@ class Settling:
             if count and not wishes[count - 1]:
                 continue
             granted = [wish for group in wishes[:count] for wish in group]
-            for cover, even in ((False, True), (True, True), (True, False)):
-                if self._try(granted, cover=cover, even=even) or self.draft.restricted:
-                    return True
+            if any(self._try(granted, way) or self.draft.restricted for way in WAYS):
+                return True
         return False
 
-    def _try(self, wishes: Iterable[Wish], *, cover: bool, even: bool) -> bool:
+    def _try(self, wishes: Sequence[Wish], way: Way) -> bool:
         """Settle every task one way; return whether all seats are within their bands."""
         scales = self.scales
-        self._begin(wishes)
-        if cover:
+        self._begin()
+        self._grant(wishes, only_low=way.sparing)
+        if way.cover:
             self._cover()
-        self._place_rest(even=even)
+        self._grant(wishes, only_low=False)
+        self._place_rest(even=way.even)
         return all(scales.low[seat] <= self.loads[seat] <= scales.high[seat] for seat in self.draft.open)
 
     def _wishes(self) -> list[list[Wish]]:
         """Return where tasks would like to go, the strongest wishes first, in groups to be granted together."""
         request = self.draft.request
         items = set(self.items)
+        weight = self.scales.weight
+        # Light ones first: what covers a seat that is too low is the heavy ones.
         under_way = [(rank, seat) for rank, seat in sorted(request.warming.items()) if rank in items]
+        under_way.sort(key=lambda wish: weight[wish[0]])
         queued = [(rank, seat) for rank, seat in sorted(request.previous.items()) if rank in items]
         stocked = stock(request, self.draft.open, len(items))
         ready: list[tuple[bool, int, int]] = []
@@ -126,15 +153,20 @@ class Settling:
         lagging = [(rank, seat) for *_, rank, seat in sorted(behind)]
         return [under_way, warm, lagging, queued]
 
-    def _begin(self, wishes: Iterable[Wish]) -> None:
-        """Start over, and grant what wishes can be granted."""
+    def _begin(self) -> None:
+        """Start over."""
         scales = self.scales
         self.loads = scales.loads_without(self.leaving)
         self.slots = list(scales.slots)
         for rank in self.leaving:
             self.slots[self.draft.owner[rank]] += 1
         self.seat_of = {}
+
+    def _grant(self, wishes: Iterable[Wish], *, only_low: bool) -> None:
+        """Grant what wishes can be granted; to seats that are still too low, or to all."""
         for rank, seat in wishes:
+            if only_low and self.loads[seat] >= self.scales.low[seat]:
+                continue
             # While not every seat may take every task, bands may be out of reach, and what was settled stays settled.
             meant = self.draft.restricted and self.draft.request.previous.get(rank) == seat and self._may(rank, seat)
             if rank not in self.seat_of and (meant or self._fits(rank, seat)):

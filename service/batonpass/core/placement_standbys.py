@@ -62,7 +62,12 @@ def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
     owner = board.owner
     if len(board.draft.open) == 1 and not any(board.count):
         return
-    missing = sorted(_unfinished(board, ranks, board.wanted), key=lambda rank: (owner[rank], rank))
+    missing = _unfinished(board, ranks, board.wanted)
+    request = board.draft.request
+    stocked = stock(request, board.draft.open, len(missing))
+    # Tasks of which there is state somewhere go first, as long as those seats are low.
+    first = {rank for rank in missing if (request.warmth(rank) if stocked is None else rank in stocked)}
+    missing.sort(key=lambda rank: (rank not in first, owner[rank], rank))
     changed = True
     while changed and missing:
         before = sum(board.count)

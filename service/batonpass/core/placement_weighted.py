@@ -152,11 +152,11 @@ class _Search:
     def _works(self, leaving: Collection[int]) -> bool:
         """Tell whether every seat is within its band with these tasks, and the homeless ones, put to best use."""
         scales = self.scales
-        loads = scales.loads_without(leaving)
+        loads, slots = scales.loads_without(leaving), scales.slots_without(leaving)
         self.effort -= len(loads) + len(leaving) + len(scales.held.homeless)
-        if any(loads[seat] > scales.high[seat] for seat in scales.draft.open):
+        if any(loads[seat] > scales.high[seat] or slots[seat] < 0 for seat in scales.draft.open):
             return False
-        return scales.cover(loads, self._items(leaving), scales.slots_without(leaving)) is not None
+        return scales.cover(loads, self._items(leaving), slots) is not None
 
     def _shed(self, leaving: set[int]) -> None:
         """Let seats above their band, or their limit, give their heaviest tasks."""

@@ -1,0 +1,257 @@
+"""Groups for tests of placement: members come and go by name, and what was placed becomes what is there."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from math import ceil, floor
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.placement import NOBODY, Placed, PlacementRequest, Seat, TaskTable, Warmth, place
+
+Warm = Mapping[int, Mapping[str, Warmth]]
+TINY = 1e-6
+
+
+def tasks(
+    *sizes: int,
+    stateless: Iterable[int] = (),
+    weight: Callable[[int, int], float] = lambda _subtopology, _partition: 1.0,
+    epochs: Mapping[int, int] | None = None,
+) -> TaskTable:
+    """Return subtopologies of these sizes; some stateless, some that ask for a topology epoch."""
+    without = set(stateless)
+    cells = [(one, partition) for one, size in enumerate(sizes) for partition in range(size)]
+    return TaskTable(
+        ids=tuple(TaskId(f"{one}_{partition}") for one, partition in cells),
+        subtopology=tuple(one for one, _ in cells),
+        stateful=tuple(one not in without for one, _ in cells),
+        weight=tuple(weight(one, partition) for one, partition in cells),
+        topology_epoch=tuple((epochs or {}).get(one, 0) for one, _ in cells),
+    )
+
+
+def seat(name: str, capacity: float = 1.0, **more: object) -> Seat:
+    """Return a member's seat; `tags` as keywords of their own would be in the way of the seat's fields."""
+    return replace(Seat(MemberId(name), capacity), **more)
+
+
+def seats(count: int, capacity: float = 1.0) -> tuple[Seat, ...]:
+    """Return equal members m00, m01 and so on."""
+    return tuple(seat(f"m{index:02}", capacity) for index in range(count))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who is there and who has what, by name. Everything is None or empty until it is placed."""
+
+    table: TaskTable
+    seats: tuple[Seat, ...]
+    home: tuple[str | None, ...] = ()
+    standbys: tuple[frozenset[str], ...] = ()
+    replicas: int = 0
+    tags: tuple[str, ...] = ()
+    previous: Mapping[int, str] = field(default_factory=dict)
+    warming: Mapping[int, str] = field(default_factory=dict)
+    bound: Mapping[int, str] = field(default_factory=dict)
+    warm: Warm = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    held: bool = False
+
+    def number(self) -> dict[str, int]:
+        """Return the seat of every member."""
+        return {one.member: index for index, one in enumerate(sorted(self.seats, key=lambda one: one.member))}
+
+    def request(self) -> PlacementRequest:
+        """Return the question that placement is asked."""
+        number = self.number()
+        home = self.home or (None,) * len(self.table.ids)
+        standbys = self.standbys or (frozenset(),) * len(self.table.ids)
+
+        def warmth(rank: int) -> dict[int, Warmth]:
+            return {number[name]: known for name, known in self.warm.get(rank, {}).items() if name in number}
+
+        def stocked(index: int) -> list[int]:
+            return [rank for rank in self.warm if index in warmth(rank)]
+
+        return PlacementRequest(
+            table=self.table,
+            seats=sorted(self.seats, key=lambda one: one.member),
+            home=[number.get(name, NOBODY) if name else NOBODY for name in home],
+            standbys=[tuple(sorted(number[name] for name in names if name in number)) for names in standbys],
+            previous={rank: number[name] for rank, name in self.previous.items() if name in number},
+            warming={rank: number[name] for rank, name in self.warming.items() if name in number},
+            bound={rank: number[name] for rank, name in self.bound.items()},
+            warmth=warmth,
+            stocked=stocked,
+            state_size=lambda rank: self.sizes.get(rank, 0),
+            num_standby_replicas=self.replicas,
+            rack_aware_tags=self.tags,
+            balance_held=self.held,
+        )
+
+    def place(self) -> Placed:
+        """Place the group."""
+        return place(self.request())
+
+    def name(self, index: int) -> str | None:
+        """Return who sits on a seat."""
+        names = {number: name for name, number in self.number().items()}
+        return names.get(index)
+
+    def settle(self, placed: Placed | None = None) -> "Group":
+        """Return the group when everything runs where it was placed."""
+        placed = placed or self.place()
+        names = {number: name for name, number in self.number().items()}
+        return replace(
+            self,
+            home=tuple(names.get(owner) for owner in placed.owner),
+            standbys=tuple(frozenset(names[one] for one in held) for held in placed.standbys),
+            previous={},
+            warming={},
+        )
+
+    def pending(self, placed: Placed | None = None) -> "Group":
+        """Return the group when everything was told and nothing has moved yet."""
+        placed = placed or self.place()
+        names = {number: name for name, number in self.number().items()}
+        home = self.home or (None,) * len(self.table.ids)
+        away = {
+            rank: names[owner] for rank, owner in enumerate(placed.owner) if owner in names and names[owner] != home[rank]
+        }
+        held = tuple(frozenset(names[one] for one in one_held) for one_held in placed.standbys)
+        return replace(self, previous=away, standbys=held)
+
+    def join(self, *newcomers: Seat) -> "Group":
+        """Return the group with more members."""
+        return replace(self, seats=(*self.seats, *newcomers))
+
+    def leave(self, *names: str) -> "Group":
+        """Return the group without some members."""
+        return replace(
+            self,
+            seats=tuple(one for one in self.seats if one.member not in names),
+            home=tuple(None if name in names else name for name in self.home),
+            standbys=tuple(held.difference(names) for held in self.standbys),
+        )
+
+    def drain(self, *names: str, closed: bool = True) -> "Group":
+        """Return the group with some members draining, or no longer."""
+        return replace(
+            self, seats=tuple(replace(one, open=not closed) if one.member in names else one for one in self.seats)
+        )
+
+
+def moved(group: Group, placed: Placed) -> dict[int, tuple[str | None, str | None]]:
+    """Return every task whose target is not its home, with both."""
+    home = group.home or (None,) * len(group.table.ids)
+    return {
+        rank: (home[rank], group.name(owner))
+        for rank, owner in enumerate(placed.owner)
+        if group.name(owner) != home[rank]
+    }
+
+
+def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, int]:
+    """Return how many stateful (or stateless) actives each open member is to have."""
+    ranks = group.table.stateful_ranks if stateful else group.table.stateless_ranks
+    found = Counter(placed.owner[rank] for rank in ranks)
+    return {one.member: found[group.number()[one.member]] for one in group.seats if one.open}
+
+
+def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
+    """Return how many standbys each open member is to have."""
+    found = Counter(one for held in placed.standbys for one in held)
+    return {one.member: found[group.number()[one.member]] for one in group.seats if one.open}
+
+
+def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:
+    """Return the weight of the actives that each open member is to have."""
+    found = {one.member: 0.0 for one in group.seats if one.open}
+    for rank, owner in enumerate(placed.owner):
+        name = group.name(owner)
+        if name in found and (group.table.stateful[rank] or not stateful_only):
+            found[name] += group.table.weight[rank]
+    return found
+
+
+def skew(group: Group, placed: Placed) -> float:
+    """Return by how much per-capacity counts of a subtopology differ between open members, at most."""
+    capacity = {one.member: one.capacity for one in group.seats if one.open}
+    per: dict[int, Counter[str | None]] = {one: Counter() for one in range(group.table.subtopologies)}
+    for rank, owner in enumerate(placed.owner):
+        per[group.table.subtopology[rank]][group.name(owner)] += 1
+    return max(
+        max(count[name] / share for name, share in capacity.items())
+        - min(count[name] / share for name, share in capacity.items())
+        for count in per.values()
+    )
+
+
+def faults(group: Group, placed: Placed) -> list[str]:
+    """Return what is wrong with any placement, whatever was asked: where tasks are, and how many copies of them."""
+    found = []
+    ordered = sorted(group.seats, key=lambda one: one.member)
+    is_open = [one.open for one in ordered]
+    copies: Counter[int] = Counter(owner for owner in placed.owner if owner != NOBODY)
+    for rank, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
+        copies.update(held)
+        if (owner == NOBODY) != (rank in placed.waiting):
+            found.append(f"{rank} has owner {owner} and waits: {rank in placed.waiting}")
+        if owner in held or len(set(held)) != len(held):
+            found.append(f"{rank} has two copies on one seat: {owner}, {held}")
+        if held and not group.table.stateful[rank]:
+            found.append(f"{rank} is stateless and has standbys")
+        if any(is_open) and rank not in group.bound and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else []))):
+            found.append(f"{rank} is placed on a seat that drains")
+        lacking = group.replicas - len(held) if group.table.stateful[rank] and owner != NOBODY and any(is_open) else 0
+        if placed.short.get(rank, 0) != lacking:
+            found.append(f"{rank} lacks {lacking} standbys, reported {placed.short.get(rank, 0)}")
+    for index, one in enumerate(ordered):
+        if one.open and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
+            found.append(f"{one.member} has {copies[index]} copies, limit {one.max_tasks}")
+    return found
+
+
+def unbalanced(group: Group, placed: Placed) -> list[str]:
+    """Return the open members outside of floor and ceiling of their quota of stateful tasks, limits aside."""
+    have = counts(group, placed)
+    total = sum(have.values())
+    whole = sum(one.capacity for one in group.seats if one.open)
+    return [
+        f"{one.member} has {have[one.member]} of quota {quota}"
+        for one in group.seats
+        if one.open and (quota := total * one.capacity / whole) is not None
+        if not floor(quota + TINY) <= have[one.member] <= ceil(quota - TINY)
+    ]
+
+
+def unlevel(group: Group, placed: Placed) -> list[str]:
+    """Return the stateless tasks that would lower the higher load per capacity of two members by going to the other."""
+    load = loads(group, placed)
+    capacity = {one.member: one.capacity for one in group.seats}
+    found = []
+    for rank in group.table.stateless_ranks:
+        source = group.name(placed.owner[rank])
+        for target in load:
+            if source in load and target != source:
+                after = (load[target] + group.table.weight[rank]) / capacity[target]
+                if after < load[source] / capacity[source] - TINY:
+                    found.append(f"{rank} would be better on {target} than on {source}")
+    return found
+
+
+def together(group: Group, placed: Placed, key: str) -> int:
+    """Return how many pairs of copies of one task share a value of a tag."""
+    ordered = sorted(group.seats, key=lambda one: one.member)
+    value = [one.tags.get(key) for one in ordered]
+    return sum(
+        value[one] == value[other]
+        for owner, held in zip(placed.owner, placed.standbys, strict=True)
+        for one, other in combinations((owner, *held) if owner != NOBODY else held, 2)
+    )
+
+
+def shares(placed: Placed, ranks: Sequence[int]) -> Counter[tuple[int, int]]:
+    """Return how many standbys of one seat's tasks another holds."""
+    return Counter((placed.owner[rank], one) for rank in ranks for one in placed.standbys[rank])

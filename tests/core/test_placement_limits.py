@@ -1,0 +1,177 @@
+"""Limits on copies and members that do not know the newest topology: what may be where, and what waits for it."""
+
+from dataclasses import replace
+
+from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
+from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
+
+
+def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
+    """A member that may not have its part gets its limit; the others share the rest."""
+    group = Group(tasks(12), (seat("a", max_tasks=1), seat("b"), seat("c")))
+    placed = group.place()
+    assert sorted(counts(group, placed).values()) == [1, 5, 6]
+    assert placed.moves == placed.lower_bound == 12
+    assert group.settle(placed).place().moves == 0
+
+
+def test_what_fits_nowhere_waits() -> None:
+    """Tasks beyond all limits wait, those that are warm somewhere last of all."""
+    warm = {rank: {"a": Warmth(Ready.CAUGHT_UP, 0)} for rank in (4, 5)}
+    group = Group(tasks(6), (seat("a", max_tasks=2), seat("b", max_tasks=1)), warm=warm, replicas=1)
+    placed = group.place()
+    assert placed.waiting == dict.fromkeys((1, 2, 3), WaitReason.NO_CAPACITY)
+    assert faults(group, placed) == []
+    assert (placed.moves, placed.lower_bound) == (3, 3)
+
+
+def test_actives_come_before_standbys() -> None:
+    """A limit counts all copies; where it binds, standbys are what there is less of."""
+    group = Group(tasks(8), tuple(seat(name, max_tasks=5) for name in "ab"), replicas=1)
+    placed = group.place()
+    assert counts(group, placed) == {"a": 4, "b": 4}
+    assert standby_counts(group, placed) == {"a": 1, "b": 1}
+    assert sum(placed.short.values()) == 6
+    assert group.settle(placed).place().standbys == placed.standbys
+
+
+def test_running_stateless_tasks_are_not_stopped_for_stateful_ones() -> None:
+    """Where slots are few, what runs keeps its slot, and the orphan waits."""
+    group = Group(
+        tasks(2, 2, stateless=[1]), (seat("a", max_tasks=3),), home=("a", None, "a", "a"), standbys=(frozenset(),) * 4
+    )
+    placed = group.place()
+    assert placed.waiting == {1: WaitReason.NO_CAPACITY}
+    assert moved(group, placed) == {}
+
+
+def test_a_limit_that_was_lowered_sheds_tasks() -> None:
+    """What goes beyond a limit moves, and says that this is why; what finds no other place waits."""
+    before = Group(tasks(6), seats(2)).settle()
+    lowered = replace(before, seats=(seat("m00", max_tasks=1), seat("m01", max_tasks=4)))
+    placed = lowered.place()
+    assert counts(lowered, placed) == {"m00": 1, "m01": 4}
+    assert list(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
+    assert set(placed.why.values()) == {MoveReason.MAX_TASKS}
+
+
+def test_standbys_beyond_a_lowered_limit_are_dropped_coldest_first() -> None:
+    """A member over its limit keeps the copies that are warm, and others take the rest."""
+    before = Group(tasks(4), seats(3), home=("m00",) * 4, standbys=(frozenset({"m01"}),) * 4, replicas=1)
+    warm = {rank: {"m01": Warmth(Ready.BEHIND, rank)} for rank in range(4)}
+    bound = dict.fromkeys(range(4), "m00")
+    group = replace(
+        before, bound=bound, warm=warm, seats=(seat("m00"), seat("m01", max_tasks=1), seat("m02", max_tasks=2))
+    )
+    placed = group.place()
+    assert [tuple(map(group.name, held)) for held in placed.standbys] == [("m01",), ("m02",), ("m02",), ()]
+    assert placed.short == {3: 1}
+
+
+def test_a_copy_makes_room_where_only_another_task_can_use_the_free_slot() -> None:
+    """The only free slot is on a task's own owner, so another task's copy goes there and leaves its slot."""
+    group = Group(
+        tasks(3),
+        (seat("a", max_tasks=2), seat("b", max_tasks=2), seat("c", max_tasks=2)),
+        home=("a", "b", "c"),
+        standbys=(frozenset(), frozenset({"c"}), frozenset({"b"})),
+        replicas=1,
+    )
+    placed = group.place()
+    assert placed.short == {}
+    assert faults(group, placed) == []
+
+
+def test_newer_tasks_go_only_to_members_that_know_them() -> None:
+    """While one member knows a new subtopology it takes all of it, and older tasks go to the others."""
+    table = tasks(8, 6, epochs={1: 2})
+    old = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc"))
+    waiting = old.place()
+    assert waiting.waiting == dict.fromkeys(range(8, 14), WaitReason.STALE_TOPOLOGY)
+    group = old.settle(waiting).drain("c").leave("c").join(seat("d", topology_epoch=2))
+    placed = group.place()
+    assert {group.name(placed.owner[rank]) for rank in range(8, 14)} == {"d"}
+    assert counts(group, placed) == {"a": 4, "b": 4, "d": 6}
+    assert group.settle(placed).place().moves == 0
+
+
+def test_older_tasks_give_way_to_newer_ones() -> None:
+    """A member that learns a topology that only it knows hands over what others can run, and says why."""
+    table = tasks(6, 3, epochs={1: 2})
+    before = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc"))
+    settled = before.settle()
+    upgraded = replace(settled, seats=(*settled.seats[:2], seat("c", topology_epoch=2)))
+    placed = upgraded.place()
+    assert counts(upgraded, placed) == {"a": 3, "b": 3, "c": 3}
+    assert {why for rank, why in placed.why.items() if rank < 6} == {MoveReason.TOPOLOGY}
+    assert placed.lower_bound <= placed.moves == 5
+
+
+def test_a_running_task_stays_with_a_member_that_does_not_know_its_topology_yet() -> None:
+    """A subtopology that was changed goes on where it runs, unless balance moves it."""
+    table = tasks(4, epochs={0: 2})
+    group = Group(table, (seat("a", topology_epoch=1), seat("b", topology_epoch=2)), home=("a", "a", "b", "b"))
+    assert moved(group, group.place()) == {}
+
+
+def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
+    """Step by step members learn a new subtopology; every step is at rest at once, and in the end all have the same."""
+    table = tasks(12, 12, epochs={1: 2})
+    group = Group(table, tuple(seat(name, topology_epoch=1) for name in "abcd"), replicas=1).settle()
+    for name in "abcd":
+        members = tuple(replace(one, topology_epoch=2) if one.member == name else one for one in group.seats)
+        group = replace(group, seats=members)
+        placed = group.place()
+        assert faults(group, placed) == []
+        group = group.settle(placed)
+        assert group.place().owner == placed.owner
+    assert sorted(counts(group, group.place()).values()) == [6, 6, 6, 6]
+
+
+def test_newer_tasks_find_warmth_and_keep_their_targets_too() -> None:
+    """Warm copies, running warmups and earlier targets count for newer tasks as for any others."""
+    table = tasks(4, 4, epochs={1: 2})
+    members = (seat("a", topology_epoch=1), seat("b", topology_epoch=2), seat("c", topology_epoch=2))
+    group = Group(
+        table,
+        members,
+        warm={5: {"b": Warmth(Ready.CAUGHT_UP, 3)}, 7: {"b": Warmth(Ready.UNKNOWN, 0)}},
+        previous={6: "b"},
+        warming={4: "c"},
+    )
+    placed = group.place()
+    names = [group.name(owner) for owner in placed.owner]
+    assert names[4:7] == ["c", "b", "b"] or names[4:6] == ["c", "b"]
+    assert names[7] == "c"
+    assert group.pending(placed).place().owner == placed.owner
+
+
+def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
+    """With limits and topologies at once as many tasks are placed as any choice could place."""
+    table = tasks(3, 3, epochs={1: 2})
+    group = Group(table, (seat("a", topology_epoch=1, max_tasks=3), seat("b", topology_epoch=2, max_tasks=2)))
+    placed = group.place()
+    assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
+    assert {group.name(placed.owner[rank]) for rank in range(3)} == {"a"}
+
+
+def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:
+    """With balance held, newer tasks are placed beside what runs, and nothing gives way."""
+    table = tasks(6, 3, epochs={1: 2})
+    before = Group(table, tuple(seat(name, topology_epoch=1) for name in "abc")).settle()
+    upgraded = replace(before, seats=(*before.seats[:2], seat("c", topology_epoch=2)), held=True)
+    placed = upgraded.place()
+    assert all(home is None for home, _ in moved(upgraded, placed).values())
+    assert counts(upgraded, placed) == {"a": 2, "b": 2, "c": 5}
+
+
+def test_newer_tasks_of_unequal_weight_are_relieved_one_by_one() -> None:
+    """Unequal weights during a rollout: nothing goes where it may not be, overloaded members pass tasks on."""
+    table = tasks(9, 6, weight=lambda one, partition: 1.0 + (one + partition) % 3, epochs={1: 2})
+    before = Group(table, tuple(seat(name, topology_epoch=1) for name in "ab")).settle()
+    group = before.join(seat("c", topology_epoch=2), seat("d", topology_epoch=2))
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert {group.name(placed.owner[rank]) for rank in range(9, 15)} <= {"c", "d"}
+    assert group.settle(placed).place().moves == 0
+    assert replace(group, held=True).place().moves == 6

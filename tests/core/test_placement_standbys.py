@@ -1,0 +1,310 @@
+"""Where standbys go: apart by tags, level, few new copies, one owner's spread; after KIP-708 and Kafka's own cases."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from batonpass.core.placement import Ready, Seat, Warmth
+from tests.core.placing import (
+    Group,
+    counts,
+    faults,
+    moved,
+    seat,
+    seats,
+    shares,
+    standby_counts,
+    tasks,
+    together,
+)
+
+CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+
+
+def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[Seat, ...]:
+    """Return one member for each zone named, in a cluster each where these are given."""
+    tags = [{"zone": zone} for zone in zones]
+    for tag, cluster in zip(tags, clusters, strict=False):
+        tag["cluster"] = cluster
+    return tuple(seat(f"m{index:02}", capacity, tags=tag) for index, tag in enumerate(tags))
+
+
+def new_copies(before: Group, after: Group) -> int:
+    """Return how many standbys are where there was no copy of the task."""
+    return sum(
+        len(held - had - {home})
+        for held, had, home in zip(after.standbys, before.standbys, before.home, strict=True)
+    )
+
+
+def test_every_task_gets_its_copies_and_seats_hold_as_many_as_each_other() -> None:
+    """Two standbys each for thirty tasks over five members are twelve a member, none beside its active."""
+    group = Group(tasks(30), seats(5), replicas=2)
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert set(standby_counts(group, placed).values()) == {12}
+
+
+def test_one_owners_standbys_are_spread_over_many_members() -> None:
+    """After the loss of a member its load goes to all others alike."""
+    group = Group(tasks(90), seats(10), replicas=1)
+    placed = group.place()
+    assert max(shares(placed, range(90)).values()) == 1
+
+
+def test_stateless_tasks_have_no_standbys() -> None:
+    """Standbys of stateless tasks, were there any, are dropped."""
+    group = Group(tasks(2, 2, stateless=[1]), seats(2), replicas=1, standbys=(frozenset(),) * 3 + (frozenset({"m00"}),))
+    placed = group.place()
+    assert [len(held) for held in placed.standbys] == [1, 1, 0, 0]
+
+
+def test_too_few_members_leave_tasks_short() -> None:
+    """Copies that nobody can take are counted, and do not keep the group from resting (Kafka: 3 members, 3 standbys)."""
+    group = Group(tasks(6), seats(3), replicas=3)
+    placed = group.place()
+    assert placed.short == dict.fromkeys(range(6), 1)
+    assert group.settle(placed).place().standbys == placed.standbys
+    assert Group(tasks(2), seats(1), replicas=1).place().short == {0: 1, 1: 1}
+
+
+def test_without_standbys_wanted_there_are_none() -> None:
+    """Copies that are no longer wanted are dropped."""
+    group = replace(Group(tasks(4), seats(3), replicas=1).settle(), replicas=0)
+    assert group.place().standbys == [()] * 4
+
+
+def test_of_too_many_copies_the_warmest_stay() -> None:
+    """When fewer are wanted, caught-up copies stay and the others go."""
+    group = replace(Group(tasks(6), seats(4), replicas=3).settle(), replicas=1)
+    warm = {rank: {sorted(held)[rank % 3]: CAUGHT_UP} for rank, held in enumerate(group.standbys)}
+    chosen = replace(group, warm=warm)
+    placed = chosen.place()
+    kept = [group.name(held[0]) for held in placed.standbys]
+    assert sum(name in warm[rank] for rank, name in enumerate(kept)) >= 5
+    assert new_copies(chosen, chosen.settle(placed)) == 0
+
+
+def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
+    """The joiner takes standbys from everybody, and nobody else gets a new one."""
+    before = Group(tasks(40), seats(4), replicas=2).settle()
+    group = before.join(seat("zz"))
+    after = group.settle()
+    new = Counter(name for held, had in zip(after.standbys, before.standbys, strict=True) for name in held - had)
+    old_owners = {rank: home for rank, (home, _) in moved(group, group.place()).items()}
+    assert set(new) - set(old_owners.values()) <= {"zz"}
+    assert standby_counts(after, after.place()) == dict.fromkeys(["m00", "m01", "m02", "m03", "zz"], 16)
+
+
+def test_a_leave_makes_new_copies_only_of_what_was_lost() -> None:
+    """Promoted copies and copies that were on the leaver are replaced, and hardly another one to level the rest."""
+    before = Group(tasks(40), seats(5), replicas=1).settle()
+    promoted = {
+        rank: {next(iter(held)): CAUGHT_UP} for rank, held in enumerate(before.standbys) if before.home[rank] == "m02"
+    }
+    group = replace(before.leave("m02"), warm=promoted)
+    lost = sum("m02" in held for held in before.standbys) + len(promoted)
+    placed = group.place()
+    assert new_copies(before, group.settle(placed)) <= lost + 1
+    assert max(standby_counts(group, placed).values()) - min(standby_counts(group, placed).values()) <= 1
+
+
+def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() -> None:
+    """The standby that is promoted needs no new copy: the old owner has everything."""
+    group = Group(
+        tasks(4),
+        seats(2),
+        home=("m00", "m00", "m00", "m00"),
+        standbys=(frozenset({"m01"}),) * 4,
+        replicas=1,
+        warm={rank: {"m01": CAUGHT_UP} for rank in range(4)},
+    )
+    placed = group.place()
+    assert placed.moves == 2
+    assert new_copies(group, group.settle(placed)) == 0
+
+
+def test_a_missing_copy_goes_where_there_is_state_of_it() -> None:
+    """Of members that are low enough, one with state on disk gets the copy."""
+    before = Group(tasks(8), seats(4), replicas=1).settle()
+    rank = next(rank for rank, held in enumerate(before.standbys) if held == {"m03"})
+    owner = before.home[rank]
+    for name in {"m00", "m01", "m02"} - {owner}:
+        group = replace(before.leave("m03"), warm={rank: {name: Warmth(Ready.ON_DISK, 7)}})
+        assert group.settle().standbys[rank] == {name}
+
+
+def test_copies_move_for_balance_to_where_they_are_warm() -> None:
+    """What a joiner gets is first of all what it has on disk."""
+    before = Group(tasks(20), seats(4), replicas=1).settle()
+    here = [rank for rank, home in enumerate(before.home) if home != "m00"][:3]
+    group = replace(before.join(seat("zz")), warm={rank: {"zz": Warmth(Ready.ON_DISK, 1)} for rank in here})
+    after = group.settle()
+    assert all("zz" in after.standbys[rank] or after.home[rank] == "zz" for rank in here)
+
+
+def test_a_draining_members_copies_are_replaced() -> None:
+    """A draining member is the target of no standby."""
+    before = Group(tasks(12), seats(4), replicas=1).settle()
+    group = before.drain("m01")
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert standby_counts(group, placed) == {"m00": 4, "m02": 4, "m03": 4}
+
+
+def test_standbys_keep_away_from_what_is_bound_to_a_draining_member() -> None:
+    """A task that is bound to a member that drains has its standbys elsewhere, and as many as any other."""
+    before = Group(tasks(4), seats(3), replicas=2).settle()
+    group = replace(before, bound={0: "m00"}).drain("m00")
+    placed = group.place()
+    assert len(placed.standbys[0]) == 2
+    assert faults(group, placed) == []
+
+
+def test_a_waiting_task_keeps_the_copies_that_it_has() -> None:
+    """What has no target owner needs no new copies, and loses none that fit."""
+    table = tasks(2, 1, epochs={1: 2})
+    group = Group(
+        table,
+        (seat("a"), seat("b")),
+        home=("a", "b", None),
+        standbys=(frozenset({"b"}), frozenset({"a"}), frozenset({"a"})),
+        replicas=1,
+    )
+    placed = group.place()
+    assert placed.standbys[2] == ()
+    full = replace(group, table=tasks(3), seats=(seat("a", max_tasks=2), seat("b", max_tasks=2)), bound={})
+    placed = full.place()
+    assert faults(full, placed) == []
+
+
+def test_three_zones_and_three_clusters_keep_all_copies_apart() -> None:
+    """Kafka: nine members, six tasks on one zone, two standbys: other zones and other clusters, two a member."""
+    cells = list(product("abc", "xyz"))
+    members = zoned(*[zone for zone, _ in cells], clusters=tuple(cluster for _, cluster in cells))
+    home = ("m00", "m01", "m02") * 2
+    bound = dict(enumerate(home))
+    group = Group(tasks(6), members, home=home, replicas=2, tags=("zone", "cluster"), bound=bound)
+    placed = group.place()
+    assert (together(group, placed, "zone"), together(group, placed, "cluster")) == (0, 0)
+    held = standby_counts(group, placed)
+    assert [held[f"m{index:02}"] for index in range(9)] == [0, 0, 0, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_key_whose_values_are_used_up_no_longer_constrains() -> None:
+    """Kafka's partial awareness: two clusters, three zones, two standbys: zones all differ, clusters once."""
+    cells = list(product("xy", "abc"))
+    members = zoned(*[zone for _, zone in cells], clusters=tuple(cluster for cluster, _ in cells))
+    group = Group(tasks(2), members, home=("m00", "m03"), replicas=2, tags=("cluster", "zone"))
+    placed = group.place()
+    assert together(group, placed, "zone") == 0
+    assert together(group, placed, "cluster") == 2
+    assert group.settle(placed).place().standbys == placed.standbys
+
+
+def test_six_members_of_three_zones_hold_one_copy_each_of_another_zone() -> None:
+    """Kafka's case of exhausted capacity: six tasks, one standby, one a member, always in another zone."""
+    group = Group(tasks(6), zoned(*"aabbcc"), replicas=1, tags=("zone",))
+    placed = group.place()
+    assert set(standby_counts(group, placed).values()) == {1}
+    assert together(group, placed, "zone") == 0
+
+
+def test_tags_that_are_not_listed_do_not_count() -> None:
+    """Only keys of `rack_aware_tags` keep copies apart."""
+    group = Group(tasks(6), zoned("a", "a", "b", "b"), replicas=1, tags=("cluster",))
+    assert max(standby_counts(group, group.place()).values()) == 2
+
+
+def test_the_same_value_under_two_keys_is_not_the_same() -> None:
+    """A zone and a cluster of one name have nothing to do with each other."""
+    members = zoned("1", "2", "1", "2", clusters=("2", "1", "2", "1"))
+    group = Group(tasks(4), members, replicas=1, tags=("zone", "cluster"))
+    placed = group.place()
+    assert (together(group, placed, "zone"), together(group, placed, "cluster")) == (0, 0)
+
+
+def test_where_all_share_one_value_the_lowest_members_take_the_copies() -> None:
+    """Kafka: four members of one zone hold one copy each."""
+    group = Group(tasks(4), zoned(*"aaaa"), replicas=1, tags=("zone",))
+    assert set(standby_counts(group, group.place()).values()) == {1}
+
+
+def test_the_first_key_goes_before_the_second() -> None:
+    """Where no member differs in both keys, the key that is listed first decides."""
+    members = zoned("a", "b", "a", clusters=("x", "x", "y"))
+    for tags, expected in ((("zone", "cluster"), "m01"), (("cluster", "zone"), "m02")):
+        group = Group(tasks(1), members, home=("m00",), replicas=1, tags=tags, bound={0: "m00"})
+        assert group.settle().standbys[0] == {expected}
+
+
+def test_copies_that_tags_want_further_apart_are_replaced() -> None:
+    """When tags are listed for the first time, only copies that are too close move."""
+    before = replace(Group(tasks(12), zoned(*"aabbcc"), replicas=2).settle(), tags=("zone",))
+    placed = before.place()
+    assert together(before, placed, "zone") == 0
+    assert before.settle(placed).place().standbys == placed.standbys
+
+
+def test_a_zone_with_most_members_leaves_the_others_with_more_copies() -> None:
+    """Standbys of a large zone fit only into small ones: level as far as tags allow, and at rest."""
+    group = Group(tasks(12), zoned(*"aaaabb"), replicas=1, tags=("zone",))
+    placed = group.place()
+    held = standby_counts(group, placed)
+    assert [held[f"m{index:02}"] for index in range(6)] == [1, 1, 1, 1, 4, 4]
+    assert group.settle(placed).place().standbys == placed.standbys
+
+
+def test_capacities_divide_standbys_too() -> None:
+    """Per capacity standbys differ by no more than one, where every member can take any task."""
+    members = (seat("a", 1), seat("b", 2), seat("c", 3), seat("d", 2))
+    group = Group(tasks(24), members, replicas=1)
+    held = standby_counts(group, group.place())
+    levels = [held[one.member] / one.capacity for one in members]
+    assert max(levels) - min(levels) <= 1
+
+
+def test_one_large_member_leaves_its_standbys_to_the_small_ones() -> None:
+    """Where one member owns most tasks, the others hold their copies, as level as they can be."""
+    group = Group(tasks(12), (seat("big", 10), seat("s1"), seat("s2")), replicas=1)
+    placed = group.place()
+    assert counts(group, placed)["big"] == 10
+    held = standby_counts(group, placed)
+    assert held["s1"] + held["s2"] >= 10
+    assert abs(held["s1"] - held["s2"]) <= 1
+
+
+def test_a_copy_is_passed_on_over_a_third_member_to_level_two_others() -> None:
+    """Where a copy cannot go straight to the low member, it goes to a third one, which passes another on."""
+    group = Group(
+        tasks(6),
+        seats(3),
+        home=("m00", "m01", "m01", "m02", "m02", "m00"),
+        standbys=tuple(frozenset({name}) for name in ("m01", "m02", "m02", "m01", "m01", "m01")),
+        replicas=1,
+    )
+    placed = group.place()
+    assert set(standby_counts(group, placed).values()) == {2}
+    assert faults(group, placed) == []
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_standbys_rest_through_every_change(replicas: int) -> None:
+    """Joins, leaves and drains one after the other: always complete, level and at rest at once."""
+    group = Group(tasks(20, 10), zoned(*"abcabc"), replicas=replicas, tags=("zone",)).settle()
+    changes = [
+        lambda one: one.join(seat("x", tags={"zone": "a"})),
+        lambda one: one.leave("m01"),
+        lambda one: one.drain("m03"),
+        lambda one: one.leave("m03").join(seat("a1", tags={"zone": "b"})),
+        lambda one: one.drain("m00").join(seat("n7", 2, tags={"zone": "c"})),
+    ]
+    for change in changes:
+        group = change(group)
+        placed = group.place()
+        assert faults(group, placed) == []
+        group = group.settle(placed)
+        again = group.place()
+        assert (again.owner, again.standbys) == (placed.owner, placed.standbys)

@@ -1,0 +1,172 @@
+"""Stateful tasks of unequal weight: near their quotas, few moves, and everything else as for equal ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from batonpass.core.placement import Ready, WaitReason, Warmth
+from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
+
+CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
+
+
+def by_subtopology(*weights: float, size: int = 12) -> Group:
+    """Return three members with subtopologies whose tasks weigh so much each."""
+    return Group(tasks(*[size] * len(weights), weight=lambda one, _: weights[one]), seats(3))
+
+
+def off(group: Group, placed: object) -> float:
+    """Return how far the farthest open member is from its quota, in units of the heaviest task."""
+    load = loads(group, placed, stateful_only=True)  # type: ignore[arg-type]
+    whole = sum(one.capacity for one in group.seats if one.open)
+    heaviest = max(group.table.stateful_weights)
+    return max(
+        abs(load[one.member] - sum(load.values()) * one.capacity / whole) / heaviest for one in group.seats if one.open
+    )
+
+
+def test_a_first_placement_is_near_all_quotas_and_even_per_subtopology() -> None:
+    """Each subtopology is dealt evenly, and all loads are within the heaviest task of one another."""
+    group = by_subtopology(1.0, 5.0, 2.5, size=10)
+    placed = group.place()
+    assert max(loads(group, placed).values()) - min(loads(group, placed).values()) <= 5.0
+    assert skew(group, placed) <= 1
+    assert group.settle(placed).place().moves == 0
+
+
+def test_a_first_placement_of_weights_that_all_differ_is_near_all_quotas() -> None:
+    """With a weight of its own for every task, and unequal capacities, loads are near their quotas still."""
+    table = tasks(90, weight=lambda _one, partition: 1.0 + partition / 7)
+    group = Group(table, (seat("a", 1), seat("b", 2), seat("c", 4)))
+    assert off(group, group.place()) <= 1
+
+
+def test_a_join_takes_few_heavy_tasks_rather_than_many_light_ones() -> None:
+    """The joiner gets what brings it near its quota, with the fewest moves that do."""
+    group = by_subtopology(1.0, 4.0).settle().join(seat("zz"))
+    placed = group.place()
+    assert placed.moves == placed.lower_bound == 3
+    assert {target for _, target in moved(group, placed).values()} == {"zz"}
+    assert off(group, placed) <= 1
+
+
+def test_a_leave_moves_only_the_leavers_tasks() -> None:
+    """What the others have stays; the orphans bring everybody near the new quota."""
+    before = by_subtopology(1.0, 4.0, 2.0).settle()
+    group = before.leave("m01")
+    placed = group.place()
+    assert set(moved(group, placed)) == {rank for rank, name in enumerate(before.home) if name == "m01"}
+    assert off(group, placed) <= 1
+
+
+def test_one_heavy_task_is_shed_for_many_light_ones() -> None:
+    """A member above its band sheds its heaviest, and nothing more than it has to."""
+    table = tasks(1, 6, weight=lambda one, _: 6.0 if one == 0 else 2.0)
+    group = Group(table, seats(3), home=("m00",) * 4 + ("m01",) * 3)
+    placed = group.place()
+    assert placed.moves == placed.lower_bound
+    assert off(group, placed) <= 1
+
+
+def test_what_must_move_goes_where_it_is_warm() -> None:
+    """Of the ways to balance with as few moves, the one that starts from warm copies is taken."""
+    before = by_subtopology(1.0, 3.0).settle()
+    orphans = [rank for rank, name in enumerate(before.home) if name == "m00"]
+    warm = {rank: {"m02": CAUGHT_UP} for rank in orphans[:3]} | {
+        orphans[4]: {"m01": Warmth(Ready.BEHIND, 9), "m02": Warmth(Ready.BEHIND, 3)}
+    }
+    group = replace(before.leave("m00"), warm=warm)
+    placed = group.place()
+    assert {group.name(placed.owner[rank]) for rank in [*orphans[:3], orphans[4]]} == {"m02"}
+
+
+def test_wishes_give_way_where_they_would_leave_somebody_too_low() -> None:
+    """Warm copies that are all on one member do not fill it up while another starves."""
+    table = tasks(8, weight=lambda _one, partition: 1.0 + partition % 2)
+    warm = {rank: {"a": CAUGHT_UP} for rank in range(8)}
+    group = Group(table, (seat("a"), seat("b"), seat("c")), warm=warm)
+    placed = group.place()
+    assert off(group, placed) <= 1
+    assert group.pending(placed).place().owner == placed.owner
+
+
+def test_a_running_warmup_keeps_its_goal_and_one_without_a_reason_is_dropped() -> None:
+    """A second join keeps the warmups that the fewest moves have use for; without the joiner its tasks stay at home."""
+    group = by_subtopology(1.0, 4.0, 2.0).settle().join(seat("x"))
+    pending = group.pending()
+    running = replace(pending, warming=pending.previous)
+    second = running.join(seat("y"))
+    placed = second.place()
+    targets = {rank: target for rank, (_, target) in moved(second, placed).items()}
+    assert placed.moves == placed.lower_bound == 8
+    assert len(pending.previous.items() & targets.items()) == 4
+    assert running.leave("x").place().moves == 0
+
+
+def test_what_was_told_before_stays_told() -> None:
+    """A group whose moves are all still to come gets the same targets again."""
+    group = by_subtopology(1.0, 4.0, 2.0, 1.5).settle().join(seat("x"), seat("a1", 2)).leave("m01")
+    first = group.place()
+    assert group.pending(first).place().owner == first.owner
+
+
+def test_two_tasks_stay_for_one_that_goes_instead() -> None:
+    """Tasks that move already are exchanged for fewer others, where that is as balanced."""
+    table = tasks(9, weight=lambda _one, partition: [5.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0][partition])
+    group = Group(table, seats(3), home=("m00",) * 5 + ("m01",) * 4)
+    placed = group.place()
+    assert placed.moves == placed.lower_bound
+    assert off(group, placed) <= 1
+
+
+def test_bound_tasks_weigh_where_they_are_bound() -> None:
+    """A pinned heavy task fills its member, and the others share the rest."""
+    group = replace(by_subtopology(1.0, 12.0, size=4), bound={4: "m00", 5: "m00", 0: "m00"})
+    placed = group.place()
+    assert {group.name(placed.owner[rank]) for rank in (0, 4, 5)} == {"m00"}
+    assert faults(group, placed) == []
+    settled = replace(group.settle(placed), bound={4: "m01"})
+    assert settled.place().moves >= 1
+
+
+def test_in_a_pause_only_what_has_no_home_moves() -> None:
+    """With balance held, orphans are placed and nothing else moves, however low a joiner stays."""
+    group = replace(by_subtopology(1.0, 4.0).settle().join(seat("zz")).leave("m02"), held=True)
+    placed = group.place()
+    assert {home for home, _ in moved(group, placed).values()} == {None}
+    assert loads(group, placed)["zz"] > 0
+
+
+@pytest.mark.parametrize("limit", [3, 5, 8])
+def test_limits_hold_and_everything_comes_to_rest(limit: int) -> None:
+    """A limited member gets its limit of tasks, heavier ones for lighter ones where it would be too low."""
+    before = by_subtopology(1.0, 4.0, size=8).settle()
+    group = replace(before, seats=(seat("m00", max_tasks=limit), *before.seats[1:]))
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert group.settle(placed).place().owner == placed.owner
+
+
+def test_a_full_member_that_is_too_low_exchanges_light_tasks_for_heavy_ones() -> None:
+    """Where slots are what lacks, the lightest task makes room for a heavier one."""
+    table = tasks(4, 4, weight=lambda one, _: 1.0 if one == 0 else 4.0)
+    group = Group(table, (seat("a", max_tasks=4), seat("b")), home=("a",) * 4 + ("b",) * 4)
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert off(group, placed) <= 1
+
+
+def test_bands_out_of_reach_cost_no_moves() -> None:
+    """Where a limit keeps a member below its band, nothing is moved in vain."""
+    table = tasks(2, 6, weight=lambda one, _: 2.0 if one == 0 else 1.0)
+    group = Group(table, (seat("a", max_tasks=1), seat("b")), home=("a",) + ("b",) * 7)
+    assert group.place().moves == 0
+
+
+def test_what_fits_nowhere_waits() -> None:
+    """Beyond all limits tasks wait, those of a member over its limit too."""
+    table = tasks(5, weight=lambda _one, partition: 1.0 + partition)
+    group = Group(table, (seat("a", max_tasks=2), seat("b", max_tasks=1)), home=("a",) * 4 + (None,))
+    placed = group.place()
+    assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY] * 2
+    assert faults(group, placed) == []
