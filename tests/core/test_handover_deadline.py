@@ -71,3 +71,14 @@ def test_of_each_member_one_failure_of_a_task_is_remembered() -> None:
         scene.obey("m1")
     assert len(scene.task("0_0").failures) == 1
     assert scene.held("m1", Role.ACTIVE) == ["0_0"]
+
+
+def test_a_placement_set_before_the_clock_went_back_is_not_waited_for() -> None:
+    """A due time beyond every delay was set by a clock that was ahead: the placement is made at the next look."""
+    scene = Scene()
+    scene.declare(topology(1), rebalance_batch_ms=1_000)
+    scene.now_ms += 3_600_000
+    scene.join("m1")
+    scene.now_ms -= 3_600_000
+    scene.tick()
+    assert scene.group.due_ms is None

@@ -147,7 +147,7 @@ def _go_on(work: Work, item: i.Input, news: set[TaskId] | None) -> None:
     group = work.group
     if not group.declared:
         return
-    is_due = group.due_ms is not None and group.due_ms <= work.now_ms
+    is_due = _is_due(work)
     is_look = isinstance(item, i.Tick) and group.due_ms is None and _probe_is_due(work)
     if is_due or is_look or isinstance(item, i.ProbeRequest):
         # First where, then how: a step towards a target that is about to change would have to be taken back.
@@ -165,6 +165,15 @@ def _only_copies_are_left(group: Group) -> bool:
     """Say whether every task runs where its target says."""
     waiting = (group.tasks[task_id] for task_id in group.unsettled)
     return all(task.owner == task.target and task.state is ActiveState.RUNNING for task in waiting)
+
+
+def _is_due(work: Work) -> bool:
+    """Say whether a placement is due; one set for later than any delay allows was set before the clock went back."""
+    group = work.group
+    if group.due_ms is None:
+        return False
+    longest_ms = max(group.config.initial_rebalance_delay_ms, group.config.rebalance_batch_ms)
+    return not work.now_ms < group.due_ms <= work.now_ms + longest_ms
 
 
 def _probe_is_due(work: Work) -> bool:
