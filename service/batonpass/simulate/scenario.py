@@ -134,7 +134,7 @@ def draw(seed: int) -> Scenario:
         )
     )
     chaos_ms = chance.choice((20_000, 45_000, 90_000))
-    count = chance.randint(0, max(2, chaos_ms // 5_000))
+    count = chance.randint(0, max(2, chaos_ms // 3_000))
     kinds, weights = list(KINDS), list(KINDS.values())
     events = sorted(
         (chance.randint(1_000, chaos_ms), chance.choices(kinds, weights)[0], chance.randrange(1 << 30))
