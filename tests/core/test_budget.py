@@ -1,0 +1,194 @@
+"""Who gets a slot: per group, per member, for drains; in what order; and what those say that get none."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.relay import COLD_LAG, Relay
+from tests.core.scene import Scene, copy, topology
+
+from batonpass.core.budget import HeldBack
+from batonpass.core.describe import describe_group
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest
+from batonpass.core.model import PauseScope, Role, Subtopology
+from batonpass.core.reasons import Held
+
+
+def held(scene: Scene) -> list[tuple[str, str | None, str]]:
+    """Return what the group says of the moves that are held back."""
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
+
+
+def slow(tasks: int = 12, **config: object) -> Relay:
+    """Return a group in which a runs everything, and whose copies take many rounds."""
+    relay = Relay(topology(tasks), policy=None, whole=True, **config)
+    relay.join("a")
+    relay.play()
+    relay.step = COLD_LAG // 20
+    return relay
+
+
+def warming(relay: Relay) -> dict[str, int]:
+    """Return how many warmups each member has."""
+    return {name: len(relay.scene.held(name, Role.WARMUP)) for name in sorted(relay.group.members)}
+
+
+@pytest.mark.parametrize(("budget", "slots"), [(1, 1), (2, 2), (3, 3), ("10%", 2), ("1%", 1), ("50%", 6)])
+def test_the_group_has_as_many_extra_copies_as_its_budget_and_no_more(budget: int | str, slots: int) -> None:
+    """A number, or a share of the stateful tasks, rounded up, at least one; a slot that comes free is used at once."""
+    relay = slow(max_warmup_replicas=budget, max_warmups_per_member=100)
+    relay.join("b")
+    relay.round()
+    assert warming(relay)["b"] == min(slots, 6)
+    relay.step = COLD_LAG
+    relay.play()
+    assert relay.most_extra == min(slots, 6)
+
+
+def test_each_member_has_its_own_limit() -> None:
+    """``max_warmups_per_member`` spares the member that restores; the reason says that it was this limit."""
+    relay = slow(max_warmup_replicas=6, max_warmups_per_member=1)
+    relay.join("b")
+    relay.round()
+    assert warming(relay)["b"] == 1
+    assert {reason for _, _, reason in held(relay.scene)} == {Held.MEMBER_WARMUP_BUDGET}
+    relay.join("c")
+    relay.round()
+    assert warming(relay) == {"a": 0, "b": 1, "c": 1}
+
+
+def test_what_gets_no_slot_says_that_the_groups_budget_is_used_up() -> None:
+    """Held back: the task, where it is to go, and ``warmup-budget``; one entry a task, in the order of tasks."""
+    relay = slow(6, max_warmup_replicas=1)
+    relay.join("b")
+    relay.round()
+    (begun,) = relay.scene.held("b", Role.WARMUP)
+    going = [task for task in relay.owners() if relay.group.tasks[task].target == "b" and task != begun]
+    assert held(relay.scene) == [(task, "b", Held.WARMUP_BUDGET) for task in going]
+    assert len(going) == 2
+
+
+def test_drains_have_a_budget_of_their_own_and_go_first() -> None:
+    """With the group's only slot taken for balance, a drain begins at once, within its own limit."""
+    relay = slow(12, max_warmup_replicas=1, max_drain_warmups=2, max_warmups_per_member=10)
+    relay.join("b")
+    relay.round()
+    assert warming(relay) == {"a": 0, "b": 1}
+    relay.scene.do(DrainRequest(MemberId("a")))
+    relay.count()
+    relay.beats()
+    assert sum(warming(relay).values()) == 2
+    assert {reason for _, _, reason in held(relay.scene)} == {Held.DRAIN_BUDGET}
+
+
+def test_a_drain_does_not_spend_what_balance_needs() -> None:
+    """A drain under way and a join: both go on side by side, each within its own budget."""
+    relay = Relay(topology(12), max_warmup_replicas=1, max_drain_warmups=1, initial_rebalance_delay_ms=3_000)
+    relay.join("a", "b")
+    relay.play()
+    relay.step = COLD_LAG // 20
+    relay.scene.do(DrainRequest(MemberId("a")))
+    relay.count()
+    relay.join("c", "d")
+    relay.round()
+    begun = [TaskId(task) for name in "bcd" for task in relay.scene.held(name, Role.WARMUP)]
+    owners = {relay.group.tasks[task].owner for task in begun}
+    assert owners == {"a", "b"}
+    assert sum(warming(relay).values()) == 2
+
+
+def test_the_most_overloaded_owner_is_relieved_first() -> None:
+    """Between moves of equal kind the one that leaves the heaviest load goes first."""
+    scene = Scene()
+    scene.declare(topology(6, more=(Subtopology("1", 2),)), max_warmup_replicas=1, initial_rebalance_delay_ms=0)
+    scene.join("a", capacity=6.0)
+    scene.obey()
+    scene.join("b", capacity=2.0)
+    scene.settle()
+    loads = {name: len(scene.held(name, Role.ACTIVE)) / scene.member(name).capacity for name in ("a", "b")}
+    assert max(loads.values()) == 1.0
+    heavy = [scene.held("a", Role.ACTIVE)[-1], scene.held("b", Role.ACTIVE)[-1]]
+    # c has the room of two: one task each is to come from a, with five left a sixth, and from b, with one left a half.
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.join("c", capacity=0.5)
+    for task in heavy:
+        scene.do(PinRequest(TaskId(task), MemberId("c")))
+    scene.tick()
+    assert {entry[0] for entry in held(scene)} == set(heavy)
+    assert {entry[2] for entry in held(scene)} == {Held.PAUSED}
+
+
+def test_the_shortest_estimated_catch_up_goes_first() -> None:
+    """Of a member's moves the one whose copy will be ready soonest gets the slot: state on disk counts."""
+    scene = Scene()
+    scene.declare(topology(4), max_warmup_replicas=1, acceptable_recovery_lag=10)
+    scene.join("a")
+    scene.obey()
+    scene.join("b", {"0_3": copy("none", 500), "0_2": copy("none", 50_000)})
+    assert scene.held("b", Role.WARMUP) == ["0_3"]
+
+
+def test_a_pause_gives_no_slot_and_says_so() -> None:
+    """Moves held by an operator: no warmup begins, and the reason is ``paused``."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a")
+    scene.obey()
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.join("b")
+    scene.do(PinRequest(TaskId("0_1"), MemberId("b")))
+    scene.tick()
+    assert scene.held("b", Role.WARMUP) == []
+    assert ("0_1", "b", Held.PAUSED) in held(scene)
+
+
+def test_a_takeover_is_never_queued() -> None:
+    """A task without an owner is outside every budget: all of a dead member's tasks are served in one decision."""
+    relay = Relay(topology(20), num_standby_replicas=1, max_warmup_replicas=1, initial_rebalance_delay_ms=3_000)
+    relay.join("a", "b", "c")
+    relay.play()
+    relay.scene.do(Eviction(MemberId("a"), dead=True))
+    assert None not in relay.owners().values()
+
+
+def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
+    """``max_tasks`` counts every copy: what its target has no room for stays where it is, with the reason."""
+    scene = Scene()
+    scene.declare(topology(4), max_warmup_replicas=4, max_warmups_per_member=4)
+    scene.join("a")
+    scene.obey()
+    scene.join("b", max_tasks=1)
+    for task in ("0_0", "0_1"):
+        scene.do(PinRequest(TaskId(task), MemberId("b")))
+    scene.tick(1_000)
+    assert len(scene.member("b").picture) == 1
+    assert Held.NO_CAPACITY in {reason for _, _, reason in held(scene)}
+
+
+def test_a_task_that_fits_nowhere_is_held_back_for_want_of_capacity() -> None:
+    """With every member full a task without an owner waits: ``no-capacity``, and nobody to name."""
+    scene = Scene()
+    scene.declare(topology(3))
+    scene.join("a", max_tasks=2)
+    scene.obey()
+    assert held(scene) == [("0_2", None, Held.NO_CAPACITY)]
+
+
+def test_a_task_that_runs_on_a_draining_member_and_fits_nowhere_else_says_so() -> None:
+    """A drain with nowhere to go: the task goes on where it is, held back with the reason."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a")
+    scene.obey()
+    scene.join("b", max_tasks=1)
+    scene.do(DrainRequest(MemberId("a")))
+    for _ in range(4):
+        scene.obey()
+    waiting = [entry for entry in held(scene) if entry[2] == Held.NO_CAPACITY]
+    assert len(waiting) == 1
+    assert scene.owners()[TaskId(waiting[0][0])] == "a"
+    assert (
+        HeldBack(TaskId(waiting[0][0]), None, Held.NO_CAPACITY)
+        in describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).held_back
+    )

@@ -1,0 +1,195 @@
+"""Which members hold a copy beside the active, and for how long: standbys, warmups, the last owner's copy."""
+
+from __future__ import annotations
+
+from tests.core.relay import COLD_LAG, Relay, moved
+from tests.core.scene import Scene, copy, restoring, running, topology
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Eviction, Leave, PinRequest
+from batonpass.core.model import Role
+
+TASK = TaskId("0_0")
+
+
+def others(scene: Scene, *names: str | None) -> str:
+    """Return the one member that is not named."""
+    (found,) = set(map(str, scene.group.members)) - set(map(str, names))
+    return found
+
+
+def trio(standbys: int = 1, **config: object) -> Scene:
+    """Return a group of three at rest with one task."""
+    scene = Scene()
+    settings = {"acceptable_recovery_lag": 100, "num_standby_replicas": standbys} | config
+    scene.declare(topology(1), **settings)
+    for name in ("a", "b", "c"):
+        scene.join(name)
+    scene.settle()
+    return scene
+
+
+def test_wanted_standbys_are_granted_at_once_and_outside_the_budget() -> None:
+    """Copies up to 1 + ``num_standby_replicas`` are standbys, never queued, however small the budget."""
+    scene = Scene()
+    scene.declare(topology(20), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    assert scene.held("b", Role.STANDBY) == sorted(scene.owners())
+    assert scene.held("b", Role.WARMUP) == []
+
+
+def test_a_standby_that_moves_is_a_warmup_until_it_is_caught_up_and_the_old_one_stays_till_then() -> None:
+    """A standby moves as an active does: the new copy within the budget, the old one kept till then."""
+    scene = trio()
+    owner = scene.task(TASK).owner
+    (old,) = scene.task(TASK).standbys
+    new = others(scene, owner, old)
+    scene.do(DrainRequest(old))
+    assert scene.held(new, Role.WARMUP) == [TASK]
+    assert scene.held(old, Role.STANDBY) == [TASK]
+    scene.beat(new, {TASK: copy("warmup", 5_000)})
+    scene.tick(1_000)
+    assert scene.held(old, Role.STANDBY) == [TASK]
+    scene.beat(new, {TASK: copy("warmup", 5)})
+    assert scene.held(new, Role.STANDBY) == [TASK]
+    assert scene.held(old, Role.STANDBY) == []
+
+
+def test_the_owner_that_gives_a_task_up_is_its_standby_at_no_cost() -> None:
+    """An active that leaves its owner leaves a candidate for standby there: nothing is restored for the new standby."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    owner, other = str(scene.task(TASK).owner), str(scene.task(TASK).standbys[0])
+    scene.do(PinRequest(TASK, MemberId(other)))
+    scene.settle()
+    assert scene.owners() == {TASK: other}
+    assert scene.task(TASK).standbys == (owner,)
+
+
+def test_the_last_owner_keeps_its_copy_until_the_new_one_runs_and_no_longer() -> None:
+    """P's copy stands by until T runs; then it goes, where no standby is wanted."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.do(PinRequest(TASK, MemberId("b")))
+    scene.tick()
+    scene.obey("b")
+    scene.obey("a")
+    scene.beat("b", {TASK: restoring(10)})
+    assert scene.held("a", Role.STANDBY) == [TASK]
+    scene.beat("b", {TASK: running()})
+    assert scene.held("a", Role.STANDBY) == []
+
+
+def test_while_nobody_is_ready_every_copy_with_any_state_stays() -> None:
+    """The owner died, the best copy is far behind: what no target wants is kept too, until somebody runs."""
+    scene = trio(standbys=2, rebalance_batch_ms=1_000)
+    owner = scene.task(TASK).owner
+    first, second = scene.task(TASK).standbys
+    assert owner is not None
+    scene.change(num_standby_replicas=0)
+    scene.beat(first, {TASK: copy("standby", 5_000)})
+    scene.beat(second, {TASK: copy("standby", 9_000)})
+    scene.do(Eviction(owner, dead=True))
+    scene.tick(1_000)
+    assert scene.owners() == {TASK: first}
+    assert scene.task(TASK).target_standbys == ()
+    scene.beat(first, {TASK: restoring(4_000)})
+    assert scene.held(second, Role.STANDBY) == [TASK]
+    scene.beat(first, {TASK: running()})
+    assert scene.held(second, Role.STANDBY) == []
+
+
+def test_a_copy_that_lost_its_state_is_no_asset() -> None:
+    """While nobody is ready, an unwanted copy stays for the state that it has, and not without."""
+    scene = trio(standbys=2, rebalance_batch_ms=1_000)
+    owner = scene.task(TASK).owner
+    first, second = scene.task(TASK).standbys
+    assert owner is not None
+    scene.change(num_standby_replicas=0)
+    scene.beat(first, {TASK: copy("standby", 5_000)})
+    scene.beat(second, {TASK: copy("standby", None, lost=True)})
+    scene.do(Eviction(owner, dead=True))
+    scene.tick(1_000)
+    scene.beat(first, {TASK: restoring(5_000)})
+    assert scene.held(second, Role.STANDBY) == []
+
+
+def test_the_target_behind_an_interim_owner_warms_up_within_the_budget() -> None:
+    """P gone: an interim owner serves at once, the target warms up behind it, and the task moves on once."""
+    relay = Relay(topology(12), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
+    relay.join("a", "b", "c", "d")
+    relay.play()
+    relay.forget()
+    before = relay.owners()
+    own = {task for task, owner in before.items() if owner == "a"}
+    relay.leave("a")
+    relay.beats()
+    assert None not in relay.owners().values()
+    relay.play()
+    assert set(moved(before, relay.owners())) == own
+    assert set(relay.taken) <= own
+    assert max(relay.taken.values(), default=0) <= 1
+    assert relay.most_extra <= 2
+    assert not relay.cold
+
+
+def test_a_stateless_task_has_no_copies() -> None:
+    """Standbys and warmups are for state."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=3), num_standby_replicas=2)
+    for name in ("a", "b", "c"):
+        scene.join(name)
+    scene.settle()
+    for name in ("a", "b", "c"):
+        assert scene.held(name, Role.STANDBY) == scene.held(name, Role.WARMUP) == []
+
+
+def test_a_warmup_whose_move_is_no_longer_needed_is_dropped() -> None:
+    """The member that made the move necessary is gone: its warmup elsewhere goes too, and the owner never stops."""
+    relay = Relay(topology(4))
+    relay.step = COLD_LAG // 10
+    relay.join("a")
+    relay.play()
+    relay.join("b")
+    relay.round()
+    warming = relay.scene.held("b", Role.WARMUP)
+    assert warming
+    relay.scene.do(DrainRequest(MemberId("b")))
+    relay.count()
+    relay.beats()
+    assert relay.scene.held("b", Role.WARMUP) == []
+    assert relay.actives() == {"a": 4, "b": 0}
+    assert not relay.taken
+
+
+def test_a_standby_on_the_member_that_becomes_the_target_warms_for_nothing_extra() -> None:
+    """A move to a standby needs no warmup: it is handed over as it stands."""
+    scene = trio()
+    (standby,) = scene.task(TASK).standbys
+    warmups = [grant for one in scene.group.members.values() for grant in one.picture.values()]
+    assert all(grant.role is not Role.WARMUP for grant in warmups)
+    scene.do(PinRequest(TASK, standby))
+    scene.tick()
+    assert scene.task(TASK).heir == standby
+
+
+def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby() -> None:
+    """A standby whose instance restarts is waited for: no new copy is begun elsewhere meanwhile."""
+    relay = Relay(topology(3), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
+    for name in ("a", "b", "c"):
+        relay.join(name, instance_id=f"i-{name}")
+    relay.play()
+    relay.forget()
+    relay.scene.ok(Leave(MemberId("b"), restart=True), object)
+    relay.count()
+    for _ in range(5):
+        relay.round()
+    assert relay.begun == []
