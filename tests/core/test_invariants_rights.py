@@ -202,6 +202,14 @@ def test_the_lease_of_the_unheard_counts_from_the_start() -> None:
     assert broken(early) == ["L1", "L5"]
 
 
+def test_a_timeout_declared_since_the_start_binds_nobody_unheard() -> None:
+    """Who has not been heard since the start has not been answered what was declared after it."""
+    early = SESSION - 100
+    unheard = replace(soft(), started_ms=NOW, judge_from_ms=NOW + early, members=soft().members.without(M1))
+    at_ms = NOW + early
+    assert broken(step([r.MemberGone(M1, Cause.EXPIRED, at_ms, at_ms)], item=Tick(), now_ms=at_ms, known=unheard)) == []
+
+
 def test_a_lowered_timeout_is_not_judged_by_before_it_was_echoed() -> None:
     """The largest timeout answered since the echoed epoch counts."""
     known = soft(m1=replace(heard(), echoed=1, timeouts=((0, 99 * SESSION), (1, SESSION), (2, SESSION // 2))))

@@ -49,7 +49,11 @@ def lease_floor_ms(step: Step, member_id: MemberId) -> int:
     if heard is None:
         # A start that lies ahead was timed before the clock went back; it has been all the same.
         started_ms = min(step.now_ms, max(step.soft.started_ms, step.soft_after.started_ms))
-        return started_ms + step.before.longest_session_ms
+        # The longest timeout of that time stands in the instant from which the start let members be judged; one that
+        # was declared since has been answered to nobody unheard.
+        counted_ms = step.soft.judge_from_ms - step.soft.started_ms
+        longest_ms = step.before.longest_session_ms
+        return started_ms + (min(counted_ms, longest_ms) if counted_ms > 0 else longest_ms)
     since = [timeout for epoch, timeout in heard.timeouts if epoch >= heard.echoed]
     return heard.heard_ms + max(since, default=step.before.longest_session_ms)
 
