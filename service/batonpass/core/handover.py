@@ -124,7 +124,8 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     keeps = None if task.state is ActiveState.FAILED or _is_stuck(view, task, owner) else task.keeper
-    return _best_ready(view, task, besides=(owner.id, keeps)) or _stays(task)
+    # Until it is as far, every copy with any state may yet be what saves the task.
+    return _best_ready(view, task, besides=(owner.id, keeps)) or _stays(task)._replace(ready=own.is_caught_up)
 
 
 def _is_stuck(view: View, task: Task, owner: Member) -> bool:
