@@ -71,7 +71,7 @@ class _Slots:
             return Held.NO_CAPACITY
         if ask.free:
             return None
-        # A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds all the same.
+        # A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
         if min(self.drain if ask.draining else self.balance, self.drain + self.balance) <= 0:
             return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
         if self.warmups.get(ask.member_id, 0) >= self.per_member:
