@@ -1,0 +1,206 @@
+"""What each member is told next: revocation before any grant to the same member, no barrier, one picture at a time."""
+
+from __future__ import annotations
+
+from tests.core.relay import COLD_LAG, Relay
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
+from batonpass.core.model import OnLeaseLost, Role
+from batonpass.core.records import ClaimsWaived, PictureChanged
+from batonpass.core.soft import TaskReport
+
+
+def pictures(scene: Scene) -> list[PictureChanged]:
+    """Return every picture that was ever recorded."""
+    return [record for record in scene.log if isinstance(record, PictureChanged)]
+
+
+def test_no_picture_gives_a_task_up_and_grants_one() -> None:
+    """Through joins, drains and leaves: a picture that takes something grants nothing new."""
+    relay = Relay(topology(12, stateless=5), num_standby_replicas=1, max_warmup_replicas=4)
+    relay.step = COLD_LAG // 2
+    relay.join("a", "b")
+    relay.round()
+    relay.join("c", "d")
+    for _ in range(4):
+        relay.round()
+    relay.scene.do(DrainRequest(MemberId("a")))
+    relay.count()
+    for _ in range(6):
+        relay.round()
+    relay.leave("b")
+    relay.play()
+    held: dict[MemberId, set[TaskId]] = {}
+    for one in pictures(relay.scene):
+        had = held.setdefault(one.member_id, set())
+        if one.revoked or one.demoted:
+            assert set(one.granted) <= had
+            assert not any(grant.role is Role.ACTIVE for grant in one.granted.values())
+        had.difference_update(one.revoked)
+        had.update(one.granted)
+
+
+def test_grants_wait_until_everything_revoked_is_confirmed() -> None:
+    """A member that was told to give up one task is granted another only once it has confirmed."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=4))
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    mine, yours = TaskId(scene.held("a", Role.ACTIVE)[0]), TaskId(scene.held("b", Role.ACTIVE)[0])
+    scene.do(PinRequest(mine, MemberId("b")))
+    scene.do(PinRequest(yours, MemberId("a")))
+    scene.tick()
+    assert scene.member("a").revoking
+    scene.obey("b")
+    # Free, and chosen for a; but a has not said yet that it has stopped the other.
+    assert scene.task(yours).claims == ()
+    assert scene.owners()[yours] is None
+    scene.obey("a")
+    assert scene.owners()[yours] == "a"
+    assert scene.owners()[mine] == "b"
+
+
+def test_each_member_converges_alone() -> None:
+    """One member does not confirm; what concerns the others goes its way, and they go on with what they have."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=6))
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    scene.join("c")
+    waiting = [task for task in scene.owners() if scene.task(task).heir == "c"]
+    assert {scene.task(task).claims[0].member_id for task in waiting} == {"a", "b"}
+    kept = scene.held("b", Role.ACTIVE)
+    scene.obey("b")
+    assert len(scene.held("c", Role.ACTIVE)) == 1
+    assert scene.held("b", Role.ACTIVE) == kept
+    scene.obey("c")
+    assert scene.task(scene.held("c", Role.ACTIVE)[0]).state == "running"
+    assert scene.member("a").revoking
+
+
+def test_a_warmup_is_promoted_in_place() -> None:
+    """The new owner is told the task as active in the picture where it stood as warmup: it never gives its copy up."""
+    relay = Relay(topology(2))
+    relay.join("a")
+    relay.play()
+    relay.join("b")
+    relay.play()
+    mine = [one for one in pictures(relay.scene) if one.member_id == "b"]
+    roles = [[(task, grant.role) for task, grant in one.granted.items()] for one in mine]
+    (task,) = relay.scene.held("b", Role.ACTIVE)
+    assert roles == [[(task, Role.WARMUP)], [(task, Role.ACTIVE)]]
+    assert not any(one.revoked or one.demoted for one in mine)
+
+
+def test_a_standby_that_becomes_a_warmup_or_back_is_only_renamed() -> None:
+    """A change of name between the two costs one picture and no confirmation."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    for name in ("a", "b", "c"):
+        scene.join(name)
+    scene.settle()
+    (old,) = scene.task("0_0").standbys
+    scene.do(DrainRequest(old))
+    new = next(name for name in "abc" if scene.held(name, Role.WARMUP))
+    scene.obey(new)
+    last = pictures(scene)[-1] if pictures(scene)[-1].member_id == new else pictures(scene)[-2]
+    assert (last.member_id, last.revoked, last.demoted) == (new, (), ())
+    assert [(task, grant.role) for task, grant in last.granted.items()] == [("0_0", Role.STANDBY)]
+    assert not scene.member(new).revoking
+
+
+def test_tokens_grow_with_every_grant_of_a_task() -> None:
+    """Whoever gets a task gets a token above every one before, its old owner included."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.join("b")
+    tokens = []
+    for number in range(6):
+        scene.do(PinRequest(TaskId("0_0"), MemberId("ab"[number % 2])))
+        scene.settle()
+        tokens.append(scene.task("0_0").token)
+        assert scene.grant("ab"[number % 2], "0_0").token == tokens[-1]  # type: ignore[union-attr]
+    assert tokens == sorted(set(tokens))
+
+
+def test_the_final_position_of_the_old_owner_is_passed_to_the_new_one() -> None:
+    """Where the old owner stopped stands in the new one's grant as ``restore_to``."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=2))
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    (task,) = [one for one in scene.owners() if scene.task(one).heir == "b"]
+    said: dict[str, TaskReport] = {one: running() for one in scene.member("a").picture}
+    said[task] = TaskReport("none", final=(("", 905),))
+    scene.beat("a", said)
+    grant = scene.grant("b", task)
+    assert grant is not None
+    assert grant.restore_to == (("", 905),)
+
+
+def test_nothing_is_granted_before_the_hold_on_grants_ends_and_then_everything() -> None:
+    """After the store lost commits (L3) grants wait one session timeout; revocations do not."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a")
+    scene.obey()
+    scene.do(StoreRecovered())
+    scene.obey("a")
+    scene.join("b")
+    scene.tick(1_000)
+    scene.obey("a")
+    scene.beat("b", {})
+    assert scene.member("b").picture.get(TaskId("0_0")) is None
+    assert scene.member("b").picture.get(TaskId("0_1")) is None
+    until_ms = scene.group.grants_from_ms
+    assert until_ms > scene.now_ms
+    while scene.now_ms < until_ms:
+        scene.tick(5_000)
+        scene.obey()
+    assert scene.held("b", Role.WARMUP)
+
+
+def test_a_full_member_takes_what_it_has_room_for_actives_first() -> None:
+    """``max_tasks`` holds for what is granted in one picture too: actives, then standbys, then nothing more."""
+    scene = Scene()
+    scene.declare(topology(3), num_standby_replicas=1)
+    scene.join("a", max_tasks=2)
+    scene.join("b")
+    for _ in range(5):
+        scene.tick(1_000)
+        assert len(scene.member("a").picture) <= 2
+        scene.obey()
+    assert len(scene.held("a", Role.ACTIVE)) >= 1
+    assert None not in scene.owners().values()
+
+
+def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -> None:
+    """Only outputs that are fenced may be overtaken: with ``stop`` there is no suspicion, the lease is waited for."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    scene.join("a", on_lease_lost=OnLeaseLost.STOP)
+    scene.join("b", on_lease_lost=OnLeaseLost.STOP)
+    scene.settle()
+    owner = str(scene.task("0_0").owner)
+    other = "b" if owner == "a" else "a"
+    scene.do(Eviction(MemberId(owner)))
+    scene.beat(other, {"0_0": copy("standby", 0)})
+    assert scene.task("0_0").owner is None
+    assert scene.task("0_0").heir == other
+    assert not any(isinstance(record, ClaimsWaived) for record in scene.log)
+
+
+def test_pictures_list_tasks_in_their_order() -> None:
+    """Whatever led to them, the entries of a picture stand by subtopology and partition."""
+    relay = Relay(topology(12), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
+    relay.join("a", "b")
+    relay.play()
+    rank = relay.group.table.rank
+    for one in pictures(relay.scene):
+        assert list(one.granted) == sorted(one.granted, key=rank.__getitem__)
