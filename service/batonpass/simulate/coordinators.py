@@ -19,7 +19,7 @@ from batonpass.core.inputs import Heartbeat, Input, Join, PollBroken, PollOpened
 from batonpass.core.model import Group
 from batonpass.core.records import Record
 from batonpass.core.replies import Reply
-from batonpass.core.soft import Soft
+from batonpass.core.soft import MemberSoft, Soft
 from batonpass.simulate.checks import POLICY
 from batonpass.simulate.wire import Body, answer_body, to_answer, unavailable
 
@@ -30,19 +30,15 @@ LEASE_MS = POLICY.coordinator_lease_ms
 KEPT = 40
 
 
-def heard(soft: Soft, item: Input, now_ms: int) -> Soft:
+def heard(group: Group, soft: Soft, item: Input, now_ms: int) -> Soft:
     """Return the soft state after a refused append: nothing of the input has happened, but its sender was heard (L5).
 
     Its ``seq`` and reports must not be kept: the repetition would pass for a double, and what it says would be lost.
     """
-    if not isinstance(item, Heartbeat | Join):
+    if not isinstance(item, Heartbeat | Join) or item.member_id not in group.members:
         return soft
-    known = soft.members.get(item.member_id)
-    return (
-        soft
-        if known is None
-        else replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
-    )
+    known = soft.members.get(item.member_id) or MemberSoft(now_ms)
+    return replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
 
 
 class Fate(StrEnum):
@@ -178,7 +174,7 @@ class Coordinator:
         decision = decide(before, self.soft, item, self.clock_ms, POLICY)
         self.world.checks.on_decision(self, item, decision)
         if not self._commit(decision):
-            self.soft = heard(self.soft, item, self.clock_ms)
+            self.soft = heard(self.group, self.soft, item, self.clock_ms)
             return unavailable() if self.is_up else None
         self.soft = decision.soft
         self._arm(decision.wake_at_ms)
