@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from batonpass.core.ids import MemberId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ProbeScheduled
-from batonpass.core.soft import MemberSoft
 from batonpass.core.view import View
 from batonpass.core.work import Work
 
@@ -28,7 +26,7 @@ def is_at_rest(view: View) -> bool:
     The cost is one pass over the members, and over the copies of those that are not known to be level: nothing is
     passed over while a task is unsettled.
     """
-    return _is_settled(view) and all(_is_level(view, member) for member in view.group.members.values())
+    return _is_settled(view) and _find_level(view)[0]
 
 
 def _is_settled(view: View) -> bool:
@@ -36,12 +34,30 @@ def _is_settled(view: View) -> bool:
     return not group.unsettled and group.due_ms is None and group.declared
 
 
+def _find_level(view: View) -> tuple[bool, list[Member]]:
+    """Return whether every member is level, and those found so of whom it was not noted before.
+
+    The pass has no early end: what is noted must not depend on the order of members.
+    """
+    revision = view.group.revision
+    heard = dict(view.soft.members.items())
+    all_level = True
+    found: list[Member] = []
+    for member in view.group.members.values():
+        known = heard.get(member.id)
+        if known is not None and known.level_at == (member.epoch, revision) and member.away_until_ms is None:
+            continue
+        if not _is_level(view, member):
+            all_level = False
+        elif known is not None:
+            found.append(member)
+    return all_level, found
+
+
 def _is_level(view: View, member: Member) -> bool:
     """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
     if member.away_until_ms is not None or member.revoking:
         return False
-    if _is_noted(view, member):
-        return True
     tasks = view.group.tasks
     return all(
         grant.role is Role.ACTIVE or view.copy(tasks[task_id], member.id).is_caught_up
@@ -49,27 +65,16 @@ def _is_level(view: View, member: Member) -> bool:
     )
 
 
-def _is_noted(view: View, member: Member) -> bool:
-    heard = view.soft.members.get(member.id)
-    return heard is not None and heard.level_at == (member.epoch, view.group.revision)
-
-
 def _note_rest(work: Work) -> bool:
     """Say whether the group is at rest, and note which members were found level, so that the next look is short."""
     view = work.view()
     if not _is_settled(view):
         return False
-    found: dict[MemberId, MemberSoft | None] = {}
-    at_rest = True
-    for member in view.group.members.values():
-        if not _is_level(view, member):
-            at_rest = False
-            continue  # No end to the pass here: what is noted must not depend on the order of members.
-        heard = view.soft.members.get(member.id)
-        if heard is not None and not _is_noted(view, member):
-            found[member.id] = replace(heard, level_at=(member.epoch, view.group.revision))
+    at_rest, found = _find_level(view)
     if found:
-        work.soft = replace(work.soft, members=work.soft.members.updated(found))
+        heard, revision = work.soft.members, view.group.revision
+        noted = {one.id: replace(heard[one.id], level_at=(one.epoch, revision)) for one in found}
+        work.soft = replace(work.soft, members=heard.updated(noted))
     return at_rest
 
 

@@ -116,7 +116,7 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
         reports=reports,
         full=True,
         tails_all=all(said.role != "none" for said in tasks.values()),
-        level_at=None if news else heard.level_at,
+        level_at=None if news or group.recovering_until_ms > work.now_ms else heard.level_at,
     )
     work.set_heard(member.id, kept)
     records: list[Record] = list(_confirmations(member, item, tasks))
