@@ -65,6 +65,7 @@ class Stage:
     Attributes:
         empty: everybody has joined, and the first placement is due.
         at_rest: everything runs where it belongs, and every copy is caught up.
+        before: the same a second later, when somebody joins or leaves.
         joined: at rest, but for one more member, for which the placement is due.
         left: at rest, but for one member that has left.
     """
@@ -72,6 +73,7 @@ class Stage:
     shape: Shape
     empty: Moment
     at_rest: Moment
+    before: Moment
     joined: Moment
     left: Moment
 
@@ -111,15 +113,21 @@ def prepare(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Stage:
     """
     empty = _everybody_joined(shape, weights)
     at_rest = _everything_runs(empty.then(Tick()))
-    joined = at_rest.then(join_of(shape, shape.members), 1_000)
-    left = at_rest.then(Leave(member_name(shape.members // 2)), 1_000)
-    return Stage(shape, empty, at_rest, _due(joined), _due(left))
+    before = replace(at_rest, now_ms=at_rest.now_ms + 1_000)
+    joined = before.then(join_of(shape, shape.members))
+    left = before.then(Leave(member_name(shape.members // 2)))
+    return Stage(shape, empty, at_rest, before, _due(joined), _due(left))
+
+
+def declared(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Moment:
+    """Return a group of the shape that nobody has joined."""
+    config = {"num_standby_replicas": shape.standbys, "rack_aware_tags": ["zone"]}
+    declaration = GroupDeclaration(GroupId("bench"), topology_of(shape, weights), config)
+    return Moment(Group(GroupId("bench")), Soft(), BEGINNING_MS).then(declaration)
 
 
 def _everybody_joined(shape: Shape, weights: tuple[float, ...]) -> Moment:
-    moment = Moment(Group(GroupId("bench")), Soft(), BEGINNING_MS)
-    config = {"num_standby_replicas": shape.standbys, "rack_aware_tags": ["zone"]}
-    moment = moment.then(GroupDeclaration(GroupId("bench"), topology_of(shape, weights), config))
+    moment = declared(shape, weights)
     for index in range(shape.members):
         moment = moment.then(join_of(shape, index))
     return _due(moment)
@@ -158,7 +166,9 @@ def heard_of(member: Member, now_ms: int, session_timeout_ms: int) -> MemberSoft
     """Return what is known of a member that has reported everything it holds, and has seen its present picture."""
     reports = {task: Report(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()}
     timeouts = ((member.epoch, session_timeout_ms),)
-    return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports)
+    return MemberSoft(
+        now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports, tails_all=True
+    )
 
 
 def reported_by(member: Member) -> dict[TaskId, TaskReport]:

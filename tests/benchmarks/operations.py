@@ -1,0 +1,123 @@
+"""The four operations and the quiet heartbeat, timed on our decisions and on the yardstick in turns.
+
+Two views of the same four. *Step* is what an assignor does: the question to placement, placement, the new target
+folded in, every task that is not settled staged and funded, and the reasons for all of it. *Whole* is what a
+coordinator waits for: every `decide` of the operation, with what each member is told next, all records folded, the
+next look and the reply. A join or leave is two decisions, for the placement follows after `rebalance_batch_ms`; both
+are counted, in both views.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from batonpass.core.decide import Decision
+from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
+from batonpass.core.invariants import Step, check_step
+from batonpass.core.step import explain, plan_step
+from batonpass.core.targets import place_now
+from batonpass.core.work import Work
+from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name, reported_by
+
+OPERATIONS = ("first", "re-run", "join", "leave")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Milliseconds of processor time of one operation: in our two views, and of the check of the laws before appends."""
+
+    step: float
+    whole: float
+    laws: float
+
+
+def clocked(call: Callable[[], object]) -> float:
+    """Return the milliseconds of processor time that a call takes, collector off, as `timeit` measures."""
+    gc.collect()
+    gc.disable()
+    started = time.process_time_ns()
+    call()
+    spent = time.process_time_ns() - started
+    gc.enable()
+    return spent / 1e6
+
+
+def inputs_of(stage: Stage) -> Mapping[str, Sequence[tuple[Moment, Input]]]:
+    """Return the decisions that make up each operation."""
+    shape = stage.shape
+    return {
+        "first": [(stage.empty, Tick())],
+        "re-run": [(stage.at_rest, ProbeRequest())],
+        "join": [(stage.before, join_of(shape, shape.members)), (stage.joined, Tick())],
+        "leave": [(stage.before, Leave(member_name(shape.members // 2))), (stage.left, Tick())],
+    }
+
+
+def time_operation(decisions: Sequence[tuple[Moment, Input]]) -> Timed:
+    """Time the decisions of one operation once."""
+    *earlier, (moment, item) = decisions
+    before = sum(clocked(lambda: at.decide(one)) for at, one in earlier)
+    step = before + clocked(lambda: one_step(moment))
+    whole = before + clocked(lambda: moment.decide(item))
+    laws = 0.0
+    for at, one in decisions:
+        decision = at.decide(one)
+        laws += clocked(lambda: held_to_the_laws(at, one, decision))
+    return Timed(step, whole, laws)
+
+
+def one_step(moment: Moment) -> Work:
+    """Place a group anew and take one step towards the target, as far as an assignor goes."""
+    work = Work(moment.group, moment.soft, moment.now_ms, POLICY)
+    place_now(work)
+    if work.group.unsettled:
+        explain(work, *plan_step(work.view()))
+    return work
+
+
+def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
+    """Check a decision as it is checked before it is appended.
+
+    Raises:
+        AssertionError: when a law does not hold.
+    """
+    step = Step(
+        moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, item
+    )
+    found = check_step(step)
+    assert not found, f"a law is broken: {found[0]}"
+
+
+def time_quiet_heartbeats(at_rest: Moment, beats: int) -> float:
+    """Return the mean milliseconds of a heartbeat that changes nothing, over many members in turn.
+
+    Each is decided on what the one before left, as in life: the mean has its share of the folding of soft state.
+
+    Raises:
+        AssertionError: when one of them changes something.
+    """
+    members = [at_rest.group.members[member_id] for member_id in sorted(at_rest.group.members)]
+    items = [
+        Heartbeat(member.id, 2 + number // len(members), member.epoch, reported_by(member))
+        for number, member in ((number, members[number % len(members)]) for number in range(beats))
+    ]
+    moment = at_rest
+
+    def beat() -> None:
+        nonlocal moment
+        for item in items:
+            moment = moment.then(item, 1)
+
+    spent = clocked(beat)
+    assert moment.group is at_rest.group, "a quiet heartbeat changed the group"
+    return spent / beats
+
+
+def middle(samples: Sequence[Timed]) -> Timed:
+    """Return the median of each figure."""
+    return Timed(
+        median(one.step for one in samples), median(one.whole for one in samples), median(one.laws for one in samples)
+    )
+

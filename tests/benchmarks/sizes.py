@@ -1,0 +1,133 @@
+"""What must not grow with the group: a heartbeat that changes nothing, and the handover of one caught-up task."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Heartbeat, PinRequest, Tick
+from batonpass.core.model import ActiveState, Role
+from batonpass.core.soft import TaskReport
+from tests.benchmarks.groups import Moment, Shape, declared, join_of, member_name, prepare, reported_by
+from tests.benchmarks.operations import clocked, time_quiet_heartbeats
+
+SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
+"""Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""
+
+QUIET = "quiet heartbeat"
+CAUGHT_UP = "caught-up heartbeat"
+CONFIRMED = "confirmation"
+RUNS = "new owner runs"
+SETTLED = "old owner done"
+ROWS = (QUIET, CAUGHT_UP, CONFIRMED, RUNS, SETTLED)
+
+REPEATS = 100
+
+
+def time_sizes(shape: Shape, beats: int = 2_000) -> dict[str, float]:
+    """Return the mean milliseconds of each decision that must not grow with the group."""
+    at_rest = prepare(shape).at_rest
+    found = {QUIET: time_quiet_heartbeats(at_rest, beats)}
+    # One task more than the members share evenly, and no standbys: the pin of one task moves that task alone.
+    uneven = prepare(replace(shape, tasks=shape.tasks + 1, standbys=0)).at_rest
+    for name, (moment, item) in hand_over(uneven).items():
+        found[name] = clocked(lambda at=moment, said=item: _repeat(at, said)) / REPEATS  # type: ignore[misc]
+    return found
+
+
+def _repeat(moment: Moment, item: Heartbeat) -> None:
+    for _ in range(REPEATS):
+        moment.decide(item)
+
+
+def hand_over(at_rest: Moment) -> dict[str, tuple[Moment, Heartbeat]]:
+    """Return the heartbeats, each with the moment at which it arrives, with which one task goes from its owner to a member that had nothing of it.
+
+    An operator's pin begins it, since that moves one task in a group of any size.
+
+    Raises:
+        AssertionError: when one of them does not have its effect.
+    """
+    old, task = _most_laden(at_rest)
+    new = next(name for name in sorted(at_rest.group.members) if name != old)
+    warming = at_rest.then(PinRequest(task, new), 1_000)
+    assert warming.group.due_ms is not None, "the pin moves nothing"
+    warming = warming.then(Tick(), warming.group.due_ms - warming.now_ms)
+    assert list(warming.group.unsettled) == [task], "the pin moves other tasks too"
+    assert warming.group.tasks[task].warmups == (new,), "no warmup began"
+
+    behind = warming.then(_says(warming, new, task, TaskReport("warmup", lag=50_000)), 1_000)
+    level = _says(behind, new, task, TaskReport("warmup", lag=0))
+    demoted = behind.then(level, 1_000)
+    assert demoted.group.tasks[task].heir == new, "nothing was handed over"
+    confirms = _says(demoted, old, task, TaskReport("standby", lag=0, final=(("", 905),)))
+    granted = demoted.then(confirms, 1_000)
+    assert granted.group.tasks[task].owner == new, "nothing was granted"
+    runs = _says(granted, new, task, TaskReport("active", ActiveState.RUNNING))
+    done = granted.then(runs, 1_000)
+    assert done.group.tasks[task].state is ActiveState.RUNNING, "the new owner does not run"
+    gave_up = _says(done, old, task, None)
+    assert not done.then(gave_up, 1_000).group.unsettled, "the group is not at rest"
+    return {CAUGHT_UP: (behind, level), CONFIRMED: (demoted, confirms), RUNS: (granted, runs), SETTLED: (done, gave_up)}
+
+
+def _most_laden(at_rest: Moment) -> tuple[MemberId, TaskId]:
+    """Return the member that has one task more than the others, and that task."""
+    members = at_rest.group.members
+    most = max(sorted(members), key=lambda name: len(members[name].picture))
+    return most, sorted(members[most].picture)[0]
+
+
+def _says(moment: Moment, member_id: MemberId, task: TaskId, of_task: TaskReport | None) -> Heartbeat:
+    """Return a member's next heartbeat: everything that it holds, the task as told."""
+    member, heard = moment.group.members[member_id], moment.soft.members[member_id]
+    tasks = reported_by(member)
+    if of_task is None:
+        tasks.pop(task, None)
+    else:
+        tasks[task] = of_task
+    return Heartbeat(member_id, heard.seq + 1, member.epoch, tasks)
+
+
+def time_beginning(shape: Shape) -> tuple[float, float]:
+    """Return the mean milliseconds of a join before the first placement, and of a member's first word after it.
+
+    The one may not grow with the tasks, the other not with the square of the group.
+    """
+    members = range(shape.members)
+    moment = declared(shape)
+
+    def everybody_joins() -> None:
+        nonlocal moment
+        for number in members:
+            moment = moment.then(join_of(shape, number))
+
+    joins = clocked(everybody_joins)
+    due_ms = moment.group.due_ms
+    assert due_ms is not None, "nothing is to be placed"
+    moment = moment.then(Tick(), due_ms - moment.now_ms)
+    words = first_words(moment, [member_name(number) for number in members])
+
+    def everybody_speaks() -> None:
+        nonlocal moment
+        for word in words:
+            moment = moment.then(word, 1)
+
+    spoken = clocked(everybody_speaks)
+    assert not moment.group.unsettled, "the group is not at rest"
+    return joins / shape.members, spoken / shape.members
+
+
+def first_words(moment: Moment, names: Sequence[MemberId]) -> list[Heartbeat]:
+    """Return the heartbeats in which every member says that it runs its actives and is that its copies are behind."""
+    members = [moment.group.members[name] for name in names]
+    assert all(any(grant.role is Role.ACTIVE for grant in one.picture.values()) for one in members), "one has nothing"
+    behind = TaskReport("standby", lag=50_000)
+    return [
+        Heartbeat(
+            member.id,
+            1,
+            member.epoch,
+            {task: behind if said.role == "standby" else said for task, said in reported_by(member).items()},
+        )
+        for member in members
+    ]
