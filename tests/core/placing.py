@@ -117,7 +117,9 @@ class Group:
         names = {number: name for name, number in self.number().items()}
         home = self.home or (None,) * len(self.table.ids)
         away = {
-            rank: names[owner] for rank, owner in enumerate(placed.owner) if owner in names and names[owner] != home[rank]
+            rank: names[owner]
+            for rank, owner in enumerate(placed.owner)
+            if owner in names and names[owner] != home[rank]
         }
         held = tuple(frozenset(names[one] for one in one_held) for one_held in placed.standbys)
         return replace(self, previous=away, standbys=held)
@@ -202,7 +204,11 @@ def faults(group: Group, placed: Placed) -> list[str]:
             found.append(f"{rank} has two copies on one seat: {owner}, {held}")
         if held and not group.table.stateful[rank]:
             found.append(f"{rank} is stateless and has standbys")
-        if any(is_open) and rank not in group.bound and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else []))):
+        if (
+            any(is_open)
+            and rank not in group.bound
+            and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else [])))
+        ):
             found.append(f"{rank} is placed on a seat that drains")
         lacking = group.replicas - len(held) if group.table.stateful[rank] and owner != NOBODY and any(is_open) else 0
         if placed.short.get(rank, 0) != lacking:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
 from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
-from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -259,7 +259,7 @@ def test_what_is_given_away_keeps_subtopologies_even() -> None:
 def test_a_bound_task_is_where_it_is_bound() -> None:
     """A pin wins over balance, and the others make up for it."""
     before = at_rest(9, members=3)
-    bound = {rank: "m00" for rank in range(5)}
+    bound = dict.fromkeys(range(5), "m00")
     group = replace(before, bound=bound)
     placed = group.place()
     assert counts(group, placed) == {"m00": 5, "m01": 2, "m02": 2}

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
+
+from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:

@@ -5,8 +5,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-
-from batonpass.core.placement import Ready, Seat, Warmth
 from tests.core.placing import (
     Group,
     counts,
@@ -19,6 +17,8 @@ from tests.core.placing import (
     tasks,
     together,
 )
+
+from batonpass.core.placement import Ready, Seat, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -34,8 +34,7 @@ def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) ->
 def new_copies(before: Group, after: Group) -> int:
     """Return how many standbys are where there was no copy of the task."""
     return sum(
-        len(held - had - {home})
-        for held, had, home in zip(after.standbys, before.standbys, before.home, strict=True)
+        len(held - had - {home}) for held, had, home in zip(after.standbys, before.standbys, before.home, strict=True)
     )
 
 
@@ -62,7 +61,7 @@ def test_stateless_tasks_have_no_standbys() -> None:
 
 
 def test_too_few_members_leave_tasks_short() -> None:
-    """Copies that nobody can take are counted, and do not keep the group from resting (Kafka: 3 members, 3 standbys)."""
+    """Copies that nobody can take are counted, and the group rests (Kafka: three members, three standbys)."""
     group = Group(tasks(6), seats(3), replicas=3)
     placed = group.place()
     assert placed.short == dict.fromkeys(range(6), 1)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from tests.core.placing import Group, counts, loads, moved, seat, seats, skew, tasks, unlevel
 
 

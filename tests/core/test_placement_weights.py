@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
 from batonpass.core.placement import Ready, WaitReason, Warmth
-from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

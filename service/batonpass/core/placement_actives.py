@@ -216,7 +216,14 @@ def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
     keep_under_way(exchange, request, request.previous)
     if not exchange.left:
         return
-    exchange.narrow_room(lambda seat: held.total(seat) / draft.capacity[seat])
+    # Among equals those give that have most of everything, and those take that have least.
+    stateless = draft.count(draft.pick(request.home, stateful=False)) if request.table.stateless_ranks else None
+
+    def fill(seat: int) -> float:
+        return (held.total(seat) + (stateless[seat] if stateless else 0)) / draft.capacity[seat]
+
+    exchange.narrow_gifts(lambda seat: -fill(seat))
+    exchange.narrow_room(fill)
     empty = not any(held.total(seat) for seat in draft.open) and not unknown
     if empty and deal(exchange, draft.capacity):
         return

@@ -167,8 +167,9 @@ class Settling:
         for rank, seat in wishes:
             if only_low and self.loads[seat] >= self.scales.low[seat]:
                 continue
-            # While not every seat may take every task, bands may be out of reach, and what was settled stays settled.
-            meant = self.draft.restricted and self.draft.request.previous.get(rank) == seat and self._may(rank, seat)
+            # Where limits or topologies put bands out of reach, what was settled stays settled.
+            bent = self.draft.restricted or self.draft.limited
+            meant = bent and self.draft.request.previous.get(rank) == seat and self._may(rank, seat)
             if rank not in self.seat_of and (meant or self._fits(rank, seat)):
                 self._put(rank, seat)
 

@@ -10,20 +10,19 @@ to what is still too low, and at last as it suits the subtopologies.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
 from batonpass.core.placement_actives import fit, stateless_running, take_stock
+from batonpass.core.placement_bent import place_bent, relieve
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_market import Market
-from batonpass.core.placement_scales import TOLERANCE, Scales
+from batonpass.core.placement_scales import Scales
 from batonpass.core.placement_settling import Settling
 from batonpass.core.placement_types import NOBODY
 
 # What a search for fewer moves may look at, counted in seats and tasks weighed.
 _EFFORT: Final = 300_000
-_ROUNDS: Final = 8
 
 
 def place_weighted(draft: Draft) -> int:
@@ -32,16 +31,9 @@ def place_weighted(draft: Draft) -> int:
     Returns:
         A number of moves that no placement as balanced can do with less than.
     """
-    fewest = _place_once(draft)
-    # Where limits or topology epochs put bands out of reach, one search may open what another makes use of.
-    for _ in range(_ROUNDS if draft.limited or draft.restricted else 0):
-        again = Draft(replace(draft.request, home=list(draft.owner)))
-        _place_once(again)
-        if again.owner == draft.owner:
-            break
-        draft.owner[:] = again.owner
-        draft.waiting = again.waiting
-    return fewest
+    if draft.limited or draft.restricted:
+        return place_bent(draft, _place_once)
+    return _place_once(draft)
 
 
 def _place_once(draft: Draft) -> int:
@@ -50,7 +42,7 @@ def _place_once(draft: Draft) -> int:
     scales = Scales(draft, held)
     if draft.restricted:
         Settling(scales, ()).run()
-        _relieve(scales)
+        relieve(scales)
         return held.forced + len(held.homeless)
     search = _Search(scales)
     leaving = search.run(())
@@ -60,49 +52,6 @@ def _place_once(draft: Draft) -> int:
         leaving = sticky if len(sticky) <= len(leaving) else leaving
     Settling(scales, leaving).run()
     return held.forced + len(held.homeless) + (0 if draft.limited else scales.least_moves())
-
-
-def _relieve(scales: Scales) -> None:
-    """Move tasks one by one from seats above their band, and to seats below it, among seats that may take them.
-
-    While not every seat may take every task, bands may be out of reach; no move is made that only passes the load on.
-    """
-    draft, weight = scales.draft, scales.weight
-    loads = [0.0] * len(draft.capacity)
-    slots = list(draft.limit)
-    for rank in scales.held.ranks:
-        seat = draft.owner[rank]
-        if seat != NOBODY:
-            loads[seat] += weight[rank]
-            slots[seat] -= 1
-    bound = draft.request.bound
-    tasks = [(weight[rank], rank) for rank in scales.held.ranks if draft.owner[rank] != NOBODY and rank not in bound]
-    tasks.sort(key=lambda task: (-task[0], task[1]))
-
-    def pass_on(heavy: float, rank: int) -> bool:
-        source = draft.owner[rank]
-        fit = [
-            ((loads[seat] + heavy) / draft.capacity[seat], seat)
-            for seat in draft.open
-            if seat != source and slots[seat] > 0 and draft.takes(rank, seat)
-        ]
-        if not fit:
-            return False
-        level, target = min(fit)
-        pressing = loads[source] > scales.high[source] or loads[target] < scales.low[target]
-        lowers = level < loads[source] / draft.capacity[source] - TOLERANCE
-        if not (pressing and lowers) and slots[source] >= 0:
-            return False
-        draft.owner[rank] = target
-        loads[source] -= heavy
-        loads[target] += heavy
-        slots[source] += 1
-        slots[target] -= 1
-        return True
-
-    # Every round lowers the highest of two seats each time, so the rounds end.
-    while not draft.request.balance_held and sum(pass_on(*task) for task in tasks):
-        pass
 
 
 class _Search:
@@ -123,6 +72,7 @@ class _Search:
             rank
             for rank, target in sorted((request.previous | request.warming).items())
             if not draft.closed[target]
+            and draft.owner[rank] != target
             and not draft.closed[draft.owner[rank]]
             and rank not in request.bound
             and request.table.stateful[rank]

@@ -1,0 +1,236 @@
+"""The laws of placement over groups that nobody thought of: through joins, leaves, drains and what is warm."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.placing import (
+    Group,
+    counts,
+    faults,
+    loads,
+    moved,
+    seat,
+    skew,
+    standby_counts,
+    tasks,
+    unbalanced,
+    unlevel,
+)
+
+from batonpass.core.placement import Ready, Seat, Warmth
+
+CAPACITIES = (1.0, 1.0, 1.0, 2.0, 3.0, 0.5)
+ZONES = ("a", "b", "c")
+Change = Callable[[Group], Group]
+
+
+@st.composite
+def members(draw: st.DrawFn, *, equal: bool = False, limited: bool = False) -> tuple[Seat, ...]:
+    """Draw one to eight members."""
+    names = draw(
+        st.lists(
+            st.sampled_from([f"{one}{two}" for one in "abcdef" for two in "xyz"]), min_size=1, max_size=8, unique=True
+        )
+    )
+    return tuple(
+        seat(
+            name,
+            1.0 if equal else draw(st.sampled_from(CAPACITIES)),
+            max_tasks=draw(st.sampled_from((None, 3, 10, 30))) if limited else None,
+            tags={"zone": draw(st.sampled_from(ZONES))},
+        )
+        for name in names
+    )
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, equal: bool = False, limited: bool = False, weighted: bool = False) -> Group:
+    """Draw a group that runs where it was first placed."""
+    sizes = draw(st.lists(st.integers(0, 14), min_size=1, max_size=4))
+    without = draw(st.sets(st.integers(1, len(sizes)), max_size=2))
+    heavy = draw(st.lists(st.sampled_from((1.0, 2.0, 3.5)), min_size=len(sizes), max_size=len(sizes)))
+    table = tasks(*sizes, stateless=without, weight=lambda one, _: heavy[one] if weighted else 1.0)
+    group = Group(
+        table,
+        draw(members(equal=equal, limited=limited)),
+        replicas=draw(st.integers(0, 2)),
+        tags=draw(st.sampled_from(((), ("zone",)))),
+    )
+    return group.settle()
+
+
+@st.composite
+def changes(draw: st.DrawFn, *, equal: bool = False) -> Change:
+    """Draw one change of membership."""
+    kind = draw(st.sampled_from(("join", "leave", "drain", "undrain")))
+    capacity = 1.0 if equal else draw(st.sampled_from(CAPACITIES))
+    name = draw(st.sampled_from(("a0", "m0", "z0", "z1")))
+    pick = draw(st.integers(0, 7))
+
+    def change(group: Group) -> Group:
+        chosen = group.seats[pick % len(group.seats)]
+        if kind == "join":
+            newcomer = seat(name, capacity, tags={"zone": ZONES[pick % 3]})
+            return group if any(one.member == name for one in group.seats) else group.join(newcomer)
+        if kind == "leave" and len(group.seats) > 1:
+            return group.leave(chosen.member)
+        return group.drain(chosen.member, closed=kind == "drain")
+
+    return change
+
+
+def warm(group: Group, seed: list[int]) -> Group:
+    """Return the group with copies here and there, as numbers say."""
+    names = sorted(one.member for one in group.seats)
+    known: dict[int, dict[str, Warmth]] = {}
+    for index, number in enumerate(seed):
+        rank, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
+        known.setdefault(rank, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
+    return replace(group, warm=known)
+
+
+numbers = st.lists(st.integers(0, 10_000), max_size=12)
+
+
+@given(groups(limited=True), st.lists(changes(), max_size=4), numbers)
+def test_whatever_happens_a_placement_is_whole(group: Group, happens: list[Change], seed: list[int]) -> None:
+    """Every task has one target or a reason to wait, no two copies share a seat, limits hold, nothing is on a drain."""
+    for change in happens:
+        group = warm(change(group), seed)
+        placed = group.place()
+        assert faults(group, placed) == []
+        assert unlevel(group, placed) == [] or any(one.max_tasks is not None for one in group.seats)
+        group = group.settle(placed)
+
+
+@given(groups(), st.lists(changes(), min_size=1, max_size=4), numbers)
+def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
+    group: Group, happens: list[Change], seed: list[int]
+) -> None:
+    """Each member has floor or ceiling of its quota, and no task moved without need, whatever the capacities."""
+    for change in happens:
+        group = warm(change(group), seed)
+        placed = group.place()
+        if any(one.open for one in group.seats):
+            assert unbalanced(group, placed) == []
+        assert placed.moves == placed.lower_bound == sum(rank in placed.why for rank in group.table.stateful_ranks)
+        group = group.settle(placed)
+
+
+@given(groups(equal=True))
+def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
+    """With equal members nobody but the joiner gets stateful tasks, and only what exceeds the others' quota moves."""
+    before = counts(group, group.place())
+    joined = group.join(seat("m5"))
+    placed = joined.place()
+    assert {joined.name(placed.owner[rank]) for rank in placed.why if group.table.stateful[rank]} <= {"m5"}
+    assert placed.moves == sum(before.values()) // len(joined.seats)
+
+
+@given(groups(equal=True), st.integers(0, 7))
+def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
+    """With equal members exactly the stateful tasks of the one that leaves move, and those of a drain as exactly."""
+    leaver = group.seats[pick % len(group.seats)].member
+    had = {rank for rank in group.table.stateful_ranks if group.home[rank] == leaver}
+    if len(group.seats) > 1:
+        for changed in (group.leave(leaver), group.drain(leaver)):
+            placed = changed.place()
+            assert {rank for rank in placed.why if group.table.stateful[rank]} == had
+
+
+@given(groups(equal=True), st.integers(0, 7))
+def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -> None:
+    """A new id in the place of an old one gets what the other had, as long as the others have more than nothing."""
+    leaver = group.seats[pick % len(group.seats)]
+    changed = group.leave(leaver.member).join(replace(leaver, member=seat("m5").member))
+    stateful = {rank: where for rank, where in moved(changed, changed.place()).items() if group.table.stateful[rank]}
+    if all(counts(group, group.place()).values()):
+        assert set(stateful.values()) <= {(None, "m5")}
+
+
+@given(groups(limited=True, weighted=True), st.lists(changes(), min_size=1, max_size=3), numbers)
+def test_what_is_placed_stays_placed(group: Group, happens: list[Change], seed: list[int]) -> None:
+    """A group at rest is a fixed point, whatever is warm; and as long as nothing has moved, so is what was told."""
+    for change in happens:
+        group = warm(change(group), seed)
+        placed = group.place()
+        pending = group.pending(placed).place()
+        assert (pending.owner, pending.standbys) == (placed.owner, placed.standbys)
+        settled = group.settle(placed)
+        if not placed.waiting:
+            again = settled.place()
+            assert (again.owner, again.standbys, again.moves) == (placed.owner, placed.standbys, 0)
+        group = settled
+
+
+@given(groups(equal=True))
+def test_a_first_placement_is_even_per_subtopology(group: Group) -> None:
+    """With equal members the counts of every stateful subtopology differ by at most one."""
+    stateful = replace(
+        group,
+        table=tasks(*[sum(one == sub for one in group.table.subtopology) for sub in range(group.table.subtopologies)]),
+    )
+    fresh = replace(stateful, home=(), standbys=())
+    if fresh.table.ids:
+        assert skew(fresh, fresh.place()) <= 1
+
+
+@given(groups(weighted=True), st.lists(changes(), min_size=1, max_size=3))
+def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group, happens: list[Change]) -> None:
+    """No member is farther from its quota than the heaviest stateful task weighs, and the bound is never too high."""
+    for change in happens:
+        group = change(group)
+        placed = group.place()
+        if group.table.stateful_weights and any(one.open for one in group.seats):
+            load = loads(group, placed, stateful_only=True)
+            whole = sum(one.capacity for one in group.seats if one.open)
+            for one in group.seats:
+                if one.open:
+                    quota = sum(load.values()) * one.capacity / whole
+                    assert abs(load[one.member] - quota) <= max(group.table.stateful_weights) + 1e-6
+        assert placed.lower_bound <= placed.moves
+        group = group.settle(placed)
+
+
+@given(groups(equal=True), st.lists(changes(equal=True), max_size=3))
+def test_standbys_of_equal_members_are_level(group: Group, happens: list[Change]) -> None:
+    """Without tags standby counts differ by at most one wherever there are members to choose from."""
+    group = replace(group, tags=())
+    for change in happens:
+        group = change(group)
+        placed = group.place()
+        held = standby_counts(group, placed)
+        if len(held) > group.replicas + 1:
+            assert max(held.values()) - min(held.values()) <= 1
+        group = group.settle(placed)
+
+
+@given(groups(), st.permutations(range(8)))
+def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) -> None:
+    """Members in any order, and warmth in any order, come to the same answer."""
+    shuffled = tuple(group.seats[index] for index in order if index < len(group.seats))
+    joined = replace(group, seats=shuffled).join(seat("m5"))
+    assert joined.place() == group.join(seat("m5")).place()
+
+
+@settings(max_examples=50)
+@given(groups(equal=True), st.permutations(range(8)))
+def test_names_do_not_matter(group: Group, order: list[int]) -> None:
+    """Equal members under other names get placements of the same quality: moves, spread and standbys."""
+    names = [one.member for one in group.seats]
+    others = dict(zip(names, [names[index] for index in order if index < len(names)], strict=True))
+
+    def rename(one: Seat) -> Seat:
+        return replace(one, member=seat(others[one.member]).member)
+
+    renamed = replace(
+        group,
+        seats=tuple(rename(one) for one in group.seats),
+        home=tuple(others[name] if name else None for name in group.home),
+        standbys=tuple(frozenset(others[name] for name in held) for held in group.standbys),
+    )
+    one, other = group.join(seat("m5")).place(), renamed.join(seat("m5")).place()
+    assert (one.moves, one.after, one.short) == (other.moves, other.after, other.short)
+    assert sorted(counts(group, one).values()) == sorted(counts(renamed, other).values())
