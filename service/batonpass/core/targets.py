@@ -241,8 +241,6 @@ class _Special:
         found: dict[int, Warmth] = {}
         owners = [task.owner] if task.owner is not None else []
         for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
-            if view.member(member_id) is None:
-                continue
             copy = view.copy(task, member_id)
             ready_class = _CLASS[copy.readiness]
             if copy.on_disk and copy.readiness is not Readiness.UNKNOWN:
