@@ -285,11 +285,16 @@ def test_a_heartbeat_reports_a_documented_most_of_tasks() -> None:
 
 def test_a_refused_append_still_counts_as_heard() -> None:
     """A heartbeat whose records could not be persisted renews the lease, and nothing else of it is kept (L5)."""
-    soft = Soft().members.having(M1, MemberSoft(5, seq=3, poll_broken_ms=4))
-    before = Soft(members=soft)
-    after = count_as_heard(before, Heartbeat(M1, 9, 1, {}), 77)
+    scene = Scene()
+    scene.declare()
+    scene.join("m1")
+    before = Soft(members=Soft().members.having(M1, MemberSoft(5, seq=3, poll_broken_ms=4)))
+    after = count_as_heard(scene.group, before, Heartbeat(M1, 9, 1, {}), 77)
     assert after.members[M1] == MemberSoft(77, seq=3)
-    assert count_as_heard(before, Join(M2), 77) is before
+    assert count_as_heard(scene.group, before, Join(M2), 77) is before
+    unheard = count_as_heard(scene.group, Soft(), Heartbeat(M1, 9, 1, {}), 77)
+    assert unheard.members[M1] == MemberSoft(77)
+
 
 
 def test_a_member_confirms_several_revocations_at_once() -> None:

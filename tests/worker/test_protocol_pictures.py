@@ -180,16 +180,16 @@ def test_a_failed_active_is_not_demoted_but_stopped() -> None:
 
 
 def test_a_task_taken_back_while_it_stops_starts_again_once_it_has_stopped() -> None:
-    """A revocation that is called off does not interrupt the stop; the task starts again after it."""
+    """A grant that comes before the stop is done does not interrupt it; the task starts again after it."""
     worker = running({"0_1": 1})
     worker.beat(2, assignment())
-    assert worker.beat(3, assignment({"0_1": 1})) == []
-    assert worker.do("task_stopped", "0_1", final_position=905) == [StartActive("0_1", 1, None)]
+    assert worker.beat(3, assignment({"0_1": 2})) == []
+    assert worker.do("task_stopped", "0_1", final_position=905) == [StartActive("0_1", 2, None)]
     worker.later(60)
     assert reported(worker.last())["0_1"] == {
         "role": "active",
         "state": "restoring",
-        "fencing_token": 1,
+        "fencing_token": 2,
         "position": 905,
     }
 
@@ -384,3 +384,13 @@ def test_a_worker_that_does_not_listen_opens_no_poll() -> None:
     """A member may hear of changes by its heartbeats alone."""
     worker = joined(1, assignment(), MemberSettings(listen=False))
     assert worker.count(RequestKind.POLL) == 0
+
+
+def test_a_task_that_was_taken_away_starts_again_only_under_a_newer_token() -> None:
+    """A grant under a token that a picture has taken away is a word of the past: the store lost what came after it."""
+    worker = running({"0_1": 4})
+    assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
+    worker.do("task_stopped", "0_1", final_position=905)
+    assert worker.beat(3, assignment({"0_1": 4})) == []
+    assert "0_1" not in worker.machine.holdings
+    assert worker.beat(4, assignment({"0_1": 5})) == [StartActive("0_1", 5, None)]

@@ -74,14 +74,16 @@ def _echo(heard: MemberSoft, item: Heartbeat) -> MemberSoft:
     return replace(heard, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts)
 
 
-def count_as_heard(soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
+def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
     """Return the soft state for a join or heartbeat whose records could not be persisted (answered 503).
 
     It still counts as received (L5), and as nothing more: its report will come again under the same ``seq``.
     """
     heard = soft.members.get(item.member_id)
     if heard is None:
-        return soft
+        if item.member_id not in group.members:
+            return soft
+        heard = MemberSoft(now_ms)
     renewed = replace(heard, heard_ms=now_ms, poll_broken_ms=None)
     return replace(soft, members=soft.members.having(item.member_id, renewed))
 

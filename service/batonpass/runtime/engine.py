@@ -131,7 +131,7 @@ class Engine:
         if self._loaded and ours and pending is not None:
             self.group, self.soft = pending.decision.after, pending.decision.soft
             for item, at_ms in self._missed.values():
-                self.soft = count_as_heard(self.soft, item, at_ms)
+                self.soft = count_as_heard(self.group, self.soft, item, at_ms)
             self._doubtful = False
             self._changed(records)
         elif self._loaded and version == self.group.version:
@@ -194,7 +194,7 @@ class Engine:
         if isinstance(item, Heartbeat | Join):
             # The word of a member counts although nothing of it could be written: the store must not expire it (L5).
             self._missed[item.member_id] = item, self._ports.clock.now_ms()
-            self.soft = count_as_heard(self.soft, *self._missed[item.member_id])
+            self.soft = count_as_heard(self.group, self.soft, *self._missed[item.member_id])
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
 
 

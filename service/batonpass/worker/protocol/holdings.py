@@ -110,6 +110,8 @@ class Holdings:
     finals: dict[str, Final] = field(default_factory=dict)
     # A task that stopped of its own accord starts again only after a heartbeat above this seq was answered.
     barred: dict[str, int] = field(default_factory=dict)
+    # The token under which a picture last took a task away. A grant under it, or an older one, is a word of the past.
+    taken_away: dict[str, int] = field(default_factory=dict)
     seq: int = 0
     # Whether the next report differs from the last one that was composed.
     changed: bool = True
@@ -151,6 +153,8 @@ class Holdings:
             return
         if wanted is Role.ACTIVE and picture.grants[holding.task].fencing_token == holding.token:
             return
+        if holding.token is not None:
+            self.taken_away[holding.task] = max(holding.token, self.taken_away.get(holding.task, 0))
         if holding.pending is Pending.DEMOTION and wanted in (Role.STANDBY, Role.WARMUP):
             # The worker may have finished the first demotion already; the rest is a change of name.
             return
@@ -168,6 +172,9 @@ class Holdings:
         wanted = picture.roles[task]
         holding = self.held.get(task)
         if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
+            return
+        if wanted is Role.ACTIVE and picture.grants[task].fencing_token <= self.taken_away.get(task, -1):
+            # A coordinator whose store lost commits says what was so once. Tokens never repeat: it has to grant anew.
             return
         progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
         self.changed = True
