@@ -1,0 +1,264 @@
+"""When to look again: at once where anything is said, by the timer while anything is to come, never at rest."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.relay import COLD_LAG, Relay
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Leave, PinRequest, ProbeRequest, Started
+from batonpass.core.model import Role
+from batonpass.core.probing import is_at_rest
+from batonpass.core.reasons import Quiet
+from batonpass.core.records import ProbeScheduled, TargetPlaced
+from batonpass.core.soft import Soft
+from batonpass.core.view import View
+
+INTERVAL_MS = 600_000
+
+
+def moving(**config: object) -> Relay:
+    """Return a group in which a warmup restores, a little each round."""
+    relay = Relay(topology(2), policy=None, whole=True, **config)
+    relay.join("a")
+    relay.play()
+    relay.step = COLD_LAG // 1_000
+    relay.join("b")
+    return relay
+
+
+def at_rest(scene: Scene) -> bool:
+    """Say whether the group of a scene rests."""
+    return is_at_rest(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+
+
+def test_a_look_is_due_while_something_is_to_come() -> None:
+    """While a warmup runs there is a deadline, within the interval and its jitter of a tenth."""
+    relay = moving()
+    due_ms = relay.group.next_probe_ms
+    assert due_ms is not None
+    assert relay.scene.now_ms < due_ms <= relay.scene.now_ms + INTERVAL_MS * 11 // 10
+
+
+def test_a_busy_group_is_not_looked_at_ever_later() -> None:
+    """Whatever happens before it is due, a deadline that is set stands."""
+    relay = moving()
+    due_ms = relay.group.next_probe_ms
+    for number in range(5):
+        relay.round()
+        relay.join(f"c{number}")
+        relay.leave(f"c{number}")
+    assert relay.group.next_probe_ms == due_ms
+
+
+def test_a_look_that_is_due_sets_the_next_one_and_makes_no_generation() -> None:
+    """The timer looks, finds the same target, and sets the next deadline: no new generation."""
+    relay = moving(session_timeout_ms=86_400_000, warmup_stall_timeout_ms=86_400_000)
+    due_ms, generation = relay.group.next_probe_ms, relay.group.generation
+    assert due_ms is not None
+    decision = relay.scene.tick(due_ms - relay.scene.now_ms)
+    assert Quiet.SAME_TARGET in {reason.code for reason in decision.reasons}
+    assert relay.group.generation == generation
+    assert not relay.scene.of(TargetPlaced)
+    assert relay.group.next_probe_ms is not None
+    assert relay.group.next_probe_ms > relay.scene.now_ms
+
+
+def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
+    """Where the rate of a warmup is known, the next deadline is its estimated catch-up instead of a whole interval."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10, probing_rebalance_interval_ms=60_000)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    due_ms, began_ms = scene.group.next_probe_ms, scene.now_ms
+    assert due_ms is not None
+    while scene.now_ms < due_ms:
+        scene.tick(min(3_000, due_ms - scene.now_ms))
+        scene.obey("a")
+        scene.beat("b", {task: copy("warmup", 90_000 - (scene.now_ms - began_ms))})
+    assert scene.group.next_probe_ms is not None
+    left_ms = 90_000 - (due_ms - began_ms)
+    assert abs(scene.group.next_probe_ms - due_ms - left_ms) <= 4_000
+
+
+def test_nothing_is_due_at_rest() -> None:
+    """The last step clears the deadline; a group at rest writes nothing and is not looked at."""
+    relay = Relay(topology(6), num_standby_replicas=1)
+    relay.join("a", "b")
+    relay.play()
+    assert relay.group.next_probe_ms is None
+    assert relay.scene.log[-1] == ProbeScheduled(None) or ProbeScheduled(None) in relay.scene.log[-4:]
+    version = relay.group.version
+    for _ in range(10):
+        relay.round()
+    assert relay.group.version == version
+
+
+def test_a_probe_that_is_asked_for_looks_at_once() -> None:
+    """An operator asks: a look now, with a reason when it changes nothing."""
+    relay = Relay(topology(2))
+    relay.join("a")
+    relay.play()
+    relay.scene.do(ProbeRequest())
+    assert relay.scene.last is not None
+    codes = {reason.code for reason in relay.scene.last.reasons}
+    assert codes >= {Quiet.SAME_TARGET, Quiet.AT_REST, Quiet.UNCHANGED}
+
+
+def test_an_empty_group_is_not_looked_at() -> None:
+    """The last member leaves: no deadline is left, and a look says that there is nobody."""
+    relay = moving()
+    relay.leave("b")
+    relay.leave("a")
+    assert relay.group.next_probe_ms is None
+    relay.scene.do(ProbeRequest())
+    assert relay.scene.last is not None
+    assert Quiet.NO_MEMBERS in {reason.code for reason in relay.scene.last.reasons}
+
+
+@pytest.mark.parametrize("what", ["join", "drain", "pin", "leave"])
+def test_what_is_known_is_acted_upon_without_waiting_for_the_timer(what: str) -> None:
+    """A join, a leave, a drain and a command each lead to a step in the very decision that takes them."""
+    relay = Relay(topology(4))
+    relay.join("a", "b")
+    relay.play()
+    version = relay.group.version
+    if what == "join":
+        relay.join("c")
+        assert relay.scene.held("c", Role.WARMUP) or not relay.group.unsettled
+    elif what == "drain":
+        relay.scene.do(DrainRequest(MemberId("a")))
+        assert relay.scene.held("b", Role.WARMUP)
+    elif what == "pin":
+        task = relay.scene.held("a", Role.ACTIVE)[0]
+        relay.scene.do(PinRequest(TaskId(task), MemberId("b")))
+        assert task in relay.scene.held("b", Role.WARMUP)
+    else:
+        relay.leave("a")
+        assert len(relay.scene.held("b", Role.ACTIVE)) == 4
+    assert relay.group.version > version
+
+
+def test_the_heartbeat_that_says_caught_up_hands_over() -> None:
+    """Not the next probe: the very heartbeat that says that a warmup caught up takes the task from its owner."""
+    relay = moving()
+    (task,) = relay.scene.held("b", Role.WARMUP)
+    relay.scene.beat("b", {task: copy("warmup", 101)})
+    assert relay.scene.task(task).owner == "a"
+    relay.scene.beat("b", {task: copy("warmup", 100)})
+    assert relay.scene.task(task).heir == "b"
+
+
+def test_a_deadline_survives_a_restart_of_the_coordinator() -> None:
+    """The deadline is a record (I14): the next coordinator looks when the last one would have."""
+    relay = moving()
+    due_ms = relay.group.next_probe_ms
+    relay.scene.soft = Soft()
+    relay.scene.do(Started())
+    assert relay.group.next_probe_ms == due_ms
+    assert relay.scene.last is not None
+    assert relay.scene.last.wake_at_ms is not None
+    assert due_ms is not None
+    assert relay.scene.last.wake_at_ms <= due_ms
+
+
+def test_a_deadline_from_a_clock_that_was_ahead_is_set_anew() -> None:
+    """The clock went back by a day: the next step sets a deadline by the clock that there is."""
+    relay = moving()
+    relay.scene.do(ProbeRequest())
+    relay.scene.now_ms -= 86_400_000
+    relay.scene.tick()
+    relay.round()
+    assert relay.group.next_probe_ms is not None
+    assert relay.group.next_probe_ms <= relay.scene.now_ms + 2 * INTERVAL_MS
+
+
+def test_a_copy_that_is_behind_is_no_rest() -> None:
+    """All in their places, and a standby behind: not at rest, until it has caught up."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.beat("b", {"0_0": copy("standby", 5_000)})
+    scene.obey("a")
+    assert not at_rest(scene)
+    scene.beat("b", {"0_0": copy("standby", None)})
+    assert not at_rest(scene)
+    scene.beat("b", {"0_0": copy("standby", 0)})
+    assert at_rest(scene)
+
+
+def test_a_member_on_its_way_back_is_no_rest() -> None:
+    """An instance restarts and its place is kept: something is to come."""
+    scene = Scene()
+    scene.declare(topology(2))
+    for name in ("a", "b"):
+        scene.join(name, instance_id=InstanceId(f"i-{name}"))
+    scene.settle()
+    scene.join("c", instance_id=InstanceId("i-c"))
+    scene.settle()
+    assert at_rest(scene)
+    idle = next(name for name in "abc" if not scene.member(name).picture)
+    scene.do(Leave(MemberId(idle), restart=True))
+    assert not at_rest(scene)
+
+
+def test_a_member_that_still_gives_something_up_is_no_rest() -> None:
+    """A copy was revoked and its member has not said so yet: a moment more, and the group rests."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.settle()
+    (standby,) = scene.task("0_0").standbys
+    scene.change(num_standby_replicas=0)
+    assert scene.member(standby).revoking
+    assert not at_rest(scene)
+    scene.beat(standby, {})
+    assert at_rest(scene)
+
+
+def test_a_standby_that_sways_around_the_threshold_does_not_write_each_time() -> None:
+    """A steady heartbeat writes nothing, also where a standby is now within the bound and now beyond it."""
+    relay = Relay(topology(1), num_standby_replicas=1)
+    relay.join("a", "b")
+    relay.play()
+    owner = str(relay.scene.task("0_0").owner)
+    other = "b" if owner == "a" else "a"
+    version = relay.group.version
+    for number in range(10):
+        relay.scene.tick(1_000)
+        relay.scene.beat(owner, {"0_0": running()})
+        relay.scene.beat(other, {"0_0": copy("standby", (5, 5_000)[number % 2])})
+    assert relay.group.version == version
+
+
+def test_a_group_without_copies_rests_before_its_members_have_spoken_again() -> None:
+    """After a restart actives count as running: with no copies there is nothing to wait for."""
+    relay = Relay(topology(2))
+    relay.join("a", "b", "c")
+    relay.play()
+    relay.scene.soft = Soft()
+    relay.scene.do(Started())
+    assert at_rest(relay.scene)
+    assert relay.group.next_probe_ms is None
+    relay.scene.do(ProbeRequest())
+    relay.scene.do(ProbeRequest())
+    assert at_rest(relay.scene)
+
+
+def test_a_group_with_copies_waits_for_its_members_to_speak_again() -> None:
+    """After a restart copies are unknown: the group looks on until all have been reported."""
+    relay = Relay(topology(2), num_standby_replicas=1)
+    relay.join("a", "b")
+    relay.play()
+    relay.scene.soft = Soft()
+    relay.scene.do(Started())
+    assert not at_rest(relay.scene)
+    relay.play()
+    assert at_rest(relay.scene)

@@ -1,0 +1,375 @@
+"""From the group to placement and back: what is kept, bound, avoided, and recorded as a change of target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.relay import COLD_LAG, Relay
+from tests.core.scene import Scene, copy, restoring, topology
+
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    Eviction,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ResumeRequest,
+    Started,
+)
+from batonpass.core.model import PauseScope, Role, Stall, Subtopology, Topology
+from batonpass.core.placement import place
+from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Ready
+from batonpass.core.reasons import Quiet
+from batonpass.core.records import TargetPlaced
+from batonpass.core.soft import Soft
+from batonpass.core.targets import build_request, differences
+from batonpass.core.view import View
+
+TASK = TaskId("0_0")
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+
+
+def look(scene: Scene) -> View:
+    """Return the group of a scene as the deciding files see it."""
+    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
+
+
+def request(scene: Scene) -> PlacementRequest:
+    """Return what placement would be asked now."""
+    return build_request(look(scene))
+
+
+def targets(scene: Scene) -> dict[str, str | None]:
+    """Return where every task belongs."""
+    return {task: scene.task(task).target for task in scene.group.table.ids}
+
+
+def test_a_settled_group_is_asked_for_as_it_stands() -> None:
+    """At rest the request says who has what, and binds, prefers and avoids nothing."""
+    scene = Scene()
+    scene.declare(topology(3), num_standby_replicas=1)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    asked = request(scene)
+    names = [seat.member for seat in asked.seats]
+    assert names == ["a", "b"]
+    assert [names[seat] for seat in asked.home] == [scene.task(task).owner for task in scene.group.table.ids]
+    assert [tuple(names[one] for one in seats) for seats in asked.standbys] == [
+        scene.task(task).standbys for task in scene.group.table.ids
+    ]
+    assert (asked.previous, asked.warming, asked.bound) == ({}, {}, {})
+    assert not asked.balance_held
+
+
+def test_a_move_under_way_is_told_with_its_warmup() -> None:
+    """A task on its way has its target as the previous one, and says that a warmup runs there."""
+    relay = Relay(topology(2))
+    relay.step = 1
+    relay.join("a")
+    relay.beats()
+    relay.join("b")
+    asked = request(relay.scene)
+    going = [rank for rank, task in enumerate(relay.group.table.ids) if relay.group.tasks[task].target == "b"]
+    assert asked.previous == asked.warming == dict.fromkeys(going, 1)
+    assert asked.bound == {}
+
+
+def test_a_handover_under_way_is_bound_to_its_heir() -> None:
+    """A task whose revocation was sent belongs to its heir, whatever else placement would like."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.do(PinRequest(TASK, B))
+    scene.obey("b")
+    scene.do(PinRequest(TASK, None))
+    asked = request(scene)
+    assert asked.bound == {0: 1}
+    assert list(asked.home) == [1]
+
+
+def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None:
+    """Stateless tasks wait for a lease with their heir chosen; who joins meanwhile gets its share when it is over."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=6), session_timeout_ms=10_000)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    waiting = scene.held("b", Role.ACTIVE)
+    scene.do(Eviction(B))
+    assert [scene.task(task).heir for task in waiting] == ["a"] * 3
+    scene.join("c")
+    assert [scene.task(task).target for task in waiting] == ["a"] * 3
+    for _ in range(15):
+        scene.tick(1_000)
+        scene.obey()
+    scene.settle()
+    assert sorted(map(str, scene.owners().values())) == ["a"] * 3 + ["c"] * 3
+
+
+def test_the_place_of_an_instance_that_restarts_is_kept() -> None:
+    """While an instance is on its way back its tasks stay its own, and others that join take none of them."""
+    relay = Relay(topology(4), initial_rebalance_delay_ms=3_000, num_standby_replicas=1)
+    for name in ("a", "b"):
+        relay.join(name, instance_id=InstanceId(f"i-{name}"))
+    relay.play()
+    own = relay.scene.held("b", Role.ACTIVE)
+    relay.leave("b", restart=True)
+    relay.join("c")
+    relay.round()
+    assert {task: relay.group.tasks[TaskId(task)].target for task in own} == dict.fromkeys(own, "b")
+    assert all(relay.group.tasks[TaskId(task)].owner == "a" for task in own)
+
+
+def test_what_nobody_can_read_keeps_its_target() -> None:
+    """No copy of a free task can be read: a join does not draw its target away."""
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, acceptable_recovery_lag=100)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    owner, guard = scene.task(TASK).owner, scene.task(TASK).standbys[0]
+    assert owner is not None
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.do(Eviction(owner, dead=True))
+    assert scene.task(TASK).target == guard
+    asked = request(scene)
+    assert asked.bound[0] == [seat.member for seat in asked.seats].index(guard)
+    scene.join("c")
+    assert scene.task(TASK).target == guard
+
+
+def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
+    """Its warmth is that of what nobody can judge, the move there is no longer preferred, and another is pointed to."""
+    relay = Relay(topology(1), warmup_stall_timeout_ms=3_000)
+    relay.join("a")
+    relay.play()
+    relay.join("b", "c")
+    relay.rates[B] = relay.rates[C] = 0
+    relay.scene.do(DrainRequest(A))
+    relay.count()
+    relay.beats()
+    (first,) = relay.group.tasks[TASK].warmups
+    for _ in range(4):
+        relay.round()
+    names = [seat.member for seat in request(relay.scene).seats]
+    assert request(relay.scene).warmth(0)[names.index(first)].ready_class == Ready.UNKNOWN
+    assert relay.group.tasks[TASK].target not in (first, "a")
+
+
+def test_a_stall_is_looked_around_also_while_another_task_has_no_owner() -> None:
+    """The load that decides where a stalled task goes next counts what has a home, and nothing else."""
+    scene = Scene()
+    scene.declare(topology(2), warmup_stall_timeout_ms=3_000, acceptable_recovery_lag=10)
+    for name in ("a", "d"):
+        scene.join(name)
+    scene.settle()
+    (stuck,), (free,) = scene.held("a", Role.ACTIVE), scene.held("d", Role.ACTIVE)
+    scene.join("b")
+    scene.do(PinRequest(TaskId(free), MemberId("d")))
+    scene.do(DrainRequest(A))
+    assert scene.held("b", Role.WARMUP) == [stuck]
+    for _ in range(4):
+        scene.tick(1_000)
+        scene.obey("a", "d")
+        scene.obey("b", lag=50_000)
+    # Level counts ask for b all the same: the task is held back there until b may be tried again.
+    assert scene.task(stuck).target == "b"
+    assert scene.held("b", Role.WARMUP) == []
+    scene.do(Eviction(MemberId("d"), dead=True))
+    assert scene.owners() == {stuck: "a", free: "b"}
+    assert scene.task(stuck).target == "b"
+
+
+def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
+    """Paused: moves under way are bound to where they go, and a task without an owner is nobody's move."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.do(DrainRequest(A))
+    scene.beat("b", {TASK: copy("warmup", None)})
+    scene.do(PauseRequest(PauseScope.BALANCE))
+    scene.do(Eviction(A, dead=True))
+    assert scene.owners() == {TASK: None}
+    assert list(request(scene).home) == [NOBODY]
+    scene.beat("b", {TASK: copy("warmup", 5_000)})
+    assert scene.owners() == {TASK: "b"}
+
+
+def test_a_pause_keeps_the_moves_that_are_under_way_and_adds_none() -> None:
+    """Paused in mid-move: a probe neither drops the warmup nor begins another move, and a resume lets it go on."""
+    relay = Relay(topology(6), max_warmup_replicas=1)
+    relay.step = COLD_LAG // 20
+    relay.join("a")
+    relay.round()
+    relay.step = COLD_LAG
+    relay.play()
+    relay.step = COLD_LAG // 20
+    relay.join("b")
+    relay.round()
+    warming = relay.scene.held("b", Role.WARMUP)
+    before = targets(relay.scene)
+    relay.scene.do(PauseRequest(PauseScope.BALANCE))
+    relay.count()
+    relay.join("c")
+    relay.round()
+    relay.scene.do(ProbeRequest())
+    relay.count()
+    asked = request(relay.scene)
+    assert asked.balance_held
+    assert set(asked.bound.values()) == {1}
+    assert relay.scene.held("b", Role.WARMUP) == warming
+    assert {task: target for task, target in targets(relay.scene).items() if target == "b"} == {
+        task: target for task, target in before.items() if target == "b"
+    }
+    assert "c" not in targets(relay.scene).values()
+    relay.step = COLD_LAG
+    relay.scene.do(ResumeRequest())
+    relay.count()
+    relay.play()
+    assert relay.actives() == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_pin_binds_its_task_and_no_other() -> None:
+    """A pinned task belongs to its member, also against balance, as long as the pin stands and the member is here."""
+    scene = Scene()
+    scene.declare(topology(4))
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    own = scene.held("a", Role.ACTIVE)
+    for task in own:
+        scene.do(PinRequest(TaskId(task), B))
+    scene.settle()
+    assert scene.held("b", Role.ACTIVE) >= own
+    scene.do(Leave(B))
+    scene.settle()
+    assert set(scene.owners().values()) == {"a"}
+
+
+def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_start_for_one_that_runs() -> None:
+    """On disk: as good as a copy where nobody runs the task; where somebody does, colder than what is being tailed."""
+    scene = Scene()
+    scene.declare(topology(1), acceptable_recovery_lag=100, rebalance_batch_ms=1_000)
+    scene.join("a")
+    scene.tick(1_000)
+    scene.obey()
+    scene.join("b", {TASK: copy("none", 5)})
+    assert request(scene).warmth(0)[1].ready_class == Ready.ON_DISK
+    scene.do(Eviction(A, dead=True))
+    free = Scene()
+    free.declare(topology(1), acceptable_recovery_lag=100, initial_rebalance_delay_ms=3_000)
+    free.join("b", {TASK: copy("none", 5)})
+    free.join("c", {TASK: copy("none", 5_000)})
+    free.join("d", {TASK: copy("none", None)})
+    assert [request(free).warmth(0)[seat] for seat in range(3)] == [
+        (Ready.CAUGHT_UP, 5),
+        (Ready.BEHIND, 5_000),
+        (Ready.UNKNOWN, 0),
+    ]
+
+
+def test_differences_are_what_changed_and_nothing_else() -> None:
+    """The record of a target names the tasks that differ from the one before, in order, each with all of its target."""
+    scene = Scene()
+    scene.declare(topology(6))
+    scene.join("a")
+    scene.settle()
+    scene.join("b")
+    (placed,) = scene.of(TargetPlaced)
+    changed = [task for task, target in targets(scene).items() if target == "b"]
+    assert list(placed.changes) == changed
+    assert set(placed.changes.values()) == {(B, (), "")}
+    assert (placed.moves, placed.lower_bound) == (3, 3)
+    view, asked = look(scene), request(scene)
+    assert differences(view, asked, place(asked)) == {}
+
+
+def test_no_target_has_a_member_twice() -> None:
+    """A task that waits and runs on a draining member has no standby there, nor one beside a bound owner."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    for name in ("a", "b"):
+        scene.do(DrainRequest(MemberId(name)))
+    task = scene.task(TASK)
+    holders = [task.target, *task.target_standbys]
+    assert len(set(holders)) == len(holders)
+    scene.do(PinRequest(TASK, task.standbys[0] if task.standbys else B))
+    task = scene.task(TASK)
+    holders = [task.target, *task.target_standbys]
+    assert len(set(holders)) == len(holders)
+
+
+def test_a_bound_owner_is_no_standby_of_its_own() -> None:
+    """What placement says of a task that is bound to one of its standbys is recorded without that standby."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    view, asked = look(scene), request(scene)
+    said = place(asked)
+    owner = said.owner[0]
+    twice = Placed(
+        owner=said.owner,
+        standbys=[(owner, *said.standbys[0])],
+        waiting={},
+        short={},
+        why={},
+        moves=0,
+        lower_bound=0,
+        before=said.before,
+        after=said.after,
+    )
+    assert differences(view, asked, twice) == {}
+
+
+def test_a_group_that_cannot_be_placed_says_why() -> None:
+    """Partition counts unknown, or nobody there: no target, and the reason."""
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", None, source_topics=("in",)),)))
+    scene.join("a")
+    assert scene.last is not None
+    assert Quiet.NOT_READY in {reason.code for reason in scene.last.reasons}
+    assert scene.group.due_ms is None
+    scene.do(Leave(A))
+    assert scene.last is not None
+    assert Quiet.NO_MEMBERS in {reason.code for reason in scene.last.reasons}
+
+
+def test_a_second_look_at_an_unanswered_epoch_records_that_it_is_answered() -> None:
+    """A change that leads to the same target makes no generation, and the group epoch counts as answered."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a")
+    scene.settle()
+    generation = scene.group.generation
+    scene.change(probing_rebalance_interval_ms=60_000)
+    (placed,) = scene.of(TargetPlaced)
+    assert placed.changes == {}
+    assert (scene.group.generation, scene.group.generation_epoch) == (generation, scene.group.group_epoch)
+    scene.do(ProbeRequest())
+    assert not scene.of(TargetPlaced)
+
+
+def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
+    """It stalled as a warmup and has the task since by a takeover: as its owner it is what it is."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.beat("a", {TASK: restoring(700)})
+    task = scene.task(TASK)._replace(stalls=(Stall(A, scene.now_ms + 99_000),))
+    group = scene.group
+    changed = replace(group, tasks=group.tasks.having(TASK, task))
+    view = View(changed, scene.soft, scene.now_ms, scene.policy)
+    assert build_request(view).warmth(0)[0].ready_class != Ready.UNKNOWN

@@ -1,0 +1,142 @@
+"""One look at a group: who is here, what they have, how loaded they are, and what holds moves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import Leave, PauseRequest
+from batonpass.core.lag import Readiness
+from batonpass.core.model import PauseScope, Role, Stall, Subtopology
+from batonpass.core.reasons import Held
+from batonpass.core.soft import TaskReport
+from batonpass.core.view import View
+
+A, B = MemberId("a"), MemberId("b")
+
+
+def look(scene: Scene) -> View:
+    """Return the group of a scene as the deciding files see it."""
+    return View(scene.group, scene.soft, scene.now_ms, scene.policy)
+
+
+def two() -> Scene:
+    """Return two members at rest, with standbys, a stateless subtopology, and a heavy one."""
+    scene = Scene()
+    parts = (Subtopology("2", 2, weight=3.0),)
+    scene.declare(topology(2, stateless=2, more=parts), num_standby_replicas=1, acceptable_recovery_lag=100)
+    scene.join("a", capacity=2.0, instance_id=InstanceId("i"))
+    scene.join("b")
+    scene.settle()
+    return scene
+
+
+def test_who_is_away_is_not_here() -> None:
+    """A member that restarts keeps its place, and is nobody to hand anything to; neither is nobody."""
+    scene = two()
+    assert look(scene).member(A) is scene.member("a")
+    scene.do(Leave(A, restart=True))
+    view = look(scene)
+    assert view.member(A) is None
+    assert view.member(None) is None
+    assert view.member(MemberId("never")) is None
+    assert view.member(B) is not None
+
+
+def test_load_is_the_weight_of_stateful_actives_by_capacity() -> None:
+    """Stateless tasks and copies do not count; the sum is divided by the member's capacity."""
+    scene = two()
+    view = look(scene)
+    for name, capacity in (("a", 2.0), ("b", 1.0)):
+        weights = [3.0 if task[0] == "2" else 1.0 for task in scene.held(name, Role.ACTIVE) if task[0] != "1"]
+        assert view.load(MemberId(name)) == sum(weights) / capacity
+        assert view.load(MemberId(name)) == view.load(MemberId(name))
+
+
+def test_a_task_that_left_the_topology_is_no_load() -> None:
+    """What a member still holds of a removed subtopology weighs nothing."""
+    scene = two()
+    scene.change(topology(2, stateless=2, epoch=2))
+    view = look(scene)
+    assert view.load(A) * 2.0 + view.load(B) <= 2.0
+
+
+def test_holders_are_the_copies_beside_the_active() -> None:
+    """Standbys and warmups with their roles, and never the owner."""
+    scene = two()
+    task = scene.task("0_0")
+    assert look(scene).holders(task) == {task.standbys[0]: Role.STANDBY}
+    assert task.owner not in look(scene).holders(task)
+
+
+def test_state_on_disk_is_what_nobody_gave_a_member_to_tail() -> None:
+    """Reported with role none, not lost, not in the picture, by a member that is here: in the order of members."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10)
+    scene.join("a")
+    scene.obey()
+    scene.join("c", {"0_0": copy("none", 700)})
+    scene.join("b", {"0_0": copy("none", 900), "0_1": copy("none", None, lost=True)}, instance_id=InstanceId("i"))
+    tailed = {(task, name) for name in "bc" for task in scene.member(name).picture}
+    view = look(scene)
+    expected = [name for name in ("b", "c") if ("0_0", name) not in tailed]
+    assert list(view.on_disk(TaskId("0_0"))) == expected
+    assert list(view.on_disk(TaskId("0_1"))) == []
+    scene.do(Leave(B, restart=True))
+    assert B not in look(scene).on_disk(TaskId("0_0"))
+
+
+def test_a_copy_is_read_through_the_members_last_report() -> None:
+    """What was said of a copy is what is known of it."""
+    scene = two()
+    task = scene.task("0_0")
+    standby = task.standbys[0]
+    said: dict[str, TaskReport] = {}
+    for one, grant in scene.member(standby).picture.items():
+        said[one] = running() if grant.role is Role.ACTIVE else copy(grant.role, 5_000)
+    scene.beat(standby, said)
+    found = look(scene).copy(task, standby)
+    assert (found.readiness, found.lag) == (Readiness.BEHIND, 5_000)
+
+
+def test_a_stall_lasts_until_its_instant() -> None:
+    """A member on which a warmup came no closer is not tried before the instant that was set, and is at it."""
+    scene = two()
+    view = look(scene)
+    task = scene.task("0_0")._replace(stalls=(Stall(B, scene.now_ms + 1),))
+    assert view.is_stalled(task, B)
+    assert not view.is_stalled(task, A)
+    assert not view.is_stalled(task._replace(stalls=(Stall(B, scene.now_ms),)), B)
+
+
+@pytest.mark.parametrize(
+    ("scope", "draining", "held"),
+    [
+        (PauseScope.BALANCE, False, Held.PAUSED),
+        (PauseScope.BALANCE, True, None),
+        (PauseScope.ALL, False, Held.PAUSED),
+        (PauseScope.ALL, True, Held.PAUSED),
+    ],
+)
+def test_a_pause_holds_what_its_scope_says(scope: PauseScope, draining: bool, held: Held | None) -> None:  # noqa: FBT001
+    """A pause of balance lets drains go on; one of everything holds them too; without either nothing is held."""
+    scene = two()
+    assert look(scene).moves_held(draining=draining) is None
+    scene.do(PauseRequest(scope))
+    assert look(scene).moves_held(draining=draining) == held
+
+
+def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
+    """Too many members vanished: moves for balance stop."""
+    scene = Scene()
+    scene.declare(topology(4), max_lost_share=0.3)
+    for name in ("a", "b", "c"):
+        scene.join(name)
+    scene.settle()
+    for _ in range(50):
+        scene.tick(1_000)
+        scene.obey("c")
+    assert scene.group.storm_since_ms is not None
+    assert look(scene).moves_held(draining=False) is Held.STORM
+    assert look(scene).moves_held(draining=True) is None
