@@ -33,7 +33,7 @@ check: ## lint, types, import rules, spelling: no tests
 .PHONY: bench
 bench: ## time the decisions against their bars
 	$(ENVIRONMENT) dev
-	.venv/bin/python -m tests.bench $(ARGS)
+	.venv/bin/python -m tests.benchmarks $(ARGS)
 
 .PHONY: simulate
 simulate: ## run seeded worlds against the laws (batonpass simulate)

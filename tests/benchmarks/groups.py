@@ -166,9 +166,7 @@ def heard_of(member: Member, now_ms: int, session_timeout_ms: int) -> MemberSoft
     """Return what is known of a member that has reported everything it holds, and has seen its present picture."""
     reports = {task: Report(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()}
     timeouts = ((member.epoch, session_timeout_ms),)
-    return MemberSoft(
-        now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports, tails_all=True
-    )
+    return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports, tails_all=True)
 
 
 def reported_by(member: Member) -> dict[TaskId, TaskReport]:

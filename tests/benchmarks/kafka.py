@@ -1,4 +1,4 @@
-"""The yardstick: the model of Kafka's KIP-441 assignor on the same groups, and what Kafka's own class was measured to take.
+"""The yardstick: the model of Kafka's KIP-441 assignor on the same groups, and the times of Kafka's own class.
 
 The model starts from what members report, as ours does (`assign_reported`), ranks every client for every task, as Kafka
 does, and returns the whole assignment. Its groups are the ones that it would itself have placed, everything caught up,
@@ -8,8 +8,9 @@ so that a re-run at rest changes nothing there either.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from batonpass.simulate.kip441 import LATEST, Assignment, ClientReport, Kip441Config, Task, TaskSet, assign_reported
 from tests.benchmarks.groups import SUBTOPOLOGIES, Shape, member_name, tags_of
+
+from batonpass.simulate.kip441 import LATEST, Assignment, ClientReport, Kip441Config, Task, TaskSet, assign_reported
 
 END = 1_000_000
 """The end of every changelog: far more than the acceptable lag, so that a client without the state is not caught up."""

@@ -11,7 +11,10 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+
+from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name, reported_by
 
 from batonpass.core.decide import Decision
 from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
@@ -19,14 +22,13 @@ from batonpass.core.invariants import Step, check_step
 from batonpass.core.step import explain, plan_step
 from batonpass.core.targets import place_now
 from batonpass.core.work import Work
-from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name, reported_by
 
 OPERATIONS = ("first", "re-run", "join", "leave")
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Milliseconds of processor time of one operation: in our two views, and of the check of the laws before appends."""
+    """Milliseconds of processor time of one operation: in our two views, and to check the laws before the append."""
 
     step: float
     whole: float
@@ -58,13 +60,13 @@ def inputs_of(stage: Stage) -> Mapping[str, Sequence[tuple[Moment, Input]]]:
 def time_operation(decisions: Sequence[tuple[Moment, Input]]) -> Timed:
     """Time the decisions of one operation once."""
     *earlier, (moment, item) = decisions
-    before = sum(clocked(lambda: at.decide(one)) for at, one in earlier)
-    step = before + clocked(lambda: one_step(moment))
-    whole = before + clocked(lambda: moment.decide(item))
+    before = sum(clocked(partial(at.decide, one)) for at, one in earlier)
+    step = before + clocked(partial(one_step, moment))
+    whole = before + clocked(partial(moment.decide, item))
     laws = 0.0
     for at, one in decisions:
         decision = at.decide(one)
-        laws += clocked(lambda: held_to_the_laws(at, one, decision))
+        laws += clocked(partial(held_to_the_laws, at, one, decision))
     return Timed(step, whole, laws)
 
 
@@ -83,9 +85,7 @@ def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
     Raises:
         AssertionError: when a law does not hold.
     """
-    step = Step(
-        moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, item
-    )
+    step = Step(moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, item)
     found = check_step(step)
     assert not found, f"a law is broken: {found[0]}"
 
@@ -120,4 +120,3 @@ def middle(samples: Sequence[Timed]) -> Timed:
     return Timed(
         median(one.step for one in samples), median(one.whole for one in samples), median(one.laws for one in samples)
     )
-

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+
+from tests.benchmarks.groups import Moment, Shape, declared, join_of, member_name, prepare, reported_by
+from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PinRequest, Tick
 from batonpass.core.model import ActiveState, Role
 from batonpass.core.soft import TaskReport
-from tests.benchmarks.groups import Moment, Shape, declared, join_of, member_name, prepare, reported_by
-from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
 """Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""
@@ -30,7 +32,7 @@ def time_sizes(shape: Shape, beats: int = 2_000) -> dict[str, float]:
     # One task more than the members share evenly, and no standbys: the pin of one task moves that task alone.
     uneven = prepare(replace(shape, tasks=shape.tasks + 1, standbys=0)).at_rest
     for name, (moment, item) in hand_over(uneven).items():
-        found[name] = clocked(lambda at=moment, said=item: _repeat(at, said)) / REPEATS  # type: ignore[misc]
+        found[name] = clocked(partial(_repeat, moment, item)) / REPEATS
     return found
 
 
@@ -40,7 +42,7 @@ def _repeat(moment: Moment, item: Heartbeat) -> None:
 
 
 def hand_over(at_rest: Moment) -> dict[str, tuple[Moment, Heartbeat]]:
-    """Return the heartbeats, each with the moment at which it arrives, with which one task goes from its owner to a member that had nothing of it.
+    """Return the heartbeats of one warm handover, each with the moment at which it arrives.
 
     An operator's pin begins it, since that moves one task in a group of any size.
 
@@ -74,7 +76,7 @@ def _most_laden(at_rest: Moment) -> tuple[MemberId, TaskId]:
     """Return the member that has one task more than the others, and that task."""
     members = at_rest.group.members
     most = max(sorted(members), key=lambda name: len(members[name].picture))
-    return most, sorted(members[most].picture)[0]
+    return most, min(members[most].picture)
 
 
 def _says(moment: Moment, member_id: MemberId, task: TaskId, of_task: TaskReport | None) -> Heartbeat:

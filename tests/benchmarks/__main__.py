@@ -1,0 +1,84 @@
+"""`make bench`: time the decisions, beside the yardstick and against the bars (`docs/performance.md`).
+
+With `--strict` the exit code is 1 when a bar does not hold. Without, only what cannot be timed at all is an error: on a
+machine that does other work, a bar that is missed once is a reason to look, not to fail.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from statistics import median
+
+from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
+from tests.benchmarks.kafka import KAFKA_WARM_MS, yardstick
+from tests.benchmarks.operations import OPERATIONS, Timed, clocked, inputs_of, middle, time_operation
+from tests.benchmarks.report import (
+    Bar,
+    Measured,
+    bar_lines,
+    bars_of,
+    beginning_lines,
+    shape_lines,
+    size_bars,
+    size_lines,
+)
+from tests.benchmarks.sizes import SIZES, time_beginning, time_sizes
+
+LARGEST = Shape(100_000, 1_000, 1)
+SHAPES = (*KAFKA_WARM_MS, LARGEST)
+ONCE = (Shape(1_000, 1_000, 1), Shape(10_000, 100, 1))
+"""The model takes seconds at its two largest shapes, so there it runs once."""
+BEGINNINGS = SIZES[:3]
+
+
+def main() -> int:
+    """Run what is asked for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each operation is timed (median), default 5")
+    parser.add_argument("--shapes", type=int, nargs="*", help="only the shapes with these numbers of tasks; 0: none")
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many of the four sizes, default all")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
+    asked = parser.parse_args()
+    bars: list[Bar] = []
+    for shape in SHAPES:
+        if asked.shapes is None or shape.tasks in asked.shapes:
+            for name, weights in (("equal weights", EQUAL_WEIGHTS), ("mixed weights", MIXED_WEIGHTS)):
+                measured = measure(shape, weights, asked.rounds)
+                _show(shape_lines(name, measured))
+                bars += bars_of(name, measured)
+    if asked.sizes:
+        timed = {shape: time_sizes(shape) for shape in SIZES[: asked.sizes]}
+        _show(size_lines(timed))
+        # Half the sizes show nothing about growth.
+        bars += size_bars(timed) if len(timed) == len(SIZES) else []
+        _show(beginning_lines({shape: time_beginning(shape) for shape in BEGINNINGS[: asked.sizes]}))
+    _show(bar_lines(bars))
+    return int(asked.strict and not all(bar.holds for bar in bars))
+
+
+def _show(lines: Iterable[str]) -> None:
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def measure(shape: Shape, weights: tuple[float, ...], rounds: int) -> Measured:
+    """Time every operation at one shape, ours and the model's in turns, so that a busy spell meets both."""
+    operations = inputs_of(prepare(shape, weights))
+    model = yardstick(shape).operations() if shape in KAFKA_WARM_MS else {}
+    ours: dict[str, list[Timed]] = {name: [] for name in OPERATIONS}
+    theirs: dict[str, list[float]] = {name: [] for name in model}
+    for turn in range(rounds):
+        for name in OPERATIONS:
+            ours[name].append(time_operation(operations[name]))
+            if name in model and (turn == 0 or shape not in ONCE):
+                theirs[name].append(clocked(model[name]))
+    return Measured(
+        shape,
+        {name: middle(samples) for name, samples in ours.items()},
+        {name: median(samples) for name, samples in theirs.items()},
+        KAFKA_WARM_MS.get(shape),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The tables of `make bench`, and the bars that the figures are held to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.benchmarks.groups import Shape
+from tests.benchmarks.operations import OPERATIONS, Timed
+from tests.benchmarks.sizes import CAUGHT_UP, CONFIRMED, QUIET, ROWS
+
+TIMES_FASTER: Final[Mapping[Shape, float]] = {
+    Shape(6_000, 2, 1): 1,
+    Shape(1_000, 1_000, 1): 10,
+    Shape(1_000, 100, 50): 5,
+    Shape(1_000, 10, 1, 1_000): 10,
+    Shape(10_000, 100, 1): 20,
+}
+"""How many times faster than the model the sum of the four operations has to be."""
+
+LIMITS_MS: Final[Mapping[Shape, Mapping[str, float]]] = {Shape(100_000, 1_000, 1): {"first": 2_000, "join": 300}}
+"""What an operation may take where the model is not run."""
+
+SAME: Final = 2.0
+"""The largest group's cost over the smallest's up to which a cost counts as the same: caches and noise are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Medians of one shape: ours, the model's (none where it is not run) and Kafka's own where they are known."""
+
+    shape: Shape
+    ours: Mapping[str, Timed]
+    model: Mapping[str, float]
+    kafka: Sequence[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One thing that has to hold, with what was seen."""
+
+    what: str
+    seen: str
+    holds: bool
+
+
+def shape_lines(weights: str, measured: Measured) -> list[str]:
+    """Return the table of one shape: a row for each operation, and their sum."""
+    lines = [
+        f"{measured.shape}, {weights}: milliseconds of processor time, medians",
+        f"{'':10}{'step':>10}{'whole':>10}{'model':>10}{'Kafka':>10}{'model/step':>12}{'model/whole':>12}{'laws':>8}",
+    ]
+    for index, name in enumerate(OPERATIONS):
+        kafka = measured.kafka[index] if measured.kafka is not None else None
+        lines.append(_row(name, measured.ours[name], measured.model.get(name), kafka))
+    ours = measured.ours.values()
+    total = Timed(sum(one.step for one in ours), sum(one.whole for one in ours), sum(one.laws for one in ours))
+    kafka_total = sum(measured.kafka) if measured.kafka is not None else None
+    return [*lines, _row("sum", total, sum(measured.model.values()) or None, kafka_total)]
+
+
+def _row(name: str, ours: Timed, model: float | None, kafka: float | None) -> str:
+    return (
+        f"{name:10}{ours.step:10.1f}{ours.whole:10.1f}{_number(model)}{_number(kafka)}"
+        f"{_ratio(model, ours.step):>12}{_ratio(model, ours.whole):>12}{ours.laws / ours.whole:8.0%}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return f"{'-':>10}" if value is None else f"{value:10.1f}"
+
+
+def _ratio(model: float | None, ours: float) -> str:
+    return "-" if model is None else f"{model / ours:.1f}x"
+
+
+def bars_of(weights: str, measured: Measured) -> list[Bar]:
+    """Return the bars of one shape, for both views."""
+    found = []
+    for view in ("step", "whole"):
+        spent = {name: getattr(timed, view) for name, timed in measured.ours.items()}
+        if measured.model:
+            wanted = TIMES_FASTER[measured.shape]
+            ratio = sum(measured.model.values()) / sum(spent.values())
+            what = f"{measured.shape}, {weights}, {view}: {wanted:g} times faster than the model"
+            found.append(Bar(what, f"{ratio:.1f} times", ratio > wanted))
+        for name, limit in LIMITS_MS.get(measured.shape, {}).items():
+            what = f"{measured.shape}, {weights}, {view}: {name} under {limit / 1000:g} s"
+            found.append(Bar(what, f"{spent[name] / 1000:.2f} s", spent[name] < limit))
+    return found
+
+
+def size_lines(timed: Mapping[Shape, Mapping[str, float]]) -> list[str]:
+    """Return the table of what must not grow with the group, in microseconds, and the last over the first."""
+    lines = [
+        "What must not grow with the group: microseconds of processor time, means",
+        f"{'':22}" + "".join(f"{shape.tasks:>9,} x {shape.members:<7,}" for shape in timed) + "  last/first",
+    ]
+    for row in ROWS:
+        values = [figures[row] * 1000 for figures in timed.values()]
+        cells = "".join(f"{value:12.0f}{'':7}" for value in values)
+        lines.append(f"{row:22}{cells}{values[-1] / values[0]:9.2f}x")
+    return lines
+
+
+def size_bars(timed: Mapping[Shape, Mapping[str, float]]) -> list[Bar]:
+    """Return the bars about growth, of the largest group against the smallest."""
+    ordered = list(timed.values())
+    first, last = ordered[0], ordered[-1]
+    quiet = last[QUIET] / first[QUIET]
+    handover = (last[CAUGHT_UP] + last[CONFIRMED]) / (first[CAUGHT_UP] + first[CONFIRMED])
+    return [
+        Bar("a heartbeat that changes nothing costs the same in any group", f"{quiet:.2f} times", quiet < SAME),
+        Bar("handing over one caught-up task costs nearly the same", f"{handover:.2f} times", handover < SAME),
+    ]
+
+
+def beginning_lines(timed: Mapping[Shape, tuple[float, float]]) -> list[str]:
+    """Return the table of what a group costs as it begins, in microseconds a member."""
+    return [
+        "A group begins: microseconds of processor time a member, means",
+        f"{'':22}{'join':>12}{'first word':>12}",
+        *(
+            f"{shape.tasks:>9,} x {shape.members:<10,}{join * 1000:12.0f}{word * 1000:12.0f}"
+            for shape, (join, word) in timed.items()
+        ),
+    ]
+
+
+def bar_lines(bars: Sequence[Bar]) -> list[str]:
+    """Return every bar, and whether it holds."""
+    return ["Bars", *(f"  {'holds ' if bar.holds else 'MISSED'}  {bar.what}: {bar.seen}" for bar in bars)]
