@@ -45,9 +45,10 @@ def check_step(step: Step) -> list[Violation]:
     for task_id in tasks:
         task = step.after.tasks.get(task_id)
         found += check_task(step.after, task) if task is not None else []
+    touched = frozenset(tasks)
     for member_id in members:
         member = step.after.members.get(member_id)
-        found += check_member(step.after, member, tasks) if member is not None else []
+        found += check_member(step.after, member, touched) if member is not None else []
     return found + check_budgets(step, tasks) + check_capacity(step)
 
 

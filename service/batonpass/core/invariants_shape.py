@@ -6,7 +6,7 @@ Part of ``invariants``. Also what resting means (L9): a group looks again while 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.invariants_ledger import Violation
@@ -64,11 +64,10 @@ def _check_target(group: Group, task: Task) -> list[Violation]:
     return found
 
 
-def check_member(group: Group, member: Member, tasks: Iterable[TaskId] | None = None) -> list[Violation]:
+def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> list[Violation]:
     """Return where a member's picture names a task that does not name it; without ``tasks``, of the whole picture."""
     found: list[Violation] = []
-    named = sorted(member.picture if tasks is None else (task for task in tasks if task in member.picture))
-    for task_id in named:
+    for task_id in sorted(member.picture if tasks is None else _both(member.picture, tasks)):
         grant, task = member.picture[task_id], group.tasks.get(task_id)
         known: tuple[MemberId | None, ...] = ()
         if task is not None:
@@ -82,6 +81,13 @@ def check_member(group: Group, member: Member, tasks: Iterable[TaskId] | None = 
     if member.id in group.gone:
         found.append(Violation("L1", "it is a member and gone at once", None, member.id))
     return found
+
+
+def _both(picture: Collection[TaskId], tasks: Collection[TaskId]) -> list[TaskId]:
+    """Return the tasks that are in both; the shorter is passed over, for a step may touch every task and member."""
+    if len(tasks) < len(picture):
+        return [task_id for task_id in tasks if task_id in picture]
+    return [task_id for task_id in picture if task_id in tasks]
 
 
 def check_indexes(group: Group) -> list[Violation]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
 from batonpass.core.lag import Readiness
-from batonpass.core.model import Cause, Member, OnLeaseLost, Role
+from batonpass.core.model import Cause, Group, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import (
     GoneForgotten,
@@ -187,7 +187,7 @@ def _fence_slow(work: Work) -> None:
 
 def _end_claims(work: Work) -> None:
     over: list[Record] = []
-    for task_id in sorted(work.group.unsettled):
+    for task_id in sorted(_open_tasks(work.group)):
         over.extend(
             TaskReleased(task_id, claim.member_id)
             for claim in work.group.tasks[task_id].claims
@@ -197,12 +197,17 @@ def _end_claims(work: Work) -> None:
         work.record(*over)
 
 
+def _open_tasks(group: Group) -> list[TaskId]:
+    """Return the unsettled tasks but those that only wait: they have no claims and no warmups, so nothing comes due."""
+    return [task_id for task_id, is_open in group.unsettled.items() if is_open]
+
+
 def _find_stalls(work: Work) -> None:
     """Free the slot of every warmup that came no closer for the stall timeout. An unreadable one is not judged."""
     view = work.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
-    for task_id in sorted(view.group.unsettled):
+    for task_id in sorted(_open_tasks(view.group)):
         task = view.group.tasks[task_id]
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
@@ -240,13 +245,12 @@ def find_wake(work: Work) -> None:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():
         at.extend(_member_instants(work, member_id, member))
-    for task_id in group.unsettled:
-        at.extend(claim.free_at_ms for claim in group.tasks[task_id].claims if claim.free_at_ms is not None)
-        at.extend(stall.until_ms for stall in group.tasks[task_id].stalls)
     stall_ms = group.config.warmup_stall_timeout_ms
-    for task_id in group.unsettled:
-        holders = group.tasks[task_id].warmups
-        at.extend(_progress_ms(work, task_id, group.members[member_id]) + stall_ms for member_id in holders)
+    for task_id in _open_tasks(group):
+        task = group.tasks[task_id]
+        at.extend(claim.free_at_ms for claim in task.claims if claim.free_at_ms is not None)
+        at.extend(stall.until_ms for stall in task.stalls)
+        at.extend(_progress_ms(work, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
     work.wake_ms = min((instant for instant in at if instant > work.now_ms), default=None)
     if soft.judge_from_ms > work.now_ms and group.members:
         work.wake(soft.judge_from_ms)
