@@ -55,9 +55,10 @@ RANDOM = settings(max_examples=100, deadline=None, suppress_health_check=[Health
 class Story:
     """One random story: a group, what happens to it, and the calm after."""
 
-    def __init__(self, relay: Relay, *, mixed: bool) -> None:
+    def __init__(self, relay: Relay, *, mixed: bool, limits: bool = False) -> None:
         self.relay = relay
         self.mixed = mixed
+        self.limits = limits
         self.joined = 0
 
     def present(self) -> list[MemberId]:
@@ -84,7 +85,13 @@ class Story:
             self.joined += 1
             capacity = 1.0 + how % 3 if self.mixed else 1.0
             name = f"m{self.joined:02}"
-            self.relay.join(name, instance_id=InstanceId(name), client_tags={"zone": "abc"[how % 3]}, capacity=capacity)
+            self.relay.join(
+                name,
+                instance_id=InstanceId(name),
+                client_tags={"zone": "abc"[how % 3]},
+                capacity=capacity,
+                max_tasks=2 + 2 * how if self.limits else None,
+            )
 
     def _restart(self, which: int, how: int) -> None:
         away = [one for one in self.relay.group.members.values() if one.away_until_ms is not None]
@@ -99,6 +106,7 @@ class Story:
                 disk=disk,
                 instance_id=old.instance_id,
                 capacity=old.capacity,
+                max_tasks=old.max_tasks,
                 client_tags=old.client_tags,
             )
         elif members:
@@ -224,6 +232,34 @@ def test_whatever_happened_the_group_comes_to_rest_level_and_stays(
     relay.scene.do(ProbeRequest())
     relay.round()
     assert relay.group.version == version
+
+
+@RANDOM
+@given(shapes, configs, events, st.sampled_from([COLD_LAG, COLD_LAG // 3]))
+def test_no_member_ever_holds_more_than_it_said_that_it_can(
+    shape: object, config: dict[str, object], happenings: list[tuple[str, int, int]], step: int
+) -> None:
+    """``max_tasks`` is hard for all copies at every moment, what must still be given up included; the group rests."""
+    relay = Relay(shape, **config)  # type: ignore[arg-type]
+    relay.step = step
+    story = Story(relay, mixed=False, limits=True)
+    for happening in [("join", 0, 0), *happenings]:
+        story.happen(*happening)
+        _within_limits(relay)
+    story.calm()
+    _within_limits(relay)
+    for _ in range(100):  # Longer than any lease of a member that was evicted.
+        relay.round()
+        _within_limits(relay)
+    version = relay.group.version
+    for _ in range(5):
+        relay.round()
+    assert relay.group.version == version
+
+
+def _within_limits(relay: Relay) -> None:
+    for member in relay.group.members.values():
+        assert member.max_tasks is None or len({*member.picture, *member.revoking}) <= member.max_tasks, member
 
 
 @RANDOM
