@@ -41,9 +41,7 @@ class Staged(NamedTuple):
 def stage(view: View, task: Task) -> Staged:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
     choice = choose(view, task)
-    if task.id not in view.group.table.rank or not view.is_stateful(task.id):
-        return Staged(task, choice, {})
-    if task.parked:
+    if task.parked or task.id not in view.group.table.rank or not view.is_stateful(task.id):
         return Staged(task, choice, {})
     if choice.active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
@@ -111,6 +109,8 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 
 def is_for_drain(view: View, task: Task) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
+    if task.owner is None and task.keeper is None and not task.claims:
+        return False
     claimants = [claim.member_id for claim in task.claims]
     involved = [view.group.members.get(one) for one in (task.owner, task.keeper, *claimants) if one is not None]
     return any(member is not None and member.drain is not None for member in involved)

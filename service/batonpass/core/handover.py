@@ -150,12 +150,12 @@ def _successor(view: View, task: Task) -> Choice:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    if task.target in view.group.members and view.member(task.target) is None:
+    target = view.group.members.get(task.target)
+    if target is not None and target.away_until_ms is not None:
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
-    found = _most_caught_up(view, task) if has_copies else None
-    if found is not None:
-        return found
-    return _cold(view, task)
+    if not has_copies:
+        return _target_or_wait(view, task)
+    return _most_caught_up(view, task) or _cold(view, task)
 
 
 def _cold(view: View, task: Task) -> Choice:

@@ -8,7 +8,7 @@ from itertools import compress, count
 from operator import ne
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import Readiness
+from batonpass.core.lag import Readiness, copy_of
 from batonpass.core.model import Member, Role, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
@@ -74,7 +74,7 @@ def build_request(view: View) -> PlacementRequest:
     home = [NOBODY] * len(table.ids)
     standbys: list[tuple[int, ...]] = [()] * len(table.ids)
     _fill_settled(members, number, table.rank, home, standbys)
-    special = _Special(view, number)
+    special = _Special(view, members, number)
     for task_id in group.unsettled:
         rank = table.rank.get(task_id)
         if rank is not None:
@@ -142,10 +142,11 @@ def _fill_settled(
 class _Special:
     """What placement must know of the tasks that are on their way."""
 
-    __slots__ = ("_marked", "_number", "_view", "bound", "previous", "stalled", "warming")
+    __slots__ = ("_marked", "_members", "_number", "_view", "bound", "previous", "stalled", "warming")
 
-    def __init__(self, view: View, number: Mapping[MemberId, int]) -> None:
+    def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
+        self._members = {member.id: member for member in members}
         self._number = number
         # The few tasks with a pin or a stall, which may be settled: found in one pass over all.
         self._marked = [task for task in view.group.tasks.values() if task.pin is not None or task.stalls]
@@ -239,13 +240,13 @@ class _Special:
         view, number = self._view, self._number
         task = view.group.tasks[task_id]
         found: dict[int, Warmth] = {}
-        owners = [task.owner] if task.owner is not None else []
+        owners = (task.owner,) if task.owner is not None else ()
         for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
-            copy = view.copy(task, member_id)
-            ready_class = _CLASS[copy.readiness]
-            if copy.on_disk and copy.readiness is not Readiness.UNKNOWN:
-                ready_class = _ON_DISK if task.owner is not None else ready_class
-            found[number[member_id]] = Warmth(ready_class, copy.lag or 0)
+            readiness, lag, on_disk, _ = copy_of(view.group, view.soft, task, self._members[member_id])
+            ready_class = _CLASS[readiness]
+            if on_disk and owners and readiness is not Readiness.UNKNOWN:
+                ready_class = _ON_DISK
+            found[number[member_id]] = Warmth(ready_class, lag or 0)
         for stall in task.stalls:
             if stall.until_ms > view.now_ms and stall.member_id in number and stall.member_id not in owners:
                 found[number[stall.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
