@@ -13,8 +13,9 @@ from functools import partial
 
 from batonpass.core.placement_bounds import Quotas, most_kept, quotas
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_exchange import Exchange, go_where_warm, keep_under_way
-from batonpass.core.placement_spread import Evenness, Spread, deal
+from batonpass.core.placement_spread import Spread, deal
 from batonpass.core.placement_types import NOBODY, Ready, WaitReason, Warmth
 
 
@@ -187,6 +188,7 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         fixed=draft.request.bound,
         kind=draft.request.table.stateful,
         stateful=True,
+        have=[held.total(seat) for seat in range(seats)],
     )
     # What a ceiling weighs differs between capacities: the lowest load per capacity gets it, the highest goes without.
     ceiling = {seat: (floor + 1) / draft.capacity[seat] for seat, floor in zip(draft.open, quota.floors, strict=True)}
@@ -216,14 +218,13 @@ def conclude(draft: Draft, exchange: Exchange, held: Held) -> None:
     keep_under_way(exchange, request, request.previous)
     if not exchange.left:
         return
-    # Among equals those give that have most of everything, and those take that have least.
-    stateless = draft.count(draft.pick(request.home, stateful=False)) if request.table.stateless_ranks else None
-
-    def fill(seat: int) -> float:
-        return (held.total(seat) + (stateless[seat] if stateless else 0)) / draft.capacity[seat]
-
-    exchange.narrow_gifts(lambda seat: -fill(seat))
-    exchange.narrow_room(fill)
+    # Of those that would end equal, whoever has nothing yet comes first: a newcomer gets what somebody left.
+    exchange.narrow_room(lambda seat: float(held.total(seat) > 0))
+    if request.table.stateless_ranks:
+        # Where more stateless tasks run, a stateful one less saves one of them from moving.
+        others = draft.count(draft.pick(request.home, stateful=False))
+        exchange.narrow_gifts(lambda seat: -others[seat] / draft.capacity[seat])
+        exchange.narrow_room(lambda seat: others[seat] / draft.capacity[seat])
     empty = not any(held.total(seat) for seat in draft.open) and not unknown
     if empty and deal(exchange, draft.capacity):
         return

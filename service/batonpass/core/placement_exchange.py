@@ -34,6 +34,7 @@ class Exchange:
         fixed: the tasks that are bound to a seat.
         kind: rank to whether it is stateful.
         stateful: which kind of tasks is exchanged.
+        have: per seat, how many tasks of the kind it had before.
         moved: the tasks that went, each with the seat that gave it.
         left: how many tasks have still to go.
     """
@@ -50,6 +51,7 @@ class Exchange:
     fixed: Mapping[int, int]
     kind: Sequence[bool]
     stateful: bool
+    have: list[int]
     moved: dict[int, int] = field(default_factory=dict)
     left: int = field(init=False)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from batonpass.core.placement_actives import Held, fit, stateless_running, take_stock
 from batonpass.core.placement_bounds import Quotas, most_kept, quotas, water_level
 from batonpass.core.placement_draft import Draft
-from batonpass.core.placement_spread import Evenness
+from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_types import Ready, WaitReason, Warmth
 
 _NOTHING = Warmth(int(Ready.NOTHING), 0)

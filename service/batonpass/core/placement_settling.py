@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle
 from typing import Final, NamedTuple
 
+from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_scales import Scales
-from batonpass.core.placement_spread import Evenness
 from batonpass.core.placement_types import NOBODY, Ready, WaitReason, stock
 
 Wish = tuple[int, int]

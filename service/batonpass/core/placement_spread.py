@@ -7,7 +7,7 @@ squared distance from the part, by capacity); the cheapest pair of giver and tak
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heapreplace
@@ -16,68 +16,21 @@ from math import floor
 from typing import Final
 
 from batonpass.core.placement_bounds import PLACES
+from batonpass.core.placement_evening import Cells, Evening
+from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_exchange import Exchange
-from batonpass.core.placement_types import NOBODY, PlacementRequest, TaskTable, size_unknown
+from batonpass.core.placement_types import NOBODY, PlacementRequest, size_unknown
 
 Entry = tuple[float, float, int]
+Taker = tuple[float, float, float, int]
 Offer = tuple[float, float, int, int, int]
 TINY: Final = 1e-9
-
-
-class Evenness:
-    """How many tasks of each subtopology each seat runs, and what one more or one less would cost.
-
-    Attributes:
-        counts: per seat and subtopology, the tasks that it runs so far.
-        part: per subtopology, its tasks per unit of capacity.
-        capacity: per seat.
-    """
-
-    __slots__ = ("capacity", "counts", "part")
-
-    def __init__(self, table: TaskTable, owner: Sequence[int], seats: Sequence[int], capacity: Sequence[float]) -> None:
-        total = sum(capacity[seat] for seat in seats)
-        self.capacity = capacity
-        self.counts = {seat: [0] * table.subtopologies for seat in seats}
-        self.part = [0.0] * table.subtopologies
-        start = 0
-        for subtopology, size in sorted(Counter(table.subtopology).items()):
-            self.part[subtopology] = size / total
-            if table.subtopologies > 1:
-                for seat, count in Counter(owner[start : start + size]).items():
-                    if seat in self.counts:
-                        self.counts[seat][subtopology] = count
-            start += size
-
-    def price_in(self, seat: int, subtopology: int) -> float:
-        """Return the price of one more task of the subtopology on the seat."""
-        capacity = self.capacity[seat]
-        return (2 * (self.counts[seat][subtopology] - self.part[subtopology] * capacity) + 1) / capacity
-
-    def price_out(self, seat: int, subtopology: int) -> float:
-        """Return the price of one task less of the subtopology on the seat."""
-        capacity = self.capacity[seat]
-        return (1 - 2 * (self.counts[seat][subtopology] - self.part[subtopology] * capacity)) / capacity
-
-    def prices_out(self, seat: int) -> list[float]:
-        """Return the price of one task less on the seat, of each subtopology."""
-        capacity = self.capacity[seat]
-        return [
-            (1 - 2 * (count - part * capacity)) / capacity
-            for count, part in zip(self.counts[seat], self.part, strict=True)
-        ]
-
-    def shift(self, subtopology: int, source: int, target: int) -> None:
-        """Count a task on another seat."""
-        if source in self.counts:
-            self.counts[source][subtopology] -= 1
-        self.counts[target][subtopology] += 1
 
 
 class Spread:
     """One run over what is left of an exchange."""
 
-    __slots__ = ("even", "exchange", "givers", "lots", "offers", "request", "subtopology", "takers", "unknown")
+    __slots__ = ("cold", "even", "exchange", "givers", "lots", "offers", "request", "subtopology", "takers", "unknown")
 
     def __init__(
         self, exchange: Exchange, even: Evenness, request: PlacementRequest, unknown: AbstractSet[tuple[int, int]]
@@ -87,13 +40,22 @@ class Spread:
         self.request = request
         self.subtopology = request.table.subtopology
         self.unknown = unknown
-        self.takers: dict[int, list[Entry]] = {}
+        self.takers: dict[int, list[Taker]] = {}
         self.givers: dict[int, list[Entry]] = {}
+        self.cold: list[int] = []
         self.offers: dict[int, Offer] = {}
         self.lots: dict[int, dict[int, list[int]]] = {}
 
     def run(self) -> None:
         """Exchange everything that is left, homeless tasks first: these have no choice of subtopology."""
+        exchange = self.exchange
+        gifts, places = list(exchange.may), list(exchange.extra)
+        self._exchange_all()
+        if len(self.even.part) > 1 and self.cold:
+            cells = Cells(exchange, self.subtopology, self.cold)
+            Evening(self.even, cells, gifts, places).run()
+
+    def _exchange_all(self) -> None:
         exchange = self.exchange
         homeless = [rank for rank in exchange.homeless if rank not in exchange.moved]
         only = exchange.receivers[:2]
@@ -147,14 +109,16 @@ class Spread:
     def _go(self, rank: int, source: int, target: int) -> None:
         self.exchange.move(rank, source, target)
         self.even.shift(self.subtopology[rank], source, target)
+        self.cold.append(rank)
 
-    def _taking(self, seat: int, subtopology: int) -> Entry:
+    def _taking(self, seat: int, subtopology: int) -> Taker:
         exchange = self.exchange
         room = exchange.room[seat] + exchange.extra[seat]
-        return self.even.price_in(seat, subtopology), -room / self.even.capacity[seat], seat
+        capacity = self.even.capacity[seat]
+        return self.even.price_in(seat, subtopology), -room / capacity, exchange.have[seat] / capacity, seat
 
-    def _taker(self, subtopology: int) -> Entry:
-        """Return price, filling and seat of the best taker; prices only rise, so a stale entry is never too dear."""
+    def _taker(self, subtopology: int) -> Taker:
+        """Return the best taker, by price, then the emptiest; prices only rise, so a stale entry is never too dear."""
         heap = self.takers.get(subtopology)
         if heap is None:
             heap = [self._taking(seat, subtopology) for seat in self.exchange.receivers]
@@ -162,20 +126,20 @@ class Spread:
             self.takers[subtopology] = heap
         while True:
             top = heap[0]
-            if not self.exchange.takes(top[2]):
+            if not self.exchange.takes(top[3]):
                 heappop(heap)
                 continue
-            entry = self._taking(top[2], subtopology)
+            entry = self._taking(top[3], subtopology)
             if entry == top:
                 return top
             heapreplace(heap, entry)
 
     def _taker_for(self, rank: int) -> int:
         subtopology = self.subtopology[rank]
-        _, _, seat = self._taker(subtopology)
+        *_, seat = self._taker(subtopology)
         if (rank, seat) in self.unknown:
             known = [other for other in self.exchange.receivers if (rank, other) not in self.unknown]
-            return min((self._taking(other, subtopology) for other in known), default=(0.0, 0.0, seat))[2]
+            return min((self._taking(other, subtopology) for other in known), default=(0.0, 0.0, 0.0, seat))[3]
         return seat
 
     def _list_givers(self) -> None:
@@ -247,7 +211,7 @@ class Spread:
         giver = self._giver(subtopology)
         self.offers.pop(subtopology, None)
         if giver is not None:
-            price, _, taker = self._taker(subtopology)
+            price, _, _, taker = self._taker(subtopology)
             self.offers[subtopology] = (round(giver[0] + price, PLACES), giver[1], subtopology, giver[2], taker)
 
     def _give(self, lot: list[int], source: int, target: int) -> None:

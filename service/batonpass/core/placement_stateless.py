@@ -15,8 +15,9 @@ from typing import Final
 from batonpass.core.placement_actives import Held, fill_pools, fit, give_up, take_stock
 from batonpass.core.placement_bounds import PLACES, level_counts
 from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_exchange import Exchange
-from batonpass.core.placement_spread import Evenness, Spread, deal
+from batonpass.core.placement_spread import Spread, deal
 from batonpass.core.placement_types import NOBODY, WaitReason
 
 # How many moved tasks are tried for whether they can stay after all.
@@ -76,6 +77,7 @@ def _level_counts(draft: Draft, held: Held, load: Sequence[float]) -> None:
         fixed=draft.request.bound,
         kind=draft.request.table.stateful,
         stateful=False,
+        have=[held.total(seat) for seat in range(seats)],
     )
     if exchange.left and (any(have) or not deal(exchange, draft.capacity)):
         table = draft.request.table

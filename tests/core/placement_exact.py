@@ -1,0 +1,161 @@
+"""An exact solver for small groups (scipy's HiGHS): what the best of all placements would be.
+
+Every task and open member make one variable that is 0 or 1. The laws are rows; what is asked for is the objective.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import ceil, floor, inf
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import lil_matrix
+from tests.core.placing import Group
+
+from batonpass.core.placement import Placed, Ready
+
+TINY = 1e-9
+Row = tuple[Mapping[int, float], float, float]
+
+
+class Exact:
+    """The placements of a group's stateful tasks (or of its standbys) as an integer program."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.ranks = list(group.table.stateful_ranks)
+        self.members = [one for one in sorted(group.seats, key=lambda one: one.member) if one.open]
+        self.home = group.home or (None,) * len(group.table.ids)
+        self.rows: list[Row] = []
+        self.upper = np.ones(len(self.ranks) * len(self.members) + 2)
+        self.upper[-2:] = inf
+
+    def at(self, task: int, member: int) -> int:
+        """Return the variable that says whether the member has the task (or a standby of it)."""
+        return task * len(self.members) + member
+
+    def row(self, parts: Iterable[tuple[int, float]], low: float, high: float) -> None:
+        """Add a law: a weighted sum of variables lies between two numbers."""
+        self.rows.append((dict(parts), low, high))
+
+    def copies(self, count: int) -> None:
+        """Give every task so many members."""
+        for task in range(len(self.ranks)):
+            self.row(((self.at(task, member), 1.0) for member in range(len(self.members))), count, count)
+
+    def near_quota(self, *, whole: bool) -> None:
+        """Keep every member at floor or ceiling of its quota, or within the heaviest task of it."""
+        weight = [self.group.table.weight[rank] for rank in self.ranks]
+        capacity = sum(one.capacity for one in self.members)
+        for member, one in enumerate(self.members):
+            quota = sum(weight) * one.capacity / capacity
+            low, high = (
+                (floor(quota + TINY), ceil(quota - TINY)) if whole else (quota - max(weight), quota + max(weight))
+            )
+            parts = ((self.at(task, member), weight[task]) for task in range(len(self.ranks)))
+            self.row(parts, low - TINY, high + TINY)
+
+    def is_move(self, task: int, member: int) -> bool:
+        """Tell whether the task would not be at home there."""
+        return self.home[self.ranks[task]] != self.members[member].member
+
+    def moves(self) -> dict[int, float]:
+        """Return what every move costs: one."""
+        cells = ((task, member) for task in range(len(self.ranks)) for member in range(len(self.members)))
+        return {self.at(*cell): 1.0 for cell in cells if self.is_move(*cell)}
+
+    def minimum(self, cost: Mapping[int, float]) -> float:
+        """Return the least cost that the laws allow."""
+        size = len(self.upper)
+        matrix = lil_matrix((len(self.rows), size))
+        for index, (parts, _, _) in enumerate(self.rows):
+            for variable, factor in parts.items():
+                matrix[index, variable] = factor
+        objective = np.zeros(size)
+        for variable, price in cost.items():
+            objective[variable] = price
+        whole = np.ones(size)
+        whole[-2:] = 0
+        laws = LinearConstraint(matrix.tocsr(), [low for _, low, _ in self.rows], [high for _, _, high in self.rows])
+        found = milp(objective, constraints=laws, integrality=whole, bounds=Bounds(0, self.upper))
+        assert found.status == 0, found.message
+        return float(found.fun)
+
+
+def fewest_moves(group: Group) -> int:
+    """Return the fewest moves of any placement with every member as near to its quota as weights ask for."""
+    exact = Exact(group)
+    exact.copies(1)
+    exact.near_quota(whole=group.table.uniform)
+    return round(exact.minimum(exact.moves()))
+
+
+def most_warm_moves(group: Group, placed: Placed) -> int:
+    """Return how many of the moves, which are as few as those made, could go to caught-up copies at most."""
+    exact = Exact(group)
+    exact.copies(1)
+    exact.near_quota(whole=group.table.uniform)
+    exact.row(exact.moves().items(), placed.moves, placed.moves)
+    warm = {
+        exact.at(task, member): -1.0
+        for task, rank in enumerate(exact.ranks)
+        for member, one in enumerate(exact.members)
+        if exact.is_move(task, member)
+        and (known := group.warm.get(rank, {}).get(one.member)) is not None
+        and known.ready_class <= Ready.CAUGHT_UP
+    }
+    return -round(exact.minimum(warm))
+
+
+def least_skew(group: Group, placed: Placed) -> float:
+    """Return the least subtopology skew per capacity of any placement with no more moves than those made."""
+    exact = Exact(group)
+    exact.copies(1)
+    exact.near_quota(whole=group.table.uniform)
+    exact.row(exact.moves().items(), 0, placed.moves)
+    widest = len(exact.upper) - 1
+    for subtopology in set(group.table.subtopology):
+        own = [task for task, rank in enumerate(exact.ranks) if group.table.subtopology[rank] == subtopology]
+        for member, one in enumerate(exact.members):
+            for other, another in enumerate(exact.members):
+                if member != other:
+                    parts = {exact.at(task, member): 1 / one.capacity for task in own}
+                    parts |= {exact.at(task, other): -1 / another.capacity for task in own}
+                    exact.row((parts | {widest: -1.0}).items(), -inf, 0)
+    return exact.minimum({widest: 1.0})
+
+
+def _standbys(group: Group, placed: Placed) -> Exact:
+    exact = Exact(group)
+    exact.copies(min(group.replicas, len(exact.members) - 1))
+    for task, rank in enumerate(exact.ranks):
+        for member, one in enumerate(exact.members):
+            if group.name(placed.owner[rank]) == one.member:
+                exact.upper[exact.at(task, member)] = 0
+    return exact
+
+
+def lowest_peak(group: Group, placed: Placed) -> float:
+    """Return the least that the highest standby load per capacity can be, without tags, beside these actives."""
+    exact = _standbys(group, placed)
+    peak = len(exact.upper) - 1
+    for member, one in enumerate(exact.members):
+        parts = {exact.at(task, member): 1 / one.capacity for task in range(len(exact.ranks))} | {peak: -1.0}
+        exact.row(parts.items(), -inf, 0)
+    return exact.minimum({peak: 1.0})
+
+
+def fewest_new_copies(group: Group, placed: Placed) -> int:
+    """Return the fewest new standbys, without tags, with every member holding as many as it does in the answer."""
+    exact = _standbys(group, placed)
+    held = Counter(group.name(seat) for seats in placed.standbys for seat in seats)
+    for member, one in enumerate(exact.members):
+        parts = ((exact.at(task, member), 1.0) for task in range(len(exact.ranks)))
+        exact.row(parts, held[one.member], held[one.member])
+    cost = {
+        exact.at(task, member): 1.0
+        for task, rank in enumerate(exact.ranks)
+        for member, one in enumerate(exact.members)
+        if one.member not in group.standbys[rank] and one.member != group.home[rank]
+    }
+    return round(exact.minimum(cost))

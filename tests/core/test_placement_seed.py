@@ -1,0 +1,56 @@
+"""The same question gets the same answer in every process, whatever its hash seed."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "from tests.core.test_placement_seed import fingerprint; print(fingerprint())"
+
+
+def fingerprint() -> str:
+    """Return a digest of placements of all kinds: weights, tags, limits, topologies, drains, warm copies."""
+    from tests.core.placing import Group, seat, tasks  # noqa: PLC0415 - only the child process needs it
+
+    from batonpass.core.placement import Ready, Warmth  # noqa: PLC0415
+
+    digest = hashlib.sha256()
+    zones = [{"zone": zone, "cluster": cluster} for zone in "abc" for cluster in "xy"]
+    for unequal in (False, True):
+        table = tasks(
+            17, 9, 12, 5, stateless=[2], weight=lambda one, _, unequal=unequal: 1.0 + one * unequal, epochs={3: 2}
+        )
+        members = tuple(
+            seat(
+                f"m{index}",
+                1 + index % 3,
+                tags=tags,
+                topology_epoch=2 - (index == 4),
+                max_tasks=30 if index == 1 else None,
+            )
+            for index, tags in enumerate(zones)
+        )
+        group = Group(table, members, replicas=2, tags=("zone", "cluster")).settle()
+        warm = {
+            rank: {f"m{rank % 6}": Warmth(Ready(rank % 6), rank), "zz": Warmth(Ready.BEHIND, rank)}
+            for rank in range(43)
+        }
+        for changed in (group.join(seat("zz")), group.leave("m2"), group.drain("m0").join(seat("a0", 2))):
+            warmed = Group(**{**vars(changed), "warm": warm})
+            digest.update(repr(warmed.place()).encode())
+            digest.update(repr(warmed.settle().join(seat("q")).place()).encode())
+    return digest.hexdigest()
+
+
+def test_the_hash_seed_does_not_matter() -> None:
+    """Three processes with three hash seeds place alike, byte for byte."""
+    found = set()
+    for seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'service'}"}
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        found.add(run.stdout.strip())
+    assert found == {fingerprint()}
