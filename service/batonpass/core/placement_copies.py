@@ -15,6 +15,8 @@ from batonpass.core.placement_types import NOBODY
 
 # How many equally low seats are compared by how many copies of the same owner's tasks they hold already.
 _LOOKAHEAD: Final = 4
+# How many seats are looked at one by one rather than kept in order.
+_FEW: Final = 16
 ONE_TIER: Final[Tiers] = ((0,),)
 
 
@@ -26,6 +28,7 @@ class Standbys:
         count: per seat, the standbys that it is to hold.
         even: the standbys per unit of capacity, if all are placed.
         epochs: per seat, its topology epoch; empty where every seat may take every task.
+        next_level: per seat, its standbys per capacity with one more.
         slots: per seat, how many more copies its limit lets in.
         tags: the kinds of seats.
         touched: the tasks whose copies were changed.
@@ -33,6 +36,7 @@ class Standbys:
     """
 
     __slots__ = (
+        "_by_kind",
         "_heaps",
         "_pairs",
         "capacity",
@@ -41,6 +45,7 @@ class Standbys:
         "draft",
         "epochs",
         "even",
+        "next_level",
         "owner",
         "slots",
         "tags",
@@ -66,6 +71,10 @@ class Standbys:
         total = draft.request.num_standby_replicas * len(ranks)
         self.even = total / sum(self.capacity[seat] for seat in draft.open)
         self.touched: set[int] = set()
+        self.next_level = [
+            round((count + 1) / capacity, PLACES) for count, capacity in zip(self.count, self.capacity, strict=True)
+        ]
+        self._by_kind: list[list[int]] = []
         self._heaps: list[list[tuple[float, int]]] = []
         self._pairs: Counter[int] | None = None
 
@@ -79,9 +88,9 @@ class Standbys:
             return False
         return not self.epochs or self.epochs[seat] >= self.draft.request.table.topology_epoch[rank]
 
-    def level(self, seat: int, more: int = 0) -> float:
-        """Return the standbys per capacity of a seat, with so many more."""
-        return round((self.count[seat] + more) / self.capacity[seat], PLACES)
+    def level(self, seat: int) -> float:
+        """Return the standbys per capacity of a seat."""
+        return round(self.count[seat] / self.capacity[seat], PLACES)
 
     def put(self, rank: int, seat: int) -> None:
         """Add a copy."""
@@ -93,14 +102,21 @@ class Standbys:
         self.copies[rank] = tuple(other for other in self.copies[rank] if other != seat)
         self._change(rank, seat, -1)
 
+    def shift(self, rank: int, source: int, target: int) -> None:
+        """Let a copy change seats."""
+        self.copies[rank] = tuple([target if seat == source else seat for seat in self.copies[rank]])
+        self._change(rank, source, -1)
+        self._change(rank, target, 1)
+
     def _change(self, rank: int, seat: int, by: int) -> None:
         self.touched.add(rank)
         self.count[seat] += by
         self.slots[seat] -= by
+        self.next_level[seat] = round((self.count[seat] + 1) / self.capacity[seat], PLACES)
         if self._pairs is not None:
             self._pairs[self.owner[rank] * len(self.count) + seat] += by
         if self._heaps and not self.draft.closed[seat]:
-            heappush(self._heaps[self.tags.kind[seat]], (self.level(seat, 1), seat))
+            heappush(self._heaps[self.tags.kind[seat]], (self.next_level[seat], seat))
 
     def apart(self, rank: int) -> bool:
         """Tell whether the copies of a task are as far apart as tags want them."""
@@ -136,42 +152,58 @@ class Standbys:
 
     def pairs(self, owner: int, seat: int) -> int:
         """Return how many standbys of one seat's tasks another seat holds."""
+        return self._count_pairs()[owner * len(self.count) + seat]
+
+    def _count_pairs(self) -> Counter[int]:
         if self._pairs is None:
             seats = len(self.count)
             self._pairs = Counter(
                 [owner * seats + seat for owner, held in zip(self.owner, self.copies, strict=True) for seat in held]
             )
-        return self._pairs[owner * len(self.count) + seat]
+        return self._pairs
 
     def lowest(self, rank: int, kinds: Iterable[int]) -> int:
         """Return the lowest seat of these kinds that may hold the task; `NOBODY` where there is none with a slot.
 
         Of seats equally low, the one with fewest copies of the same owner's tasks.
         """
-        if not self._heaps:
-            self._heaps = [[] for _ in range(self.tags.kinds)]
-            for seat in self.draft.open:
-                self._heaps[self.tags.kind[seat]].append((self.level(seat, 1), seat))
-            for heap in self._heaps:
-                heapify(heap)
+        pairs, first = self._count_pairs(), self.owner[rank] * len(self.count)
         found: list[tuple[float, int, int]] = []
-        owner = self.owner[rank]
         for kind in kinds:
-            found.extend((level, self.pairs(owner, seat), seat) for level, seat in self._peek(rank, self._heaps[kind]))
+            found += [(self.next_level[seat], pairs[first + seat], seat) for seat in self._low_seats(rank, kind)]
         return min(found)[2] if found else NOBODY
 
-    def _peek(self, rank: int, heap: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    def _low_seats(self, rank: int, kind: int) -> list[int]:
+        """Return seats of a kind that may hold the task, among them the first few of the lowest."""
+        members = self._members()[kind]
+        if len(members) > _FEW:
+            return self._peek(rank, kind)
+        return [seat for seat in members if self.slots[seat] > 0 and self.may_hold(rank, seat)]
+
+    def _members(self) -> list[list[int]]:
+        if not self._by_kind:
+            self._by_kind = [[] for _ in range(self.tags.kinds)]
+            for seat in self.draft.open:
+                self._by_kind[self.tags.kind[seat]].append(seat)
+        return self._by_kind
+
+    def _peek(self, rank: int, kind: int) -> list[int]:
         """Return the first few of the lowest seats that may hold the task, leaving the heap as it was but for dross."""
-        fit: list[tuple[float, int]] = []
+        if not self._heaps:
+            self._heaps = [[(self.next_level[seat], seat) for seat in members] for members in self._members()]
+            for heap in self._heaps:
+                heapify(heap)
+        heap, next_level = self._heaps[kind], self.next_level
+        fit: list[int] = []
         aside: list[tuple[float, int]] = []
-        while heap and len(fit) < _LOOKAHEAD and (not fit or heap[0][0] == fit[0][0]):
+        while heap and len(fit) < _LOOKAHEAD and (not fit or heap[0][0] == next_level[fit[0]]):
             entry = heappop(heap)
             level, seat = entry
-            if level != self.level(seat, 1) or (aside and aside[-1] == entry):
+            if level != next_level[seat] or (aside and aside[-1] == entry):
                 continue
             aside.append(entry)
             if self.slots[seat] > 0 and self.may_hold(rank, seat):
-                fit.append(entry)
+                fit.append(seat)
         for entry in aside:
             heappush(heap, entry)
         return fit

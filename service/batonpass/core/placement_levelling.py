@@ -19,7 +19,7 @@ from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 _NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
 # How many seats, and how many copies, are compared by how they spread an owner's copies. Of copies fewer where many go:
 # then the turn in which they go spreads them, and looking at every one would be most of the work.
-_LOOKAHEAD: Final = 8
+_LOOKAHEAD: Final = 4
 _LOOKS: Final = 1024
 
 
@@ -99,7 +99,8 @@ class _Shifts:
                     if target in self.under and known.ready_class < Ready.NOTHING
                 )
         for _, _, rank, source, target in sorted(edges):
-            if self.over[source] and self.under[target] and source in self.board.copies[rank]:
+            there = source in self.board.copies[rank]
+            if there and self.over[source] and target in self.under and self.board.may_shift(rank, source, target):
                 self._shift(rank, source, target)
 
     def anywhere(self) -> None:
@@ -117,6 +118,12 @@ class _Shifts:
     def _shift_one(self, source: int, waiting: list[tuple[int, int]]) -> None:
         """Shift the best of the next few copies: where few of the owner's are, and what is cold at its source."""
         board = self.board
+        if self.look == 1:
+            _, rank = waiting.pop()
+            target = self._taker(rank, source)
+            if target != NOBODY:
+                self._shift(rank, source, target)
+            return
         request = board.draft.request
         best: tuple[int, int, int, int, int] | None = None
         for position in range(len(waiting) - 1, max(-1, len(waiting) - 1 - self.look), -1):
@@ -139,19 +146,20 @@ class _Shifts:
         owner = board.owner[rank]
         takers: list[tuple[int, float, int]] = []
         for target, room in self.under.items():
-            if room and board.may_shift(rank, source, target):
+            if board.may_shift(rank, source, target):
+                if len(self.under) == 1:
+                    return target
                 takers.append((board.pairs(owner, target), -room / board.capacity[target], target))
                 if len(takers) == _LOOKAHEAD:
                     break
         return min(takers)[2] if takers else NOBODY
 
     def _shift(self, rank: int, source: int, target: int) -> None:
-        if not self.board.may_shift(rank, source, target):
-            return
-        self.board.drop(rank, source)
-        self.board.put(rank, target)
+        self.board.shift(rank, source, target)
         self.over[source] -= 1
         self.under[target] -= 1
+        if not self.under[target]:
+            del self.under[target]
 
 
 class _Paths:
@@ -197,14 +205,14 @@ class _Paths:
         lowest: dict[int, float] = {}
         for seat in board.draft.open:
             if board.slots[seat] > 0:
-                lowest[kind[seat]] = min(board.level(seat, 1), lowest.get(kind[seat], board.level(seat, 1)))
+                lowest[kind[seat]] = min(board.next_level[seat], lowest.get(kind[seat], board.next_level[seat]))
         for seat in sorted(board.draft.open, key=lambda seat: (-board.level(seat), seat)):
             height = board.level(seat)
             hope = min((lowest[one] for one in self.reach[kind[seat]] if one in lowest), default=height)
             if hope < height:
 
                 def is_low(other: int, height: float = height) -> bool:
-                    return board.level(other, 1) < height
+                    return board.next_level[other] < height
 
                 if self._search({seat: (NOBODY, NOBODY)}, is_low):
                     return True
@@ -244,8 +252,7 @@ class _Paths:
         target = end
         source, rank = came[target]
         while source != NOBODY:
-            self.board.drop(rank, source)
-            self.board.put(rank, target)
+            self.board.shift(rank, source, target)
             target = source
             source, rank = came[target]
         if rank != NOBODY:
