@@ -215,7 +215,7 @@ def _best_ready(
     view: View, task: Task, *, besides: tuple[MemberId | None, ...] = (), on_disk: bool = True
 ) -> Choice | None:
     """Return the best caught-up copy: the keeper, the target, then the least lag; draining members come last."""
-    ranked: list[tuple[bool, bool, bool, int, float, MemberId]] = []
+    ready: list[tuple[bool, bool, bool, int, MemberId]] = []
     candidates = [*view.holders(task), *(view.on_disk(task.id) if on_disk else ())]
     for member_id in candidates:
         if member_id in besides:
@@ -226,13 +226,11 @@ def _best_ready(
             if member.suspected or (copy.on_disk and not on_disk):
                 continue
             keeps, is_target = member_id == task.keeper, member_id == task.target
-            ranked.append(
-                (member.drain is not None, not keeps, not is_target, copy.lag or 0, view.load(member_id), member_id)
-            )
-    if not ranked:
+            ready.append((member.drain is not None, not keeps, not is_target, copy.lag or 0, member_id))
+    if not ready:
         return None
-    best = min(ranked)[-1]
-    return Choice(best, Why.FAILOVER, ready=True)
+    best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[:4], view.load(one[4]), one[4]))
+    return Choice(best[4], Why.FAILOVER, ready=True)
 
 
 def _has_room(view: View, task: Task, member_id: MemberId) -> bool:

@@ -18,7 +18,7 @@ from batonpass.core.ids import TaskId, split_task_id
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.soft import EndOffset, Positions, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MemberSoft, Positions, Report, Soft, TaskReport
 
 
 class Readiness(IntEnum):
@@ -163,14 +163,20 @@ def _by_lag(report: Report, config: GroupConfig, *, on_disk: bool) -> Copy:
 
 
 def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
-    """Return what ``member`` has of ``task``.
+    """Return what ``member`` has of ``task``, by the last that was heard of it."""
+    return judge_copy(group, soft.members.get(member.id), task, member)
+
+
+def judge_copy(group: Group, heard: MemberSoft | None, task: Task, member: Member) -> Copy:
+    """Return what ``member`` has of ``task``, given what is softly known of the member.
 
     State on disk that nobody tails is marked ``on_disk``: whether it counts as caught up depends on who else has the
     task.
     """
-    heard = soft.members.get(member.id)
-    report = heard.reports.get(task.id) if heard is not None else None
     grant = member.picture.get(task.id)
+    if grant is not None and grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
+        return ASSUMED_RUNNING
+    report = heard.reports.get(task.id) if heard is not None else None
     if grant is None:
         return NOTHING if report is None or task.id in member.revoking else _by_lag(report, group.config, on_disk=True)
     if grant.role is Role.ACTIVE:
@@ -197,13 +203,11 @@ def _active(group: Group, task: Task, report: Report | None, *, reported: bool) 
     if task.state is ActiveState.LOST:
         return NOTHING
     if report is None or report.said.role != Role.ACTIVE:
-        if task.state is ActiveState.RUNNING or not reported:
+        if not reported:
             return ASSUMED_RUNNING
         if task.ready_grant:
             return Copy(Readiness.CAUGHT_UP, None if report is None else report.lag)
         return NOTHING if report is None else _by_lag(report, group.config, on_disk=False)
-    if task.state is ActiveState.RUNNING:
-        return ASSUMED_RUNNING
     if report.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
         return Copy(Readiness.CAUGHT_UP)
     return _by_lag(report, group.config, on_disk=False)

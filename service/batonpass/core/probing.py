@@ -45,7 +45,8 @@ def _find_level(view: View) -> tuple[bool, list[Member]]:
     found: list[Member] = []
     for member in view.group.members.values():
         known = heard.get(member.id)
-        if known is not None and known.level_at == (member.epoch, revision) and member.away_until_ms is None:
+        is_noted = known is not None and known.level_at == (member.epoch, revision)
+        if is_noted and member.away_until_ms is None and not member.suspected:
             continue
         if not _is_level(view, member):
             all_level = False

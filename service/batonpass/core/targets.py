@@ -8,7 +8,7 @@ from itertools import compress, count
 from operator import ne
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import Readiness, copy_of
+from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import Member, Role, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
@@ -142,11 +142,12 @@ def _fill_settled(
 class _Special:
     """What placement must know of the tasks that are on their way."""
 
-    __slots__ = ("_marked", "_members", "_number", "_view", "bound", "previous", "stalled", "warming")
+    __slots__ = ("_heard", "_marked", "_members", "_number", "_view", "bound", "previous", "stalled", "warming")
 
     def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
         self._members = {member.id: member for member in members}
+        self._heard = dict(view.soft.members.items())
         self._number = number
         # The few tasks with a pin or a stall, which may be settled: found in one pass over all.
         self._marked = [task for task in view.group.tasks.values() if task.pin is not None or task.stalls]
@@ -242,7 +243,8 @@ class _Special:
         found: dict[int, Warmth] = {}
         owners = (task.owner,) if task.owner is not None else ()
         for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
-            readiness, lag, on_disk, _ = copy_of(view.group, view.soft, task, self._members[member_id])
+            heard = self._heard.get(member_id)
+            readiness, lag, on_disk, _ = judge_copy(view.group, heard, task, self._members[member_id])
             ready_class = _CLASS[readiness]
             if on_disk and owners and readiness is not Readiness.UNKNOWN:
                 ready_class = _ON_DISK
