@@ -75,10 +75,11 @@ def build_request(view: View) -> PlacementRequest:
     standbys: list[tuple[int, ...]] = [()] * len(table.ids)
     _fill_settled(members, number, table.rank, home, standbys)
     special = _Special(view, members, number)
-    for task_id in group.unsettled:
-        rank = table.rank.get(task_id)
-        if rank is not None:
-            special.fill(rank, group.tasks[task_id], home, standbys)
+    for task_id, is_open in group.unsettled.items():
+        rank, task = table.rank.get(task_id), group.tasks[task_id]
+        # A task that waits for a target has nothing to be written down: no owner, no copies, no move under way.
+        if rank is not None and (is_open or task.owner is not None):
+            special.fill(rank, task, home, standbys)
     for task_id in special.pins(members):
         rank = table.rank[task_id]
         pin = group.tasks[task_id].pin
