@@ -1,0 +1,29 @@
+"""Runs the migrations on the connection that it is given, one upgrade at a time, under timeouts."""
+
+# ruff: noqa: INP001 - found by path, not imported as a package
+
+from alembic import context
+from sqlalchemy import text
+
+from batonpass.postgres.tables import metadata
+
+ONE_AT_A_TIME = 7_046_029_254_386_353
+"""The key of the lock that upgrades of this schema take: any number that nobody else uses in this database."""
+
+given = context.config.attributes
+if "connection" not in given:
+    message = "run `batonpass db upgrade`, which knows the database and the timeouts"
+    raise RuntimeError(message)
+
+connection = given["connection"]
+context.configure(connection=connection, target_metadata=metadata)
+with context.begin_transaction():
+    # They end with the transaction, so a pooler's connection does not carry them on to somebody else.
+    for setting in ("lock_timeout", "statement_timeout"):
+        connection.execute(
+            text("select set_config(:setting, :milliseconds, true)"),
+            {"setting": setting, "milliseconds": str(given[f"{setting}_ms"])},
+        )
+    # Before the present version is read: an upgrade that waited here finds what the other one has done.
+    connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+    context.run_migrations()

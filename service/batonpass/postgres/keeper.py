@@ -1,0 +1,88 @@
+"""The keeper of an embedded server: a process that starts it, and that ends it when its own parent is gone.
+
+The parent holds the other end of standard input. When that closes, because the parent asks for the end or because it
+was killed, the keeper has the server stop and goes too. Should the keeper itself be killed, Linux tells the server.
+
+It runs as a script of its own, outside any environment, so it imports the standard library only. Its one argument is a
+JSON object: ``command``, ``log`` (a file that the server's output is added to) and ``user`` (keywords of ``Popen``). It
+prints the server's process id and exits with the server's exit code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+PATIENCE_S = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+"""How the server is told to stop, and how long it may take: rolled back and written out, at once, not asked."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def keep(command: list[str], log: str, user: dict[str, int | list[int]]) -> int:
+    """Run the server until it ends or standard input does; return its exit code."""
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    # Whoever signals all processes at once means the parent, which stops the server when it has no more use for it.
+    # A function, unlike SIG_IGN, is not inherited by the server.
+    for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    # The server takes a lock file that names its parent or grandparent for stale, as it must be: process ids come
+    # again soon in containers.
+    environment = {"LC_ALL": "C", "PATH": os.defpath, "PG_GRANDPARENT_PID": str(os.getppid())}
+    with open(log, "ab") as output:  # noqa: PTH123 - pathlib would be half of this process's start
+        server = subprocess.Popen(  # noqa: S603 - the command is the parent's own
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=environment,
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - this process has one thread
+            **user,  # type: ignore[call-overload]
+        )
+    print(server.pid, flush=True)  # noqa: T201 - how the parent learns it
+    while server.poll() is None:
+        readable, _, _ = select.select([sys.stdin.fileno(), woken], [], [])
+        if woken in readable:
+            woken.recv(4_096)
+        if sys.stdin.fileno() in readable and not os.read(sys.stdin.fileno(), 1):
+            stop(server)
+    return int(server.returncode)
+
+
+def end_with_parent() -> Callable[[], None]:
+    """Return what a child does first so that it is told to stop when this process dies; nothing but on Linux."""
+    parent = os.getpid()
+    control = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def arm() -> None:
+        if control is not None:
+            control(PR_SET_PDEATHSIG, int(signal.SIGINT))
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return arm
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """Have the server end, in good order if it can."""
+    for number, patience_s in PATIENCE_S:
+        server.send_signal(number)
+        try:
+            server.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(keep(**json.loads(sys.argv[1])) & 0xFF)

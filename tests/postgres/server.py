@@ -1,0 +1,105 @@
+"""One embedded server for a test run, and the databases on it: a shared one that is emptied, or one of a test's own."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.postgres.connect import connect
+from batonpass.postgres.embedded import EmbeddedPostgres
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.schema import upgrade
+
+numbers = count(1)
+
+
+def beside(url: str, database: str) -> str:
+    """Return the URL of another database of the same server."""
+    return make_url(url).set(database=database).render_as_string(hide_password=False)
+
+
+async def run_sql(url: str, *statements: str) -> None:
+    """Run statements, each in its own transaction."""
+    engine = connect(url)
+    async with engine.connect() as connection:
+        for statement in statements:
+            await connection.execute(text(statement))
+    await engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def open_folder() -> Iterator[Path]:
+    """A folder for the whole run that the server's user can reach, which pytest's own are not for root."""
+    folder = Path(tempfile.mkdtemp(prefix="batonpass-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def server(open_folder: Path) -> Iterator[EmbeddedPostgres]:
+    """The server of the run."""
+    with EmbeddedPostgres(open_folder / "server", durable=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def folder(open_folder: Path) -> Path:
+    """The folder of another server, which has run before; `kept` has one row. Tests leave it fit for another start."""
+    made = open_folder / "another"
+    with EmbeddedPostgres(made, durable=False) as running:
+        asyncio.run(run_sql(running.url, "create table kept (n int)", "insert into kept values (7)"))
+    return made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def migrated(server: EmbeddedPostgres) -> str:
+    """The URL of the migrated database that tests share."""
+    url = beside(server.url, "migrated")
+    await run_sql(server.url, "create database migrated")
+    await upgrade(url)
+    return url
+
+
+@pytest.fixture
+async def database_url(migrated: str) -> str:
+    """The URL of a migrated database with nothing in it, which the test may fill and must not alter."""
+    await run_sql(migrated, "delete from record_log", "delete from group_heads")
+    return migrated
+
+
+@pytest.fixture
+async def bare_url(server: EmbeddedPostgres) -> AsyncIterator[str]:
+    """The URL of an empty database that no other test uses."""
+    name = f"test{next(numbers)}"
+    await run_sql(server.url, f"create database {name}")
+    yield beside(server.url, name)
+    await run_sql(server.url, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def own_url(bare_url: str) -> str:
+    """The URL of a migrated database that no other test uses."""
+    await upgrade(bare_url)
+    return bare_url
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """Connections to a migrated database with nothing in it."""
+    made = connect(database_url)
+    yield made
+    await made.dispose()
+
+
+@pytest.fixture
+async def postgres_log(engine: AsyncEngine) -> PostgresRecordLog:
+    """An empty record log on Postgres, as the coordinator of epoch 5 has it."""
+    return PostgresRecordLog(engine, coordinator_epoch=5)
