@@ -5,6 +5,7 @@
 import asyncio
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -175,6 +176,15 @@ async def test_a_server_that_died_is_started_again(folder: Path) -> None:
         server._keeper.wait(10)
         assert not server.is_running
         assert await ask(server.start(), "select count(*) from written") == 0
+
+
+async def test_a_lock_file_from_before_a_restart_is_stale(folder: Path) -> None:
+    """In a container ids come again: that of a server killed with its machine may be our own by now."""
+    left = folder / "cluster" / "postmaster.pid"
+    left.write_text(f"{os.getpid()}\n{folder / 'cluster'}\n1\n5432\n\n127.0.0.1\n  1  1\nready   \n")
+    shutil.chown(left, folder.joinpath("cluster").stat().st_uid, folder.joinpath("cluster").stat().st_gid)
+    with EmbeddedPostgres(folder, durable=False) as server:
+        assert await ask(server.url, "select n from kept") == 7
 
 
 def test_two_servers_do_not_share_a_folder(folder: Path) -> None:
