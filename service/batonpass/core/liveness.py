@@ -10,7 +10,7 @@ from dataclasses import replace
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
 from batonpass.core.lag import Readiness
-from batonpass.core.model import Cause, Group, Member, OnLeaseLost, Role
+from batonpass.core.model import Cause, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import (
     GoneForgotten,
@@ -187,7 +187,7 @@ def _fence_slow(work: Work) -> None:
 
 def _end_claims(work: Work) -> None:
     over: list[Record] = []
-    for task_id in sorted(_open_tasks(work.group)):
+    for task_id in sorted(work.group.open_tasks()):
         over.extend(
             TaskReleased(task_id, claim.member_id)
             for claim in work.group.tasks[task_id].claims
@@ -197,17 +197,12 @@ def _end_claims(work: Work) -> None:
         work.record(*over)
 
 
-def _open_tasks(group: Group) -> list[TaskId]:
-    """Return the unsettled tasks but those that only wait: they have no claims and no warmups, so nothing comes due."""
-    return [task_id for task_id, is_open in group.unsettled.items() if is_open]
-
-
 def _find_stalls(work: Work) -> None:
     """Free the slot of every warmup that came no closer for the stall timeout. An unreadable one is not judged."""
     view = work.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
-    for task_id in sorted(_open_tasks(view.group)):
+    for task_id in sorted(view.group.open_tasks()):
         task = view.group.tasks[task_id]
         for member_id in task.warmups:
             copy = view.copy(task, member_id)
@@ -246,7 +241,7 @@ def find_wake(work: Work) -> None:
     for member_id, member in group.members.items():
         at.extend(_member_instants(work, member_id, member))
     stall_ms = group.config.warmup_stall_timeout_ms
-    for task_id in _open_tasks(group):
+    for task_id in group.open_tasks():
         task = group.tasks[task_id]
         at.extend(claim.free_at_ms for claim in task.claims if claim.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)

@@ -146,7 +146,7 @@ def _release_claims(work: Work, is_stopped: Callable[[MemberId], bool]) -> bool:
     """Free what departed members may still have been running, where somebody vouches that they have stopped."""
     freed = [
         TaskReleased(task_id, claim.member_id)
-        for task_id in sorted(task_id for task_id, is_open in work.group.unsettled.items() if is_open)
+        for task_id in sorted(work.group.open_tasks())
         for claim in work.group.tasks[task_id].claims
         if is_stopped(claim.member_id)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import compress
 from typing import Final, NamedTuple
 
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
@@ -273,3 +274,7 @@ class Group:
     recovering_until_ms: int = 0
     longest_session_ms: int = 0
     tokens_from: int = 0
+
+    def open_tasks(self) -> list[TaskId]:
+        """Return the unsettled tasks but those that only wait: these have no claims, no warmups and nothing to do."""
+        return list(compress(self.unsettled, self.unsettled.values()))

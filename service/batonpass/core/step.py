@@ -25,7 +25,8 @@ def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[
     last = len(rank)
     looked_at: Iterable[TaskId] = group.unsettled
     if concerned is not None:
-        looked_at = [task_id for task_id, is_open in group.unsettled.items() if is_open or task_id in concerned]
+        waiting = [task_id for task_id in concerned if group.unsettled.get(task_id) is False]
+        looked_at = [*group.open_tasks(), *waiting]
     order = sorted(looked_at, key=lambda task_id: (rank.get(task_id, last), task_id))
     staged = [stage(view, group.tasks[task_id]) for task_id in order]
     return staged, fund(view, staged)
