@@ -89,11 +89,15 @@ def random_snapshot(seed: int) -> Snapshot:
         max_warmups_per_member=rng.choice([1, 2]),
         rack_aware_tags=rng.choice([(), ("zone",)]),
     )
-    members = tuple(
-        SnapshotMember(name, client_tags={"zone": rng.choice("abc")}, draining=rng.random() < 0.12, tasks=has[name])
-        for name in names
-    )
-    return Snapshot(config=config, tasks=tuple(all_tasks), members=members)
+    members = []
+    for name in names:
+        held_now = sum(copy.role != "none" for copy in has[name].values())
+        limit = max(held_now, rng.randint(0, 6)) if rng.random() < 0.2 else None
+        zone, is_draining = rng.choice("abc"), rng.random() < 0.12
+        members.append(
+            SnapshotMember(name, max_tasks=limit, client_tags={"zone": zone}, draining=is_draining, tasks=has[name])
+        )
+    return Snapshot(config=config, tasks=tuple(all_tasks), members=tuple(members))
 
 
 def faults(snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -123,6 +127,10 @@ def faults(snapshot: Snapshot, plan: Plan) -> list[str]:
     allowed = snapshot.config.warmup_budget(sum(task.stateful for task in snapshot.tasks))
     if extra > max(allowed, extra_before):
         found.append(f"{extra} extra copies, {allowed} are allowed")
+    for one in snapshot.members:
+        copies_held = sum(len(names) for names in plan.assignment[one.id].values())
+        if one.max_tasks is not None and copies_held > one.max_tasks:
+            found.append(f"{one.id} holds {copies_held} copies and takes {one.max_tasks}")
     if plan.at_rest and plan.probing_needed:
         found.append("at rest, and something is still to come")
     return found + _held_faults(snapshot, plan)

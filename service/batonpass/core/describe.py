@@ -119,15 +119,14 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
     }
     for task_id in group.table.ids:
         task = group.tasks[task_id]
-        if task.target in target:
+        if task.target is not None:
             target[task.target]["active"].append(task_id)
         for member_id in task.target_standbys:
-            if member_id in target:
-                target[member_id]["standby"].append(task_id)
+            target[member_id]["standby"].append(task_id)
         one = step.get(task_id)
         active = task.owner if one is None else one.choice.active
         copies = View(group, soft, now_ms, policy).holders(task) if one is None else one.copies
-        if active in middle:
+        if active is not None:
             middle[active]["active"].append(task_id)
         for member_id, role in copies.items():
             middle[member_id][role.value].append(task_id)

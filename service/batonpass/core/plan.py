@@ -86,12 +86,11 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
     moves = 0
     for one in staged:
         task, active = one.task, one.choice.active
-        aim = _aim(view, task)
+        aim = task.target
         if aim is not None:
             target[aim]["active"].append(task.id)
         for member_id in task.target_standbys:
-            if member_id != aim:
-                target[member_id]["standby"].append(task.id)
+            target[member_id]["standby"].append(task.id)
         if active is not None:
             assignment[active]["active"].append(task.id)
         for member_id, role in one.copies.items():
@@ -110,20 +109,13 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
         moves=moves,
-        lower_bound=placed.lower_bound,
+        # What waits for room is in no balanced placement that there can be.
+        lower_bound=min(placed.lower_bound, moves),
         at_rest=at_rest,
         probing_needed=to_come and not at_rest,
         held_back=tuple(held),
         reasons=tuple(_reason(view, one, waits.get(one.task.id)) for one in staged),
     )
-
-
-def _aim(view: View, task: Task) -> MemberId | None:
-    """Return where the task is heading. Where every member drains, nothing moves: it stays where it is."""
-    owner = view.member(task.owner)
-    if task.target is None and owner is not None and owner.drain is not None:
-        return owner.id
-    return task.target
 
 
 def _present_owner(task: Task) -> MemberId | None:
@@ -143,9 +135,7 @@ def _is_ready(view: View, one: Staged) -> bool:
     if not view.is_stateful(task.id):
         return True
     if active is not None and not view.copy(task, active).is_caught_up:
-        has_state = one.choice.ready and active in view.on_disk(task.id)
-        if not has_state:
-            return False
+        return False
     return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in one.copies)
 
 

@@ -1,0 +1,181 @@
+"""What people and scripts are shown of a group."""
+
+from __future__ import annotations
+
+from tests.core.scene import Scene, copy, restoring, running, topology
+
+from batonpass.core.describe import (
+    GroupState,
+    GroupStatus,
+    describe_assignments,
+    describe_group,
+    snapshot_of,
+)
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest
+from batonpass.core.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.plan import plan_snapshot
+
+M1, M2 = MemberId("m1"), MemberId("m2")
+
+
+def status(scene: Scene) -> GroupStatus:
+    """Return where the scene's group stands."""
+    return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+
+
+def moving() -> Scene:
+    """Return m1 with four tasks, of which two are to go to m2, which has joined and warms them up."""
+    scene = Scene()
+    scene.declare(topology(4), acceptable_recovery_lag=100)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    return scene
+
+
+def test_a_group_is_empty_not_ready_balancing_or_at_rest() -> None:
+    """The state is one word; a group that waits for something says for what."""
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", source_topics=("in",)),)))
+    found = status(scene)
+    assert (found.state, found.detail) == (
+        GroupState.NOT_READY,
+        "partition counts are not known yet of subtopology 0 (in)",
+    )
+    scene = Scene()
+    scene.declare(topology(2))
+    assert (status(scene).state, status(scene).held_back) == (GroupState.EMPTY, ())
+    scene.join("m1")
+    assert status(scene).state is GroupState.BALANCING
+    scene.settle()
+    found = status(scene)
+    assert (found.state, found.at_rest, found.members, found.tasks) == (GroupState.AT_REST, True, 1, 2)
+    assert found.next_probe_ms is None
+
+
+def test_a_paused_group_says_why() -> None:
+    """The reason of the pause is shown."""
+    scene = moving()
+    scene.do(PauseRequest(PauseScope.BALANCE, "the disks are full"))
+    assert (status(scene).state, status(scene).detail) == (GroupState.PAUSED, "the disks are full")
+
+
+def test_warmups_have_an_eta_once_their_rate_is_known() -> None:
+    """The longest estimated catch-up time of the warmups is shown; None while one of them is unknown."""
+    scene = moving()
+    tasks = sorted(scene.member("m2").picture)
+    scene.beat("m2", {task: copy("warmup", 9_000) for task in tasks})
+    found = status(scene)
+    assert (found.warmups, found.moves_pending, found.eta_ms) == (2, 2, None)
+    scene.now_ms += 1_000
+    scene.beat("m2", {task: copy("warmup", 8_000) for task in tasks})
+    assert status(scene).eta_ms == 8_000
+    assert status(scene).next_probe_ms is not None
+
+
+def test_what_is_held_back_says_why() -> None:
+    """A move beyond the budget is listed with its destination and the reason."""
+    scene = Scene()
+    scene.declare(topology(4), max_warmup_replicas=1)
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2")
+    assert [(entry.to, entry.reason.value) for entry in status(scene).held_back] == [("m2", "warmup-budget")]
+
+
+def test_the_three_assignments_tell_a_handover() -> None:
+    """Target, this step and what is held now differ while a task changes hands, and agree at rest."""
+    scene = moving()
+    tasks = tuple(sorted(scene.member("m2").picture))
+    scene.beat("m2", {task: copy("warmup", 0) for task in tasks})
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert found.target[M2]["active"] == tasks
+    assert found.intermediate[M2]["active"] == tasks
+    assert found.current[M2]["warmup"] == tasks
+    assert found.current[M1]["revoking"] == tasks
+    scene.settle()
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert {role: found.current[M1][role] for role in ("active", "standby", "warmup")} == found.intermediate[M1]
+    assert found.target[M1]["active"] == found.current[M1]["active"]
+
+
+def test_a_departed_member_stands_in_no_assignment() -> None:
+    """Tasks meant for a member that is gone are shown with nobody until they are placed anew."""
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1, rebalance_batch_ms=5_000)
+    scene.wait(5_000)
+    scene.join("m1")
+    scene.join("m2")
+    scene.wait(6_000)
+    scene.obey()
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert sorted(found.target) == ["m1", "m2"]
+    assert found.target[M1]["standby"] == found.target[M2]["active"]
+
+
+def test_a_snapshot_plans_as_the_group_would() -> None:
+    """A capture of a group, planned from a file, comes to what the group does: same target, same holdings."""
+    scene = moving()
+    scene.do(PinRequest(TaskId("0_3"), M1))
+    tasks = sorted(scene.member("m2").picture)
+    scene.beat("m1", {task: running() for task in scene.member("m1").picture})
+    scene.beat("m2", {tasks[0]: copy("warmup", 50), tasks[1]: copy("warmup", 9_000), "0_9": copy("none")})
+    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert snapshot.pins == {TaskId("0_3"): M1}
+    revoked = [task.id for task in snapshot.tasks if task.revoking == "m1"]
+    assert revoked == [tasks[0]]
+    plan = plan_snapshot(snapshot, scene.policy)
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert plan.target == found.target
+
+
+def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
+    """What decides is in the file: draining, paused, lost, restoring, and copies of which nothing is known."""
+    scene = Scene()
+    scene.declare(topology(2), num_standby_replicas=1)
+    scene.join("m1")
+    scene.join("m2")
+    scene.obey()
+    own = {task: name for task, name in scene.owners().items() if name is not None}
+    mine = next(task for task, name in own.items() if name == "m1")
+    scene.beat("m1", {mine: restoring(7)})
+    scene.do(DrainRequest(M2))
+    scene.do(PauseRequest(PauseScope.ALL))
+    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert snapshot.paused is PauseScope.ALL
+    by_id = {member.id: member for member in snapshot.members}
+    assert by_id[M2].draining
+    restored = by_id[M1].tasks[TaskId(mine)]
+    assert (restored.role, restored.state, restored.lag) == ("active", ActiveState.RESTORING, 7)
+    scene.beat("m1", {mine: restoring(lost=True)})
+    lost = {member.id: member for member in snapshot_of(scene.group, scene.soft, scene.now_ms).members}[M1]
+    assert lost.tasks[TaskId(mine)].lost
+    scene.soft = type(scene.soft)()
+    unheard = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert all(found.lag is None for member in unheard.members for found in member.tasks.values())
+
+
+def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
+    """Tasks that are no more are not described, though somebody still has to give them up; their pins end."""
+    scene = Scene()
+    scene.declare(topology(1, more=(Subtopology("9", 1),)))
+    scene.join("m1")
+    scene.settle()
+    scene.do(PinRequest(TaskId("9_0"), M1))
+    scene.change(topology(1, epoch=2), rebalance_batch_ms=60_000)
+    assert "9_0" in scene.member("m1").picture or "9_0" in scene.member("m1").revoking
+    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert [task.id for task in snapshot.tasks] == ["0_0"]
+    assert list(snapshot.members[0].tasks) == ["0_0"]
+    assert dict(scene.group.pins) == {}
+
+
+def test_what_waits_for_room_stands_in_no_assignment() -> None:
+    """A task that fits nowhere is nobody's target and nobody's next task."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1", max_tasks=1)
+    scene.obey()
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert len(found.target[M1]["active"]) == len(found.intermediate[M1]["active"]) == 1
