@@ -1,0 +1,108 @@
+"""The benchmark times what it says that it times; seen on groups small enough for every test run."""
+
+import pytest
+from tests.benchmarks.__main__ import measure
+from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
+from tests.benchmarks.kafka import yardstick
+from tests.benchmarks.operations import OPERATIONS, Timed, held_to_the_laws, inputs_of, one_step, time_quiet_heartbeats
+from tests.benchmarks.report import Measured, bar_lines, bars_of, beginning_lines, shape_lines, size_bars, size_lines
+from tests.benchmarks.sizes import CAUGHT_UP, CONFIRMED, QUIET, ROWS, hand_over, time_beginning, time_sizes
+
+from batonpass.core.inputs import Tick
+from batonpass.core.model import ActiveState
+from batonpass.core.records import PictureChanged, TargetPlaced
+
+SMALL = Shape(24, 4, 1)
+KAFKAS = Shape(1_000, 10, 1, 1_000)
+
+
+@pytest.mark.parametrize("weights", [EQUAL_WEIGHTS, MIXED_WEIGHTS])
+def test_every_operation_decides_what_its_name_says(weights: tuple[float, ...]) -> None:
+    """First and join place and tell members, a leave takes over, and a re-run at rest writes nothing."""
+    operations = inputs_of(prepare(SMALL, weights))
+    kinds = {
+        name: [type(record) for moment, item in decisions for record in moment.decide(item).records]
+        for name, decisions in operations.items()
+    }
+    assert set(kinds) == set(OPERATIONS)
+    assert kinds["re-run"] == []
+    for name in ("first", "join"):
+        assert TargetPlaced in kinds[name]
+        assert PictureChanged in kinds[name]
+    assert PictureChanged in kinds["leave"]
+
+
+def test_what_is_timed_keeps_the_laws() -> None:
+    """Every decision that is timed passes the check that it would pass before it is appended."""
+    for decisions in inputs_of(prepare(SMALL)).values():
+        for moment, item in decisions:
+            held_to_the_laws(moment, item, moment.decide(item))
+
+
+def test_one_step_places_what_the_whole_decision_places() -> None:
+    """The step that is compared with an assignor comes to the target, and gives the reasons, of the whole decision."""
+    empty = prepare(SMALL).empty
+    work, decision = one_step(empty), empty.decide(Tick())
+    targets = {task_id: task.target for task_id, task in work.group.tasks.items()}
+    assert targets == {task_id: task.target for task_id, task in decision.after.tasks.items()}
+    assert tuple(work.reasons) == decision.reasons
+
+
+def test_the_group_at_rest_runs_everything() -> None:
+    """Before a join, a leave or a quiet heartbeat, every task runs where it belongs."""
+    at_rest = prepare(SMALL).at_rest.group
+    assert {task.state for task in at_rest.tasks.values()} == {ActiveState.RUNNING}
+    assert not at_rest.unsettled
+
+
+def test_the_quiet_heartbeat_is_quiet() -> None:
+    """It is timed over more heartbeats than members, and none of them may change the group."""
+    assert time_quiet_heartbeats(prepare(SMALL).at_rest, 10) > 0
+
+
+def test_a_heartbeat_that_says_something_is_not_timed_as_quiet() -> None:
+    """The check that a heartbeat changed nothing can fail."""
+    empty = prepare(SMALL).empty
+    begun = empty.then(Tick())
+    with pytest.raises(AssertionError, match="changed the group"):
+        time_quiet_heartbeats(begun, 1)
+
+
+def test_one_handover_is_timed_from_the_caught_up_heartbeat_on() -> None:
+    """The heartbeats of a handover are found in a group with one task too many."""
+    assert set(hand_over(prepare(Shape(21, 4, 0)).at_rest)) == set(ROWS) - {QUIET}
+
+
+def test_the_yardstick_rests_where_ours_does() -> None:
+    """The model's re-run at rest needs no look either: both are timed on groups with nothing to do."""
+    found = yardstick(SMALL)
+    again = found.operations()["re-run"]()
+    assert not again.probing_needed
+    assert len(again.clients) == SMALL.members
+    assert len(found.operations()["join"]().clients) == SMALL.members + 1
+    assert len(found.operations()["leave"]().clients) == SMALL.members - 1
+
+
+def test_a_bar_that_is_missed_says_so() -> None:
+    """A sum that is not as many times faster as it has to be is printed as missed, one that is as held."""
+    timed = dict.fromkeys(OPERATIONS, Timed(1.0, 20.0, 0.5))
+    bars = bars_of("equal weights", Measured(KAFKAS, timed, dict.fromkeys(OPERATIONS, 15.0), (16, 18, 31, 22)))
+    assert [bar.holds for bar in bars] == [True, False]
+    assert [line.split()[0] for line in bar_lines(bars)[1:]] == ["holds", "MISSED"]
+
+
+def test_growth_is_seen() -> None:
+    """A cost that triples from the smallest to the largest group misses its bar."""
+    small = dict.fromkeys(ROWS, 0.1)
+    grown = {**small, QUIET: 0.3}
+    assert [bar.holds for bar in size_bars({Shape(1, 1, 0): small, Shape(9, 9, 0): grown})] == [False, True]
+    slow = {**small, CAUGHT_UP: 0.3, CONFIRMED: 0.3}
+    assert [bar.holds for bar in size_bars({Shape(1, 1, 0): small, Shape(9, 9, 0): slow})] == [True, False]
+
+
+def test_every_table_has_its_rows() -> None:
+    """One run of everything at a small size fills every table."""
+    measured = measure(SMALL, EQUAL_WEIGHTS, 1)
+    assert [line.split()[0] for line in shape_lines("equal weights", measured)[2:]] == [*OPERATIONS, "sum"]
+    assert len(size_lines({SMALL: time_sizes(SMALL, beats=8)})) == len(ROWS) + 2
+    assert len(beginning_lines({SMALL: time_beginning(SMALL)})) == 3
