@@ -57,6 +57,7 @@ class Group:
     warm: Warm = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
     held: bool = False
+    stock_known: bool = True
 
     def number(self) -> dict[str, int]:
         """Return the seat of every member."""
@@ -74,7 +75,12 @@ class Group:
         def stocked(index: int) -> list[int]:
             return [rank for rank in self.warm if index in warmth(rank)]
 
+        # What nobody knows is left to the defaults.
+        known = {"warmth": warmth} if self.warm else {}
+        known |= {"stocked": stocked} if self.warm and self.stock_known else {}
+        known |= {"state_size": lambda rank: self.sizes.get(rank, 0)} if self.sizes else {}
         return PlacementRequest(
+            **known,
             table=self.table,
             seats=sorted(self.seats, key=lambda one: one.member),
             home=[number.get(name, NOBODY) if name else NOBODY for name in home],
@@ -82,9 +88,6 @@ class Group:
             previous={rank: number[name] for rank, name in self.previous.items() if name in number},
             warming={rank: number[name] for rank, name in self.warming.items() if name in number},
             bound={rank: number[name] for rank, name in self.bound.items()},
-            warmth=warmth,
-            stocked=stocked,
-            state_size=lambda rank: self.sizes.get(rank, 0),
             num_standby_replicas=self.replicas,
             rack_aware_tags=self.tags,
             balance_held=self.held,

@@ -256,6 +256,16 @@ def test_what_is_given_away_keeps_subtopologies_even() -> None:
     assert skew(group, placed) <= 1
 
 
+def test_bound_tasks_are_not_given_away_for_evenness() -> None:
+    """Where all tasks of a subtopology are pinned, a giver gives others."""
+    before = at_rest(4, 8, members=2)
+    pinned = {rank: name for rank, name in enumerate(before.home) if rank < 4}
+    group = replace(before, bound=pinned).join(seat("zz"))
+    placed = group.place()
+    assert placed.moves == placed.lower_bound == 4
+    assert min(moved(group, placed)) >= 4
+
+
 def test_a_bound_task_is_where_it_is_bound() -> None:
     """A pin wins over balance, and the others make up for it."""
     before = at_rest(9, members=3)

@@ -10,7 +10,7 @@ from tests.core.placing import Group, loads, moved, seat, skew, standby_counts, 
 
 from batonpass.core.placement import Ready, TaskTable, Warmth
 
-GROUPS = 150
+GROUPS = 120
 
 
 @dataclass

@@ -82,13 +82,14 @@ def changes(draw: st.DrawFn, *, equal: bool = False) -> Change:
 
 
 def warm(group: Group, seed: list[int]) -> Group:
-    """Return the group with copies here and there, as numbers say."""
+    """Return the group with copies and running warmups here and there, as numbers say."""
     names = sorted(one.member for one in group.seats)
     known: dict[int, dict[str, Warmth]] = {}
     for index, number in enumerate(seed):
         rank, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
         known.setdefault(rank, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
-    return replace(group, warm=known)
+    running = {rank: next(iter(held)) for rank, held in known.items() if rank % 3 == 0}
+    return replace(group, warm=known, warming=running, stock_known=len(seed) % 2 == 0)
 
 
 numbers = st.lists(st.integers(0, 10_000), max_size=12)

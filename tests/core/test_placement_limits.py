@@ -5,6 +5,9 @@ from dataclasses import replace
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
 from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
+from batonpass.core.placement_actives import take_stock
+from batonpass.core.placement_draft import Draft
+from batonpass.core.placement_restricted import _Levels, _Shuffle
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
@@ -154,6 +157,38 @@ def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
     placed = group.place()
     assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
     assert {group.name(placed.owner[rank]) for rank in range(3)} == {"a"}
+
+
+def test_what_finds_no_room_at_its_level_waits() -> None:
+    """Should counts ever promise less than there is to place, the rest waits rather than go where it may not."""
+    group = Group(tasks(2, epochs={0: 2}), (seat("a", topology_epoch=1), seat("b", topology_epoch=2)))
+    draft = Draft(group.request())
+    held = take_stock(draft, range(2), stateful=True)
+    _Shuffle(draft, _Levels(draft, held), [0, 1]).run()
+    assert draft.owner == [1, -1]
+    assert draft.waiting == {1: WaitReason.NO_CAPACITY}
+
+
+def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:
+    """Under limits and topologies earlier targets stay if seats still take them, and are given up otherwise."""
+    table = tasks(4, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
+    members = (seat("a", topology_epoch=1, max_tasks=5), seat("b", topology_epoch=2, max_tasks=5))
+    for previous in ({0: "b", 5: "a"}, dict.fromkeys(range(8), "b"), {0: "a"}):
+        group = Group(table, members, previous=previous)
+        placed = group.place()
+        assert faults(group, placed) == []
+        assert {group.name(placed.owner[rank]) for rank in range(4, 8)} == {"b"}
+    nobody_knows = Group(table, members[:1], previous={0: "a", 1: "a"})
+    assert set(nobody_knows.place().waiting.values()) == {WaitReason.STALE_TOPOLOGY}
+
+
+def test_one_member_that_knows_the_newest_topology_keeps_what_only_it_can_run() -> None:
+    """Unequal weights: the only member that may take newer tasks gives away older ones alone."""
+    table = tasks(6, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
+    before = Group(table, (seat("a", topology_epoch=2), seat("b", topology_epoch=1)), home=("a",) * 10)
+    placed = before.place()
+    assert {before.name(placed.owner[rank]) for rank in range(6, 10)} == {"a"}
+    assert "b" in {before.name(placed.owner[rank]) for rank in range(6)}
 
 
 def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:

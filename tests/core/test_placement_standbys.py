@@ -162,21 +162,56 @@ def test_standbys_keep_away_from_what_is_bound_to_a_draining_member() -> None:
     assert faults(group, placed) == []
 
 
-def test_a_waiting_task_keeps_the_copies_that_it_has() -> None:
-    """What has no target owner needs no new copies, and loses none that fit."""
-    table = tasks(2, 1, epochs={1: 2})
+def test_a_waiting_task_has_no_standbys() -> None:
+    """What has no target owner has no slot for copies either, and is not counted as short of them."""
     group = Group(
-        table,
+        tasks(2, 1, epochs={1: 2}),
         (seat("a"), seat("b")),
         home=("a", "b", None),
         standbys=(frozenset({"b"}), frozenset({"a"}), frozenset({"a"})),
         replicas=1,
     )
     placed = group.place()
-    assert placed.standbys[2] == ()
-    full = replace(group, table=tasks(3), seats=(seat("a", max_tasks=2), seat("b", max_tasks=2)), bound={})
-    placed = full.place()
-    assert faults(full, placed) == []
+    assert placed.standbys == [(1,), (0,), ()]
+    assert placed.short == {}
+
+
+def test_a_first_placement_beside_what_is_bound_to_a_draining_member() -> None:
+    """A handover that was sent to a member that drains gets its standbys with all others."""
+    members = (*seats(3), replace(seat("x"), open=False))
+    group = Group(tasks(7), members, replicas=1, bound={3: "x"})
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert [len(held) for held in placed.standbys] == [1] * 7
+
+
+def test_a_large_group_replaces_what_a_leaver_held() -> None:
+    """With more members than are looked at one by one, the lowest ones take the copies, spread and level."""
+    for members in (seats(40), zoned(*"ab" * 20)):
+        before = Group(tasks(200), members, replicas=2, tags=("zone",)).settle()
+        group = before.leave("m07")
+        placed = group.place()
+        assert faults(group, placed) == []
+        held = standby_counts(group, placed).values()
+        assert max(held) - min(held) <= 1
+        settled = group.settle(placed)
+        assert new_copies(before, settled) <= sum("m07" in held for held in before.standbys) + 5
+
+
+def test_copies_are_levelled_in_bulk_where_many_have_to_go() -> None:
+    """A third member takes a third of a thousand copies from two others; its own tasks' copies stay with these."""
+    before = Group(tasks(1600), seats(2), replicas=1).settle()
+    group = before.join(seat("zz"))
+    placed = group.place()
+    assert faults(group, placed) == []
+    held = standby_counts(group, placed).values()
+    assert max(held) - min(held) <= 1
+    assert group.settle(placed).place().standbys == placed.standbys
+    # A joiner that runs most tasks can hold no copies of these, however many the others hold.
+    large = before.join(seat("zz", 4))
+    placed = large.place()
+    assert faults(large, placed) == []
+    assert large.settle(placed).place().standbys == placed.standbys
 
 
 def test_three_zones_and_three_clusters_keep_all_copies_apart() -> None:

@@ -97,3 +97,5 @@ def test_a_bound_stateless_task_stays_where_it_is_bound() -> None:
     group = Group(tasks(6, stateless=[0]), seats(2), home=("m00",) * 6, bound=dict.fromkeys(range(4), "m00"))
     placed = group.place()
     assert counts(group, placed, stateful=False) == {"m00": 4, "m01": 2}
+    uneven = replace(group, table=tasks(6, stateless=[0], weight=lambda _one, partition: 1.0 + partition % 2))
+    assert [uneven.name(owner) for owner in uneven.place().owner[:4]] == ["m00"] * 4

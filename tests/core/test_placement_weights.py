@@ -110,8 +110,15 @@ def test_what_was_told_before_stays_told() -> None:
     assert group.pending(first).place().owner == first.owner
 
 
-def test_two_tasks_stay_for_one_that_goes_instead() -> None:
-    """Tasks that move already are exchanged for fewer others, where that is as balanced."""
+def test_a_move_that_nobody_needs_any_more_is_dropped() -> None:
+    """What was told before is no reason to move."""
+    before = by_subtopology(1.0, 4.0).settle()
+    needless = replace(before, previous={0: "m01", 12: "m02"}, warming={12: "m02"})
+    assert needless.place().moves == 0
+
+
+def test_heavy_tasks_are_shed_before_light_ones() -> None:
+    """A member far above its band gives its heaviest tasks, and they bring the others up."""
     table = tasks(9, weight=lambda _one, partition: [5.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0][partition])
     group = Group(table, seats(3), home=("m00",) * 5 + ("m01",) * 4)
     placed = group.place()
@@ -125,6 +132,10 @@ def test_bound_tasks_weigh_where_they_are_bound() -> None:
     placed = group.place()
     assert {group.name(placed.owner[rank]) for rank in (0, 4, 5)} == {"m00"}
     assert faults(group, placed) == []
+    pinned_stateless = replace(
+        group, table=tasks(4, 4, stateless=[0], weight=lambda one, partition: 1.0 + 11.0 * one + partition)
+    )
+    assert {pinned_stateless.name(pinned_stateless.place().owner[rank]) for rank in (0, 4, 5)} == {"m00"}
     settled = replace(group.settle(placed), bound={4: "m01"})
     assert settled.place().moves >= 1
 
@@ -137,7 +148,7 @@ def test_in_a_pause_only_what_has_no_home_moves() -> None:
     assert loads(group, placed)["zz"] > 0
 
 
-@pytest.mark.parametrize("limit", [3, 5, 8])
+@pytest.mark.parametrize("limit", [0, 3, 5, 8])
 def test_limits_hold_and_everything_comes_to_rest(limit: int) -> None:
     """A limited member gets its limit of tasks, heavier ones for lighter ones where it would be too low."""
     before = by_subtopology(1.0, 4.0, size=8).settle()

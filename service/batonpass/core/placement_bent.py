@@ -48,13 +48,16 @@ def place_bent(draft: Draft, place_once: Callable[[Draft], int]) -> int:
 
 def _come_to_rest(draft: Draft, place_once: Callable[[Draft], int]) -> Draft:
     """Place what was placed again until nothing changes."""
-    for _ in range(_ROUNDS):
+
+    def is_at_rest() -> bool:
         again = Draft(replace(draft.request, home=list(draft.owner)))
         place_once(again)
-        draft.waiting = again.waiting
-        if again.owner == draft.owner:
-            break
+        unchanged = again.owner == draft.owner
         draft.owner[:] = again.owner
+        draft.waiting = again.waiting
+        return unchanged
+
+    any(is_at_rest() for _ in range(_ROUNDS))
     return draft
 
 

@@ -44,7 +44,7 @@ def quotas(shares: Sequence[int], least: Sequence[int], most: Sequence[int], cou
     fractional = [False] * len(shares)
     free = list(range(len(shares)))
     rest, total = count, sum(shares)
-    while free:
+    while True:
         # A seat below its least or above its most is out of proportion for good once the side that weighs more is
         # settled: the level of the others can then only move towards the other side.
         low = [seat for seat in free if rest * shares[seat] < least[seat] * total]

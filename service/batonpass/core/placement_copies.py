@@ -120,7 +120,7 @@ class Standbys:
 
     def apart(self, rank: int) -> bool:
         """Tell whether the copies of a task are as far apart as tags want them."""
-        if self.tags.kinds == 1 or self.owner[rank] == NOBODY:
+        if self.tags.kinds == 1:
             return True
         kind = self.tags.kind
         return self.tags.apart(kind[self.owner[rank]], tuple(sorted([kind[seat] for seat in self.copies[rank]])))
@@ -130,9 +130,7 @@ class Standbys:
         if self.tags.kinds == 1:
             return ONE_TIER
         kind = self.tags.kind
-        owner = self.owner[rank]
-        held = [kind[seat] for seat in self.copies[rank]]
-        return self.tags.tiers(tuple(sorted(held if owner == NOBODY else [*held, kind[owner]])))
+        return self.tags.tiers(tuple(sorted([kind[self.owner[rank]], *[kind[seat] for seat in self.copies[rank]]])))
 
     def may_shift(self, rank: int, source: int, target: int) -> bool:
         """Tell whether a copy may go from one seat to another, limits aside, and its task's copies stay apart."""
@@ -141,8 +139,6 @@ class Standbys:
         kind = self.tags.kind
         if kind[source] == kind[target]:
             return True
-        if self.owner[rank] == NOBODY:
-            return False
         kinds = [kind[target] if seat == source else kind[seat] for seat in self.copies[rank]]
         return self.tags.apart(kind[self.owner[rank]], tuple(sorted(kinds)))
 

@@ -184,9 +184,7 @@ class _Paths:
         kind = board.tags.kind
         step: dict[int, set[int]] = {one: {one} for one in kinds}
         groups = {
-            (kind[board.owner[rank]], tuple(sorted([kind[seat] for seat in board.copies[rank]])))
-            for rank in ranks
-            if board.owner[rank] != NOBODY
+            (kind[board.owner[rank]], tuple(sorted([kind[seat] for seat in board.copies[rank]]))) for rank in ranks
         }
         for owner, held in sorted(groups):
             for position, one in enumerate(held):

@@ -246,5 +246,5 @@ class _Shuffle:
         ]
         if fit:
             self._go(rank, min(fit)[3])
-        elif draft.closed[draft.owner[rank]]:
+        else:
             draft.wait(rank, WaitReason.NO_CAPACITY)

@@ -72,10 +72,9 @@ class Settling:
         if any(wishes) or not self._deal():
             self._settle_by_wish(wishes)
         for rank in self.items:
-            seat = self.seat_of.get(rank, NOBODY)
-            if seat != NOBODY:
-                self.draft.owner[rank] = seat
-            elif rank not in self.leaving or self.scales.slots[self.draft.owner[rank]] < 0:
+            if rank in self.seat_of:
+                self.draft.owner[rank] = self.seat_of[rank]
+            else:
                 self.draft.wait(rank, WaitReason.NO_CAPACITY)
 
     def _deal(self) -> bool:
@@ -189,8 +188,7 @@ class Settling:
         rest = [rank for rank in self.items if rank not in self.seat_of]
         covered = self.scales.cover(list(self.loads), rest, self.slots)
         for rank, seat in (covered or {}).items():
-            if self._may(rank, seat):
-                self._put(rank, seat)
+            self._put(rank, seat)
 
     def _place_rest(self, *, even: bool) -> None:
         """Place what is free to go anywhere: as it suits the subtopologies, or else the heaviest on the lowest."""

@@ -23,13 +23,15 @@ _ROUNDS: Final = 8
 def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]:
     """Return the target standbys of every task, and how many of them each short task lacks."""
     request = draft.request
-    ranks = request.table.stateful_ranks
+    ranks: Sequence[int] = request.table.stateful_ranks
     wanted = request.num_standby_replicas
     copies = list(request.standbys)
-    for rank in request.table.stateless_ranks:
-        copies[rank] = ()
     if not draft.open:
         return copies, {}
+    for rank in (*request.table.stateless_ranks, *draft.waiting):
+        copies[rank] = ()
+    if draft.waiting:
+        ranks = [rank for rank in ranks if rank not in draft.waiting]
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
     if wanted and not any(board.count) and stock(request, draft.open, 0) == set():
@@ -50,11 +52,11 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
 
 
 def _short(board: Standbys, ranks: Sequence[int]) -> dict[int, int]:
-    """Return how many standbys each task lacks that has an owner."""
-    copies, owner, wanted = board.copies, board.owner, board.wanted
+    """Return how many standbys each task lacks."""
+    copies, wanted = board.copies, board.wanted
     if sum(board.count) == wanted * len(ranks):
         return {}
-    return {rank: wanted - len(copies[rank]) for rank in ranks if len(copies[rank]) < wanted and owner[rank] != NOBODY}
+    return {rank: wanted - len(copies[rank]) for rank in ranks if len(copies[rank]) < wanted}
 
 
 def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
@@ -73,7 +75,7 @@ def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
         before = sum(board.count)
         for rank in missing:
             _fill(board, rank, board.wanted)
-        missing = [rank for rank in missing if len(board.copies[rank]) < board.wanted and owner[rank] != NOBODY]
+        missing = [rank for rank in missing if len(board.copies[rank]) < board.wanted]
         # Where limits bind, a task may find a slot that another one has left since.
         changed = limited and sum(board.count) != before
     if limited:
@@ -84,8 +86,9 @@ def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]
     """Return the tasks whose copies cannot stay as they are."""
     copies, owner, closed = board.copies, board.owner, board.draft.closed
     most = min(wanted, len(board.draft.open) - 1)
-    all_held = copies if len(ranks) == len(copies) else [copies[rank] for rank in ranks]
-    owners = board.draft.pick(owner, stateful=True)
+    every = len(ranks) == len(copies)
+    all_held = copies if every else [copies[rank] for rank in ranks]
+    owners = owner if every else [owner[rank] for rank in ranks]
     unfinished = [
         rank for rank, one, held in zip(ranks, owners, all_held, strict=True) if len(held) != most or one in held
     ]
@@ -106,7 +109,7 @@ def _too_close(
     board: Standbys, ranks: Sequence[int], owners: Sequence[int], held: Sequence[tuple[int, ...]]
 ) -> list[int]:
     """Return the tasks whose copies tags want further apart. Of tasks on the same kinds of seats one is judged."""
-    kind = [*board.tags.kind, NOBODY]
+    kind = board.tags.kind
     on_kinds = [kind[seat] for seat in owners]
     beside: list[tuple[int, ...]]
     if board.wanted == 1:
@@ -116,7 +119,7 @@ def _too_close(
         ]
     else:
         beside = [tuple(sorted([kind[seat] for seat in seats])) for seats in held]
-    close = {key for key in set(zip(on_kinds, beside, strict=True)) if key[0] != NOBODY and not board.tags.apart(*key)}
+    close = {key for key in set(zip(on_kinds, beside, strict=True)) if not board.tags.apart(*key)}
     if not close:
         return []
     return [rank for rank, key in zip(ranks, zip(on_kinds, beside, strict=True), strict=True) if key in close]
@@ -143,10 +146,7 @@ def _fill(board: Standbys, rank: int, wanted: int) -> None:
         if not board.may_stay(rank, seat):
             board.drop(rank, seat)
     stay = board.copies[rank]
-    if board.owner[rank] == NOBODY:
-        wanted = min(wanted, len(stay))
-    else:
-        wanted = min(wanted, len(board.draft.open) - (not board.draft.closed[board.owner[rank]]))
+    wanted = min(wanted, len(board.draft.open) - (not board.draft.closed[board.owner[rank]]))
     if len(stay) > wanted or not board.apart(rank):
         for seat in stay:
             board.drop(rank, seat)

@@ -10,7 +10,6 @@ from bisect import insort
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
 
 from batonpass.core.placement_actives import Held, fill_pools, fit, give_up, take_stock
 from batonpass.core.placement_bounds import PLACES, level_counts
@@ -19,9 +18,6 @@ from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_exchange import Exchange
 from batonpass.core.placement_spread import Spread, deal
 from batonpass.core.placement_types import NOBODY, WaitReason
-
-# How many moved tasks are tried for whether they can stay after all.
-_RETURNS: Final = 100
 
 
 def place_stateless(draft: Draft, load: Sequence[float]) -> None:
@@ -95,10 +91,8 @@ def _level_loads(draft: Draft, held: Held, load: list[float]) -> None:
         board.place(rank)
     for seat in draft.open:
         board.shed(seat)
-    if not draft.request.balance_held:
-        while board.lower_one():
-            pass
-        board.return_home()
+    while not draft.request.balance_held and board.lower_one():
+        pass
 
 
 class _Board:
@@ -185,31 +179,6 @@ class _Board:
 
     def lower_one(self) -> bool:
         """Lower the highest load that one task can lower by going elsewhere; return False if there is none."""
-        found = self._find_lowering()
-        if found is None:
-            return False
-        rank, seat, target = found
-        self.take(rank, seat)
-        self.put(rank, target)
-        return True
-
-    def return_home(self) -> None:
-        """Return tasks to their homes as long as that leaves nothing to lower: what levelled them may be done since."""
-        draft, home = self.draft, self.draft.request.home
-        away = [(self.weight[rank], rank) for seat in draft.open for _, rank in self.tasks[seat]]
-        away = [(weight, rank) for weight, rank in away if home[rank] != draft.owner[rank]]
-        for _, rank in sorted(away)[:_RETURNS]:
-            seat = draft.owner[rank]
-            if draft.closed[home[rank]] or self.slots[home[rank]] <= 0:
-                continue
-            self.take(rank, seat)
-            self.put(rank, home[rank])
-            if self._find_lowering() is not None:
-                self.take(rank, home[rank])
-                self.put(rank, seat)
-
-    def _find_lowering(self) -> tuple[int, int, int] | None:
-        """Return a task that can lower the highest load that can be lowered, its seat, and where it should go."""
         capacity, load = self.draft.capacity, self.load
         heights = sorted((-round(load[seat] / capacity[seat], PLACES), seat) for seat in self.draft.open)
         for negative, seat in heights:
@@ -219,5 +188,7 @@ class _Board:
                 left = round((load[seat] - weight) / capacity[seat], PLACES)
                 best = min(best, (max(height, left), -weight, rank, target))
             if best[3] != NOBODY and best[0] < -negative:
-                return best[2], seat, best[3]
-        return None
+                self.take(best[2], seat)
+                self.put(best[2], best[3])
+                return True
+        return False

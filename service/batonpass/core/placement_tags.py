@@ -52,8 +52,6 @@ class Tags:
 
     def apart(self, owner: int, standbys: tuple[int, ...]) -> bool:
         """Tell whether standbys of these kinds (sorted) are as far apart, and from the owner's kind, as they can be."""
-        if self.kinds == 1:
-            return True
         known = self._apart.get((owner, standbys))
         if known is None:
             known = self._can_order((owner,), standbys)

@@ -9,8 +9,7 @@ to what is still too low, and at last as it suits the subtopologies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Collection
 from typing import Final
 
 from batonpass.core.placement_actives import fit, stateless_running, take_stock
@@ -89,10 +88,7 @@ class _Search:
             if not self._add(leaving):
                 # The limits keep some band out of reach, and moves towards it would help nobody.
                 return shed
-        floor = self.scales.least_moves()
-        self._do_without(leaving, floor)
-        while len(leaving) > floor and self._exchange(leaving):
-            pass
+        self._do_without(leaving, self.scales.least_moves())
         return leaving
 
     def _items(self, leaving: Collection[int]) -> list[int]:
@@ -131,16 +127,12 @@ class _Search:
         scales.cover(after, self._items(leaving), slots)
         market = Market(scales, leaving)
         before = len(leaving)
-        for seat in sorted(scales.draft.open, key=lambda seat: (after[seat] - scales.low[seat], seat)):
-            lack = scales.low[seat] - after[seat]
-            if lack <= 0:
-                break
+        depths = [(after[seat] - scales.low[seat], seat) for seat in scales.draft.open]
+        for depth, seat in sorted(entry for entry in depths if entry[0] < 0):
             if slots[seat] <= 0:
                 self._lighten(seat, leaving)
-            while slots[seat] > 0 and lack > 0:
-                rank = market.take(lack)
-                if rank == NOBODY:
-                    break
+            lack = -depth
+            while slots[seat] > 0 and lack > 0 and (rank := market.take(lack)) != NOBODY:
                 leaving.add(rank)
                 lack -= scales.weight[rank]
                 slots[seat] -= 1
@@ -150,14 +142,6 @@ class _Search:
         """Let a seat that is full and yet too low give its lightest task, for a heavier one to come."""
         staying = [rank for _, ranks in self.scales.lots(seat) for rank in ranks if rank not in leaving]
         leaving.update(staying[-1:])
-
-    def _to_be_had(self, loads: Sequence[float], leaving: Collection[int]) -> Iterator[int]:
-        """Yield per seat a task of each weight that it can give without falling below its band."""
-        scales = self.scales
-        for seat in scales.draft.open:
-            for weight, ranks in scales.lots(seat):
-                if loads[seat] - weight >= scales.low[seat]:
-                    yield from [rank for rank in ranks if rank not in leaving][:1]
 
     def _do_without(self, leaving: set[int], floor: int) -> None:
         """Let tasks stay after all that the rest can do without, those not under way first."""
@@ -172,18 +156,3 @@ class _Search:
             leaving.discard(rank)
             if not self._works(leaving):
                 leaving.add(rank)
-
-    def _exchange(self, leaving: set[int]) -> bool:
-        """Let two tasks stay for one that leaves instead; return whether that was possible."""
-        scales = self.scales
-        for one, other in combinations(sorted(leaving), 2):
-            rest = leaving - {one, other}
-            loads = scales.loads_without(rest)
-            for rank in self._to_be_had(loads, leaving):
-                if self.effort <= 0:
-                    return False
-                if self._works(rest | {rank}):
-                    leaving -= {one, other}
-                    leaving.add(rank)
-                    return True
-        return False
