@@ -63,6 +63,7 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
         ('{"paused": "perhaps"}', "line 1, paused: "),
         ('{"tasks": [', "line 1, body: JSON is malformed"),
         ("[]", "line 1, body: "),
+        ("[" * 200_000, "line 1, body: JSON is malformed"),
         ("", "line 1, body: there is no snapshot"),
     ],
 )

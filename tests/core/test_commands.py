@@ -8,9 +8,9 @@ from batonpass.core.errors import (
     GroupNotEmpty,
     InvalidConfig,
     InvalidTopology,
-    LimitExceeded,
     PreconditionFailed,
     PreconditionRequired,
+    TooLarge,
     UnknownGroup,
 )
 from batonpass.core.ids import GroupId, MemberId
@@ -102,9 +102,9 @@ def test_a_refused_change_changes_nothing() -> None:
 def test_a_group_has_a_documented_most_of_tasks() -> None:
     """More tasks than the coordinator takes are refused, on creation and on a change alike."""
     scene = Scene(policy=Policy(max_tasks=4))
-    scene.refused(GroupDeclaration(G, topology(5), None), LimitExceeded)
+    scene.refused(GroupDeclaration(G, topology(5), None), TooLarge)
     scene.declare(topology(4))
-    scene.refused(GroupDeclaration(G, topology(4, stateless=1), None, scene.group.revision), LimitExceeded)
+    scene.refused(GroupDeclaration(G, topology(4, stateless=1), None, scene.group.revision), TooLarge)
 
 
 def test_a_session_shorter_than_two_coordinator_leases_is_warned_of() -> None:

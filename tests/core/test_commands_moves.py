@@ -172,11 +172,11 @@ def test_a_pin_goes_with_its_member() -> None:
 
 
 def test_pins_and_releases_name_what_exists() -> None:
-    """A task that the group does not have is 404, and so is a member that is not there."""
+    """A task that the group does not have is an invalid request; a member that is not there is unknown."""
     scene = settled()
     for asked in (PinRequest(TaskId("9_9"), M1), ReleaseRequest(TaskId("9_9"))):
         refused = scene.refused(asked, InvalidRequest)
-        assert (refused.status, [path for path, _ in refused.errors]) == (404, ["task"])
+        assert (refused.status, [path for path, _ in refused.errors]) == (422, ["task"])
     scene.refused(PinRequest(T0, MemberId("m9")), UnknownMember)
 
 

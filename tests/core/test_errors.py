@@ -21,6 +21,7 @@ TABLE: list[tuple[type[e.ProtocolError], str, int, str]] = [
     (e.PreconditionRequired, "precondition-required", 428, "fix"),
     (e.PreconditionFailed, "precondition-failed", 412, "fix"),
     (e.LimitExceeded, "limit-exceeded", 429, "retry"),
+    (e.TooLarge, "limit-exceeded", 413, "fix"),
 ]
 
 
@@ -35,10 +36,10 @@ def test_each_error_is_the_row_of_the_table(kind: type[e.ProtocolError], name: s
 
 
 def test_no_error_is_missing_from_the_table() -> None:
-    """Every error that the core can answer stands in the table, under a type of its own."""
+    """Every error that the core can answer stands in the table, under a type and status of its own."""
     own = {kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.ProtocolError)}
     assert own - {e.ProtocolError} == {row[0] for row in TABLE}
-    assert len({row[1] for row in TABLE}) == len(TABLE)
+    assert len({(row[1], row[2]) for row in TABLE}) == len(TABLE)
 
 
 def test_errors_are_equal_by_kind_and_content() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.scene import Scene, failed, topology
 
-from batonpass.core.errors import LimitExceeded
+from batonpass.core.errors import TooLarge
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, PartitionCounts
 from batonpass.core.model import Role, Subtopology, Topology
@@ -56,7 +56,7 @@ def test_partitions_beyond_the_limit_are_not_taken() -> None:
     scene.do(PartitionCounts({"in": 3}))
     assert len(scene.group.table.ids) == 3
     before = scene.group
-    scene.refused(PartitionCounts({"in": 4}), LimitExceeded)
+    scene.refused(PartitionCounts({"in": 4}), TooLarge)
     assert scene.group is before
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.decide import Decision
-from batonpass.core.errors import LimitExceeded, StaleMemberEpoch
+from batonpass.core.errors import StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, Leave
 from batonpass.core.model import ActiveState, Grant, Role
@@ -277,7 +277,7 @@ def test_a_heartbeat_reports_a_documented_most_of_tasks() -> None:
     scene.join("m1")
     refused = scene.refused(
         Heartbeat(M1, 1, 2, {TaskId(f"0_{n}"): running() for n in range(3)}),
-        LimitExceeded,
+        TooLarge,
     )
     assert (refused.status, refused.action) == (413, "fix")
     assert scene.task("0_0").state is ActiveState.GRANTED
@@ -294,7 +294,6 @@ def test_a_refused_append_still_counts_as_heard() -> None:
     assert count_as_heard(scene.group, before, Join(M2), 77) is before
     unheard = count_as_heard(scene.group, Soft(), Heartbeat(M1, 9, 1, {}), 77)
     assert unheard.members[M1] == MemberSoft(77)
-
 
 
 def test_a_member_confirms_several_revocations_at_once() -> None:

@@ -14,7 +14,7 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import LimitExceeded, ProtocolError
+from batonpass.core.errors import ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Input
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
@@ -53,15 +53,13 @@ class Service:
         """Return a whole body.
 
         Raises:
-            LimitExceeded: as soon as it is larger than this service takes (413).
+            TooLarge: as soon as it is larger than this service takes (413).
         """
         parts, size = [], 0
         async for chunk in chunks:
             size += len(chunk)
             if size > self.body_bytes_max:
-                error = LimitExceeded(f"a body may have at most {self.body_bytes_max} bytes")
-                error.status = 413
-                raise error
+                raise TooLarge(f"a body may have at most {self.body_bytes_max} bytes")
             parts.append(chunk)
         return b"".join(parts)
 

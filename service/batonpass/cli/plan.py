@@ -65,7 +65,7 @@ def _is_whole(line: bytes) -> bool:
     """Say whether the line holds a JSON value of its own; what does not may be the first line of a longer one."""
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -19,7 +19,7 @@ from batonpass.codec.bodies import (
     WhatIfBody,
 )
 from batonpass.codec.shape import Shape, refusal
-from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, LimitExceeded, ProtocolError
+from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
@@ -33,7 +33,7 @@ _GROUP: Final = Shape(GroupBody)
 _PAUSE: Final = Shape(PauseBody)
 _WHAT_IF: Final = Shape(WhatIfBody)
 
-_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{NAME_CHARS_MAX}}}")
+_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f\ufffd]{{1,{NAME_CHARS_MAX}}}")
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 NO_SUCH_REVISION: Final = -1
 """An ``If-Match`` that cannot name any revision."""
@@ -56,7 +56,7 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
-        LimitExceeded: when it reports more than ``tasks_max`` tasks (413).
+        TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _JOIN.parse(body)
     return Join(
@@ -80,7 +80,7 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
-        LimitExceeded: when it reports more than ``tasks_max`` tasks (413).
+        TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _HEARTBEAT.parse(body)
     tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
@@ -183,9 +183,7 @@ def _topology(said: TopologyBody) -> Topology:
 
 def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, TaskReport]:
     if len(said) > tasks_max:
-        error = LimitExceeded(f"the body reports {len(said)} tasks; at most {tasks_max} are accepted")
-        error.status = 413
-        raise error
+        raise TooLarge(f"the body reports {len(said)} tasks; at most {tasks_max} are accepted")
     return {TaskId(task): _report(one) for task, one in said.items()}
 
 

@@ -6,10 +6,10 @@ from batonpass.core.errors import (
     GroupNotEmpty,
     InvalidRequest,
     InvalidTopology,
-    LimitExceeded,
     PreconditionFailed,
     PreconditionRequired,
     ProtocolError,
+    TooLarge,
     UnknownGroup,
     UnknownMember,
 )
@@ -87,7 +87,7 @@ def _require_size(work: Work, topology: Topology) -> None:
     count = sum(part.partitions or 0 for part in topology.subtopologies)
     if count > work.policy.max_tasks:
         message = f"the topology has {count} tasks, the limit is {work.policy.max_tasks}"
-        raise LimitExceeded(message, errors=[("topology", message)])
+        raise TooLarge(message, errors=[("topology", message)])
 
 
 def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
@@ -189,7 +189,5 @@ def _no_such_task(work: Work, task: str) -> ProtocolError | None:
         return UnknownGroup(f"no group {work.group.id!r} is declared")
     if task not in work.group.table.rank:
         message = f"group {work.group.id!r} has no task {task!r}"
-        refused = InvalidRequest(message, errors=[("task", message)])
-        refused.status = 404
-        return refused
+        return InvalidRequest(message, errors=[("task", message)])
     return None

@@ -72,12 +72,20 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
             settled = caught_up or holders[member_id] is Role.STANDBY
             kept[member_id] = Role.STANDBY if settled else Role.WARMUP
     target = task.target
-    if target not in (None, active, task.owner) and target in holders and not view.is_stalled(task, target):
+    if (
+        target is not None
+        and target not in (active, task.owner)
+        and target in holders
+        and not view.is_stalled(task, target)
+    ):
         kept.setdefault(target, holders[target])
+        ready += target not in wanted and _is_caught_up(view, task, target)
     surplus = [one for one in holders if one not in kept and (one != target or one != task.owner)]
     if surplus:
         runs = task.owner == active and task.state is ActiveState.RUNNING
-        for member_id in _spared(view, task, surplus, missing=len(wanted) - ready, runs=runs or choice.ready):
+        # While the owner keeps the task for its target, the target's copy is one of those that are wanted beside it.
+        missing = max(len(wanted), len(task.target_standbys)) - ready
+        for member_id in _spared(view, task, surplus, missing=missing, runs=runs or choice.ready):
             kept[member_id] = holders[member_id]
     return kept
 

@@ -17,7 +17,8 @@ The tree, as PROTOCOL's table has it (type, status, action):
     ├── NotSafeToStop         not-safe-to-stop       409  retry
     ├── PreconditionRequired  precondition-required  428  fix
     ├── PreconditionFailed    precondition-failed    412  fix
-    └── LimitExceeded         limit-exceeded         413 / 429
+    └── LimitExceeded         limit-exceeded         429  retry
+        └── TooLarge          limit-exceeded         413  fix
 
 An error is a value before it is an exception: a decision may carry one as its reply, beside records to persist.
 """
@@ -185,9 +186,16 @@ class PreconditionFailed(ProtocolError):
 
 
 class LimitExceeded(ProtocolError):
-    """A documented limit is exceeded."""
+    """A documented limit is exceeded: too much at once (429, try again), or more than will ever be taken (413)."""
 
     type = "limit-exceeded"
     status = 429
     action = "retry"
     title = "Limit exceeded"
+
+
+class TooLarge(LimitExceeded):
+    """The request is larger than will ever be taken: send less."""
+
+    status = 413
+    action = "fix"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core.answers import answer, refusal
-from batonpass.core.errors import LimitExceeded, ProtocolError, StaleMemberEpoch
+from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
 from batonpass.core.lag import changelogs_of, digest, is_within, measure
@@ -33,9 +33,7 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
         return refused
     if item.tasks is not None and len(item.tasks) > work.policy.max_tasks_per_heartbeat:
         limit = work.policy.max_tasks_per_heartbeat
-        refused = LimitExceeded(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
-        refused.status, refused.action = 413, "fix"  # type: ignore[misc]
-        return refused
+        return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
     heard = work.heard(member.id) or MemberSoft(work.now_ms)
     renewed = replace(heard, heard_ms=work.now_ms, poll_broken_ms=None)
     if item.seq <= heard.seq:
