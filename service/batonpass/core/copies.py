@@ -91,8 +91,12 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
 
 
 def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
-    """The last owner has everything until it says otherwise: it has just been told to stop."""
-    return member_id == task.owner or view.copy(task, member_id).is_caught_up
+    """An owner that ran the task has everything until it says otherwise: it has just been told to stop."""
+    return _ran(task, member_id) or view.copy(task, member_id).is_caught_up
+
+
+def _ran(task: Task, member_id: MemberId) -> bool:
+    return member_id == task.owner and task.state is ActiveState.RUNNING
 
 
 def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
@@ -109,7 +113,7 @@ def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, ru
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
-    if member_id == task.owner:
+    if _ran(task, member_id):
         return (Readiness.RUNNING, 0)
     copy = view.copy(task, member_id)
     return (copy.readiness, copy.lag or 0)
