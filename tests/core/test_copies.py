@@ -193,3 +193,39 @@ def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby
     for _ in range(5):
         relay.round()
     assert relay.begun == []
+
+
+def test_an_owner_that_was_still_restoring_is_as_good_as_its_lag() -> None:
+    """A ready copy takes over from an owner far behind: that owner's copy does not stand in for a ready standby."""
+    scene = trio(standbys=1, rebalance_batch_ms=1_000)
+    first = scene.task(TASK).owner
+    (guard,) = scene.task(TASK).standbys
+    third = others(scene, first, guard)
+    assert first is not None
+    # The task restores on the guard, whose state was lost; the third has a copy, and the target is elsewhere again.
+    scene.do(PinRequest(TASK, MemberId(third)))
+    scene.tick(1_000)
+    scene.beat(third, {TASK: copy("warmup", 50_000)})
+    scene.beat(guard, {TASK: copy("standby", 9_000)})
+    scene.do(Eviction(first, dead=True))
+    scene.tick(1_000)
+    assert scene.owners() == {TASK: guard}
+    scene.beat(guard, {TASK: restoring(8_000)})
+    scene.beat(third, {TASK: copy("warmup", 0)})
+    assert scene.task(TASK).heir == third
+    kept = scene.member(guard).picture.get(TASK)
+    assert kept is not None
+    assert kept.role is Role.STANDBY
+    assert not scene.task(TASK).warmups or scene.task(TASK).warmups == (third,)
+
+
+def test_an_owner_that_ran_stands_by_as_ready_until_it_says_otherwise() -> None:
+    """The last owner's copy is as good as it gets: beside it no other copy is kept beyond the wanted number."""
+    scene = trio(standbys=1)
+    owner = str(scene.task(TASK).owner)
+    (guard,) = scene.task(TASK).standbys
+    third = others(scene, owner, guard)
+    scene.do(PinRequest(TASK, MemberId(third)))
+    scene.settle()
+    assert scene.owners() == {TASK: third}
+    assert len(scene.task(TASK).standbys) == 1
