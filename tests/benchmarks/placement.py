@@ -70,9 +70,9 @@ def timed(request: PlacementRequest) -> tuple[float, Placed]:
     best = float("inf")
     for _ in range(RUNS):
         start = time.process_time()
-        placed = place(request)
+        place(request)
         best = min(best, time.process_time() - start)
-    return best * 1000, placed
+    return best * 1000, place(request)
 
 
 def without_first(seats: Sequence[int]) -> list[int]:

@@ -33,7 +33,7 @@ def tasks(
 
 def seat(name: str, capacity: float = 1.0, **more: object) -> Seat:
     """Return a member's seat; `tags` as keywords of their own would be in the way of the seat's fields."""
-    return replace(Seat(MemberId(name), capacity), **more)
+    return replace(Seat(MemberId(name), capacity), **more)  # type: ignore[arg-type]
 
 
 def seats(count: int, capacity: float = 1.0) -> tuple[Seat, ...]:
@@ -76,11 +76,11 @@ class Group:
             return [rank for rank in self.warm if index in warmth(rank)]
 
         # What nobody knows is left to the defaults.
-        known = {"warmth": warmth} if self.warm else {}
+        known: dict[str, object] = {"warmth": warmth} if self.warm else {}
         known |= {"stocked": stocked} if self.warm and self.stock_known else {}
         known |= {"state_size": lambda rank: self.sizes.get(rank, 0)} if self.sizes else {}
         return PlacementRequest(
-            **known,
+            **known,  # type: ignore[arg-type]
             table=self.table,
             seats=sorted(self.seats, key=lambda one: one.member),
             home=[number.get(name, NOBODY) if name else NOBODY for name in home],
@@ -172,7 +172,7 @@ def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
 
 def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:
     """Return the weight of the actives that each open member is to have."""
-    found = {one.member: 0.0 for one in group.seats if one.open}
+    found: dict[str, float] = {one.member: 0.0 for one in group.seats if one.open}
     for rank, owner in enumerate(placed.owner):
         name = group.name(owner)
         if name in found and (group.table.stateful[rank] or not stateful_only):
@@ -238,7 +238,7 @@ def unbalanced(group: Group, placed: Placed) -> list[str]:
 def unlevel(group: Group, placed: Placed) -> list[str]:
     """Return the stateless tasks that would lower the higher load per capacity of two members by going to the other."""
     load = loads(group, placed)
-    capacity = {one.member: one.capacity for one in group.seats}
+    capacity: dict[str, float] = {one.member: one.capacity for one in group.seats}
     found = []
     for rank in group.table.stateless_ranks:
         source = group.name(placed.owner[rank])

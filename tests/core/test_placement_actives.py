@@ -217,7 +217,7 @@ def test_state_in_doubt_is_given_away_last() -> None:
 def test_a_running_warmup_keeps_its_goal() -> None:
     """A second join in mid-move leaves the warmups that run where they are, even beside a warmer place."""
     group = at_rest(90, members=3).join(seat("x"))
-    warming = {rank: name for rank, (_, name) in list(moved(group, group.place()).items())[:5]}
+    warming = {rank: name for rank, (_, name) in list(moved(group, group.place()).items())[:5] if name is not None}
     others = {rank: {"y": CAUGHT_UP} for rank in warming}
     second = replace(group, warming=warming, previous=warming, warm=others).join(seat("y"))
     placed = second.place()
@@ -241,6 +241,26 @@ def test_what_was_told_before_stays_told() -> None:
     assert group.pending(first).place().owner == first.owner
 
 
+def test_who_has_state_need_not_be_known_beforehand() -> None:
+    """Asked for every task, warmth gives the same answer as asked for those only of which somebody has state."""
+    before = at_rest(4, 4, members=2)
+    warm = {rank: {"zz": Warmth(Ready.BEHIND, rank), "m01": CAUGHT_UP} for rank in range(8)}
+    for group in (before.join(seat("zz")), before.join(seat("zz")).leave("m00"), before.leave("m00")):
+        for warming in ({}, {0: "zz", 1: "zz", 2: "zz", 3: "m01"}):
+            known = replace(group, warm=warm, warming={} if "zz" not in group.number() else warming)
+            assert known.place() == replace(known, stock_known=False).place()
+
+
+def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:
+    """Of more running warmups than a member has room for, those nearest to their end go on."""
+    before = at_rest(9, members=2).join(seat("zz"))
+    warm = {rank: {"zz": Warmth(Ready.BEHIND, 10 - rank)} for rank in range(9)}
+    group = replace(before, warming=dict.fromkeys(range(9), "zz"), warm=warm)
+    placed = group.place()
+    assert placed.moves == 3
+    assert 8 in moved(group, placed)
+
+
 def test_little_state_is_given_away_first() -> None:
     """Among tasks that are equal in everything else, those move of which there is least to restore."""
     sizes = {rank: 100 - rank for rank in range(10)}
@@ -259,7 +279,7 @@ def test_what_is_given_away_keeps_subtopologies_even() -> None:
 def test_bound_tasks_are_not_given_away_for_evenness() -> None:
     """Where all tasks of a subtopology are pinned, a giver gives others."""
     before = at_rest(4, 8, members=2)
-    pinned = {rank: name for rank, name in enumerate(before.home) if rank < 4}
+    pinned = {rank: name for rank, name in enumerate(before.home) if rank < 4 and name is not None}
     group = replace(before, bound=pinned).join(seat("zz"))
     placed = group.place()
     assert placed.moves == placed.lower_bound == 4

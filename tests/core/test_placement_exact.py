@@ -121,7 +121,7 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
         random = Random(seed)
         table = tasks(random.randint(3, 9), random.randint(3, 9))
         for group in histories(seed, table):
-            warm = {
+            warm: dict[int, dict[str, Warmth]] = {
                 rank: {one.member: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
                 for rank in range(len(table.ids))
             }

@@ -21,6 +21,7 @@ from tests.core.placing import (
 
 from batonpass.core.placement import Ready, Seat, Warmth
 
+law = settings(max_examples=150, deadline=None, derandomize=True)
 CAPACITIES = (1.0, 1.0, 1.0, 2.0, 3.0, 0.5)
 ZONES = ("a", "b", "c")
 Change = Callable[[Group], Group]
@@ -95,6 +96,7 @@ def warm(group: Group, seed: list[int]) -> Group:
 numbers = st.lists(st.integers(0, 10_000), max_size=12)
 
 
+@law
 @given(groups(limited=True), st.lists(changes(), max_size=4), numbers)
 def test_whatever_happens_a_placement_is_whole(group: Group, happens: list[Change], seed: list[int]) -> None:
     """Every task has one target or a reason to wait, no two copies share a seat, limits hold, nothing is on a drain."""
@@ -106,6 +108,7 @@ def test_whatever_happens_a_placement_is_whole(group: Group, happens: list[Chang
         group = group.settle(placed)
 
 
+@law
 @given(groups(), st.lists(changes(), min_size=1, max_size=4), numbers)
 def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
     group: Group, happens: list[Change], seed: list[int]
@@ -120,6 +123,7 @@ def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
         group = group.settle(placed)
 
 
+@law
 @given(groups(equal=True))
 def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
     """With equal members nobody but the joiner gets stateful tasks, and only what exceeds the others' quota moves."""
@@ -130,6 +134,7 @@ def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
     assert placed.moves == sum(before.values()) // len(joined.seats)
 
 
+@law
 @given(groups(equal=True), st.integers(0, 7))
 def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
     """With equal members exactly the stateful tasks of the one that leaves move, and those of a drain as exactly."""
@@ -141,6 +146,7 @@ def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
             assert {rank for rank in placed.why if group.table.stateful[rank]} == had
 
 
+@law
 @given(groups(equal=True), st.integers(0, 7))
 def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -> None:
     """A new id in the place of an old one gets what the other had, as long as the others have more than nothing."""
@@ -151,6 +157,7 @@ def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -
         assert set(stateful.values()) <= {(None, "m5")}
 
 
+@law
 @given(groups(limited=True, weighted=True), st.lists(changes(), min_size=1, max_size=3), numbers)
 def test_what_is_placed_stays_placed(group: Group, happens: list[Change], seed: list[int]) -> None:
     """A group at rest is a fixed point, whatever is warm; and as long as nothing has moved, so is what was told."""
@@ -166,6 +173,7 @@ def test_what_is_placed_stays_placed(group: Group, happens: list[Change], seed: 
         group = settled
 
 
+@law
 @given(groups(equal=True))
 def test_a_first_placement_is_even_per_subtopology(group: Group) -> None:
     """With equal members the counts of every stateful subtopology differ by at most one."""
@@ -178,6 +186,7 @@ def test_a_first_placement_is_even_per_subtopology(group: Group) -> None:
         assert skew(fresh, fresh.place()) <= 1
 
 
+@law
 @given(groups(weighted=True), st.lists(changes(), min_size=1, max_size=3))
 def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group, happens: list[Change]) -> None:
     """No member is farther from its quota than the heaviest stateful task weighs, and the bound is never too high."""
@@ -195,6 +204,7 @@ def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group
         group = group.settle(placed)
 
 
+@law
 @given(groups(equal=True), st.lists(changes(equal=True), max_size=3))
 def test_standbys_of_equal_members_are_level(group: Group, happens: list[Change]) -> None:
     """Without tags standby counts differ by at most one wherever there are members to choose from."""
@@ -208,6 +218,7 @@ def test_standbys_of_equal_members_are_level(group: Group, happens: list[Change]
         group = group.settle(placed)
 
 
+@law
 @given(groups(), st.permutations(range(8)))
 def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) -> None:
     """Members in any order, and warmth in any order, come to the same answer."""
@@ -216,12 +227,12 @@ def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) 
     assert joined.place() == group.join(seat("m5")).place()
 
 
-@settings(max_examples=50)
+@law
 @given(groups(equal=True), st.permutations(range(8)))
 def test_names_do_not_matter(group: Group, order: list[int]) -> None:
     """Equal members under other names get placements of the same quality: moves, spread and standbys."""
-    names = [one.member for one in group.seats]
-    others = dict(zip(names, [names[index] for index in order if index < len(names)], strict=True))
+    names: list[str] = [one.member for one in group.seats]
+    others: dict[str, str] = dict(zip(names, [names[index] for index in order if index < len(names)], strict=True))
 
     def rename(one: Seat) -> Seat:
         return replace(one, member=seat(others[one.member]).member)

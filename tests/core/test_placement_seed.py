@@ -19,9 +19,12 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     zones = [{"zone": zone, "cluster": cluster} for zone in "abc" for cluster in "xy"]
     for unequal in (False, True):
-        table = tasks(
-            17, 9, 12, 5, stateless=[2], weight=lambda one, _, unequal=unequal: 1.0 + one * unequal, epochs={3: 2}
-        )
+        weights = (1.0, 2.0, 3.0, 4.0) if unequal else (1.0,) * 4
+
+        def weight(one: int, _partition: int, each: tuple[float, ...] = weights) -> float:
+            return each[one]
+
+        table = tasks(17, 9, 12, 5, stateless=[2], weight=weight, epochs={3: 2})
         members = tuple(
             seat(
                 f"m{index}",

@@ -1,6 +1,7 @@
 """Where standbys go: apart by tags, level, few new copies, one owner's spread; after KIP-708 and Kafka's own cases."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -142,6 +143,32 @@ def test_copies_move_for_balance_to_where_they_are_warm() -> None:
     group = replace(before.join(seat("zz")), warm={rank: {"zz": Warmth(Ready.ON_DISK, 1)} for rank in here})
     after = group.settle()
     assert all("zz" in after.standbys[rank] or after.home[rank] == "zz" for rank in here)
+
+
+def test_a_joiner_with_state_of_everything_takes_nothing_cold() -> None:
+    """Where enough copies are warm at the joiner, no others are looked for."""
+    before = Group(tasks(20), seats(4), replicas=1).settle()
+    group = replace(before.join(seat("zz")), warm={rank: {"zz": Warmth(Ready.ON_DISK, rank)} for rank in range(20)})
+    placed = group.place()
+    assert standby_counts(group, placed) == dict.fromkeys(["m00", "m01", "m02", "m03", "zz"], 4)
+
+
+def test_several_joiners_share_the_copies() -> None:
+    """Members that join together take as many copies each."""
+    group = Group(tasks(48), seats(3), replicas=1).settle().join(*[seat(f"x{index}") for index in range(5)])
+    placed = group.place()
+    assert set(standby_counts(group, placed).values()) == {6}
+    assert faults(group, placed) == []
+
+
+def test_a_full_member_is_passed_over_where_copies_are_levelled() -> None:
+    """A member of the small zone that has no slot left leaves more to the other one of its zone."""
+    members = zoned(*"aaaabb")
+    limited = (*members[:4], replace(members[4], max_tasks=4), members[5])
+    group = Group(tasks(12), limited, replicas=1, tags=("zone",))
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert group.settle(placed).place().standbys == placed.standbys
 
 
 def test_a_draining_members_copies_are_replaced() -> None:
@@ -328,7 +355,7 @@ def test_a_copy_is_passed_on_over_a_third_member_to_level_two_others() -> None:
 def test_standbys_rest_through_every_change(replicas: int) -> None:
     """Joins, leaves and drains one after the other: always complete, level and at rest at once."""
     group = Group(tasks(20, 10), zoned(*"abcabc"), replicas=replicas, tags=("zone",)).settle()
-    changes = [
+    changes: list[Callable[[Group], Group]] = [
         lambda one: one.join(seat("x", tags={"zone": "a"})),
         lambda one: one.leave("m01"),
         lambda one: one.drain("m03"),

@@ -39,7 +39,7 @@ def place_bent(draft: Draft, place_once: Callable[[Draft], int]) -> int:
         fresh = Draft(replace(request, previous={}, warming={}))
         place_once(fresh)
         attempts += [_come_to_rest(fresh, place_once)]
-        attempts[:0] = [before for before in [_as_before(request)] if before is not None]
+        attempts[:0] = [_come_to_rest(before, place_once) for before in [_as_before(request)] if before is not None]
     best = min(attempts, key=lambda one: _badness(one, scales, request))
     draft.owner[:] = best.owner
     draft.waiting = best.waiting
@@ -47,10 +47,10 @@ def place_bent(draft: Draft, place_once: Callable[[Draft], int]) -> int:
 
 
 def _come_to_rest(draft: Draft, place_once: Callable[[Draft], int]) -> Draft:
-    """Place what was placed again until nothing changes."""
+    """Place what was placed again until nothing changes, as if everything had moved already."""
 
     def is_at_rest() -> bool:
-        again = Draft(replace(draft.request, home=list(draft.owner)))
+        again = Draft(replace(draft.request, home=list(draft.owner), previous={}, warming={}))
         place_once(again)
         unchanged = again.owner == draft.owner
         draft.owner[:] = again.owner

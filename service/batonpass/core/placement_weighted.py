@@ -69,7 +69,7 @@ class _Search:
         request = draft.request
         return [
             rank
-            for rank, target in sorted((request.previous | request.warming).items())
+            for rank, target in sorted({**request.previous, **request.warming}.items())
             if not draft.closed[target]
             and draft.owner[rank] != target
             and not draft.closed[draft.owner[rank]]
