@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from tests.core.scene import Scene, failed, topology
+from tests.core.scene import Scene, copy, failed, topology
 
+from batonpass.core.describe import describe_group
 from batonpass.core.errors import TooLarge
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, PartitionCounts
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Leave, PartitionCounts
 from batonpass.core.model import Role, Subtopology, Topology
 from batonpass.core.policy import Policy
+from batonpass.core.reasons import Held
+from batonpass.core.replies import Answer, DrainProgress
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 
@@ -82,3 +85,44 @@ def test_a_placement_set_before_the_clock_went_back_is_not_waited_for() -> None:
     scene.now_ms -= 3_600_000
     scene.tick()
     assert scene.group.due_ms is None
+
+
+def test_a_drain_with_nowhere_to_go_says_so_of_every_task() -> None:
+    """The last member that drains keeps its tasks, and each of them is named with the reason."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1")
+    scene.settle()
+    progress = scene.ok(DrainRequest(M1), DrainProgress)
+    assert progress.blocked == ((TaskId("0_0"), "no-eligible-member"), (TaskId("0_1"), "no-eligible-member"))
+    answer = scene.beat("m1")
+    assert isinstance(answer, Answer)
+    assert "nowhere to go" in dict(answer.status)["drain-blocked"]
+
+
+def test_a_restart_in_mid_move_waits_for_the_instance_and_not_for_a_cold_copy() -> None:
+    """A task that its owner was about to hand over waits for the owner to come back, unless its target is ready."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1", instance_id=InstanceId("i1"))
+    scene.settle()
+    scene.join("m2")
+    moving = next(iter(scene.member("m2").picture))
+    scene.beat("m2", {moving: copy("warmup", 500_000)})
+    scene.do(Leave(M1, restart=True))
+    scene.obey("m2", lag=500_000)
+    assert scene.owners() == {"0_0": None, "0_1": None}
+    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).held_back[0].reason is Held.REJOIN_GRACE
+    scene.join("m3", {"0_0": copy("none", 0), "0_1": copy("none", 0)}, instance_id=InstanceId("i1"))
+    assert set(scene.owners().values()) == {"m3"}
+
+
+def test_a_parked_task_is_held_back_with_or_without_state() -> None:
+    """What is parked is shown as held back, also when it has no state to restore."""
+    scene = Scene(policy=Policy(poison_members=1))
+    scene.declare(topology(0, stateless=1))
+    scene.join("m1")
+    scene.settle()
+    scene.beat("m1", {"1_0": failed()})
+    found = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert [(entry.task, entry.reason) for entry in found.held_back] == [("1_0", Held.PARKED)]

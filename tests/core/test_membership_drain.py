@@ -2,7 +2,7 @@
 
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.answers import is_drain_blocked
+from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Leave
 from batonpass.core.model import Drain, Role
@@ -179,7 +179,7 @@ def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
 def test_whether_a_drain_is_blocked_concerns_those_who_drain() -> None:
     """A member that does not drain is never blocked, however alone it is."""
     scene = stage(1)
-    assert not is_drain_blocked(scene.group, scene.soft, scene.member("m1"))
+    assert not why_drain_is_blocked(scene.group, scene.soft, scene.member("m1"))
 
 
 def test_a_drained_member_leaves_without_anybody_noticing() -> None:

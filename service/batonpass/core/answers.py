@@ -116,23 +116,26 @@ def _drain_status(group: Group, soft: Soft, member: Member) -> tuple[str, str]:
     waiting = sum(revocation.active for revocation in member.revoking.values())
     if not remaining + waiting:
         return ("drained", "this member has no active task left and may leave")
-    if remaining and is_drain_blocked(group, soft, member):
-        return (
-            "drain-blocked",
-            f"{remaining} tasks have nowhere to go, or the drain took longer than drain_timeout_ms",
-        )
+    blocked = why_drain_is_blocked(group, soft, member)
+    if remaining and blocked:
+        detail = "have nowhere to go: no other member can take them"
+        if blocked == "drain-timeout":
+            detail = "were not handed over within drain_timeout_ms"
+        return ("drain-blocked", f"{remaining} tasks {detail}")
     return ("draining", f"{remaining + waiting} active tasks are left")
 
 
-def is_drain_blocked(group: Group, soft: Soft, member: Member) -> bool:
-    """Say whether a drain does not get on: its time is over, or no other member is left to take its tasks."""
+def why_drain_is_blocked(group: Group, soft: Soft, member: Member) -> str:
+    """Return why a drain does not get on, "" while it does: nobody is left to take its tasks, or its time is over."""
     if member.drain is None:
-        return False
+        return ""
     others = any(
         one.drain is None and one.away_until_ms is None for one in group.members.values() if one.id != member.id
     )
+    if not others:
+        return "no-eligible-member"
     heard = soft.members.get(member.id)
-    return not others or (heard is not None and heard.heard_ms >= member.drain.gives_up_ms)
+    return "drain-timeout" if heard is not None and heard.heard_ms >= member.drain.gives_up_ms else ""
 
 
 def poll(group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy) -> Answer | ProtocolError | None:

@@ -140,13 +140,15 @@ def _order(view: View, ask: Ask) -> tuple[bool, bool, bool, float, int, int, int
 
 
 def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
-    """Return the stateful tasks that are held back for another reason than a slot."""
+    """Return the stateful tasks, and the parked ones, that are held back for another reason than a slot."""
     held = []
     table = view.group.table
     for one in staged:
         task, choice = one.task, one.choice
         rank = table.rank.get(task.id)
-        if rank is None or not table.stateful[rank] or choice.active == task.target is not None:
+        if rank is None or choice.active == task.target is not None:
+            continue
+        if not table.stateful[rank] and not task.parked:
             continue
         if any(ask.for_active for ask in one.asks):
             continue

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from batonpass.core import commands, liveness, membership, recovery, reports
 from batonpass.core import inputs as i
-from batonpass.core.answers import answer
+from batonpass.core.answers import answer, why_drain_is_blocked
 from batonpass.core.errors import ProtocolError, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group
@@ -184,7 +184,10 @@ def _probe_is_due(work: Work) -> bool:
 def _final_reply(work: Work, item: i.Input, reply: Reply) -> Reply:
     """Make the answers that show the member's picture: they are due only now that the whole decision stands."""
     if isinstance(reply, DrainProgress) and isinstance(item, i.DrainRequest):
-        return DrainProgress(work.remaining(work.group.members[item.member_id]))
+        draining = work.group.members[item.member_id]
+        remaining = work.remaining(draining)
+        why = why_drain_is_blocked(work.group, work.soft, draining)
+        return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
     if not isinstance(item, (i.Join, i.Heartbeat)) or isinstance(reply, ProtocolError):
         return reply
     member = work.group.members[item.member_id]

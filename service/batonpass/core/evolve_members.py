@@ -123,6 +123,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         target=None if task.target == member_id else task.target,
         target_standbys=minus(task.target_standbys, member_id),
         pin=None if task.pin == member_id else task.pin,
+        awaits=None if task.awaits == member_id else task.awaits,
     )
 
 
@@ -135,7 +136,7 @@ def away(draft: Draft, record: r.MemberAway) -> None:
         task = draft.task(task_id)
         after = without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
         if task.owner == member.id:
-            after = after._replace(since_ms=record.at_ms, final=())
+            after = after._replace(since_ms=record.at_ms, final=(), awaits=member.id)
         if after != task:
             draft.tasks[task_id] = after
     draft.change_member(

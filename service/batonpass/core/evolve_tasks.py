@@ -66,6 +66,7 @@ def _take_up(draft: Draft, member: Member, task_id: TaskId, grant: Grant, *, rea
             standbys=standbys,
             warmups=warmups,
             heir=None,
+            awaits=None,
             keeper=None if task.keeper == member.id else task.keeper,
         )
     elif grant.role is Role.STANDBY:

@@ -150,8 +150,8 @@ def _successor(view: View, task: Task) -> Choice:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    target = view.group.members.get(task.target)
-    if target is not None and target.away_until_ms is not None:
+    awaited = [view.group.members.get(one) for one in (task.target, task.awaits) if one is not None]
+    if any(one is not None and one.away_until_ms is not None for one in awaited):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     if not has_copies:
         return _target_or_wait(view, task)
