@@ -140,10 +140,10 @@ class Stall(NamedTuple):
 class Task(NamedTuple):
     """One task: who has it, who may still be running it, and where it belongs.
 
-    ``owner`` holds the present grant of the active. ``heir`` has been chosen to get it when the claims are gone. ``keeper``
-    is the last owner, which keeps its copy until the new one runs; ``awaits`` the away member that ran it. ``ready_grant``
-    says that the owner was caught up when it was given the task. ``since_ms`` is when the task got or lost its owner.
-    ``target`` of None waits (``waiting`` says why). ``token`` is the highest ever granted.
+    ``owner`` holds the present grant of the active. ``heir`` has been chosen to get it when the claims are gone.
+    ``keeper`` is the last owner, which keeps its copy until the new one runs; ``awaits`` the away member that ran it.
+    ``ready_grant`` says that the owner was caught up when it was given the task. ``since_ms`` is when the task got or
+    lost its owner. ``target`` of None waits (``waiting`` says why). ``token`` is the highest ever granted.
     """
 
     id: TaskId
