@@ -11,7 +11,7 @@ from statistics import median
 
 from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
 from tests.benchmarks.kafka import KAFKA_WARM_MS, yardstick
-from tests.benchmarks.operations import OPERATIONS, Timed, clocked, inputs_of, middle, time_operation
+from tests.benchmarks.operations import OPERATIONS, Timed, clocked, inputs_of, middle, steps_of, time_operation
 from tests.benchmarks.report import (
     Bar,
     Measured,
@@ -63,13 +63,14 @@ def _show(lines: Iterable[str]) -> None:
 
 def measure(shape: Shape, weights: tuple[float, ...], rounds: int) -> Measured:
     """Time every operation at one shape, ours and the model's in turns, so that a busy spell meets both."""
-    operations = inputs_of(prepare(shape, weights))
+    stage = prepare(shape, weights)
+    steps, operations = steps_of(stage), inputs_of(stage)
     model = yardstick(shape).operations() if shape in KAFKA_WARM_MS else {}
     ours: dict[str, list[Timed]] = {name: [] for name in OPERATIONS}
     theirs: dict[str, list[float]] = {name: [] for name in model}
     for turn in range(rounds):
         for name in OPERATIONS:
-            ours[name].append(time_operation(operations[name]))
+            ours[name].append(time_operation(steps[name], operations[name]))
             if name in model and (turn == 0 or shape not in ONCE):
                 theirs[name].append(clocked(model[name]))
     return Measured(

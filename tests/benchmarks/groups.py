@@ -12,9 +12,9 @@ from batonpass.core.decide import Decision, decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Leave, Tick
-from batonpass.core.model import ActiveState, Group, Member, Role, Subtopology, Topology
+from batonpass.core.model import ActiveState, Cause, Group, Member, Role, Subtopology, Topology
 from batonpass.core.policy import Policy
-from batonpass.core.records import ActiveReported
+from batonpass.core.records import ActiveReported, MemberGone, RebalanceScheduled
 from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
 
 BEGINNING_MS = 1_000_000
@@ -67,7 +67,8 @@ class Stage:
         at_rest: everything runs where it belongs, and every copy is caught up.
         before: the same a second later, when somebody joins or leaves.
         joined: at rest, but for one more member, for which the placement is due.
-        left: at rest, but for one member that has left.
+        gone: at rest, but for one member that is gone, before anything is done about it.
+        left: the same once the decision on its leave has let ready copies take over, and the placement is due.
     """
 
     shape: Shape
@@ -75,6 +76,7 @@ class Stage:
     at_rest: Moment
     before: Moment
     joined: Moment
+    gone: Moment
     left: Moment
 
 
@@ -115,8 +117,11 @@ def prepare(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Stage:
     at_rest = _everything_runs(empty.then(Tick()))
     before = replace(at_rest, now_ms=at_rest.now_ms + 1_000)
     joined = before.then(join_of(shape, shape.members))
-    left = before.then(Leave(member_name(shape.members // 2)))
-    return Stage(shape, empty, at_rest, before, _due(joined), _due(left))
+    leaver = member_name(shape.members // 2)
+    left = before.then(Leave(leaver))
+    facts = (MemberGone(leaver, Cause.LEFT, before.now_ms, before.now_ms), RebalanceScheduled(before.now_ms, "leave"))
+    gone = replace(before, group=evolve(before.group, facts))
+    return Stage(shape, empty, at_rest, before, _due(joined), gone, _due(left))
 
 
 def declared(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Moment:

@@ -1,10 +1,10 @@
 """The four operations and the quiet heartbeat, timed on our decisions and on the yardstick in turns.
 
-Two views of the same four. *Step* is what an assignor does: the question to placement, placement, the new target
-folded in, every task that is not settled staged and funded, and the reasons for all of it. *Whole* is what a
-coordinator waits for: every `decide` of the operation, with what each member is told next, all records folded, the
-next look and the reply. A join or leave is two decisions, for the placement follows after `rebalance_batch_ms`; both
-are counted, in both views.
+Two views of the same four. *Step* is what an assignor does, given who is there: the question to placement, placement,
+the new target folded in, every task that is not settled staged and funded, and the reasons for all of it. *Whole* is
+what a coordinator waits for: every `decide` of the operation, with what each member is told next, all records folded,
+the next look and the reply. A join or leave is two decisions there, for the placement follows after
+`rebalance_batch_ms`, and a leave lets ready copies take over in the first.
 """
 
 import gc
@@ -46,6 +46,11 @@ def clocked(call: Callable[[], object]) -> float:
     return spent / 1e6
 
 
+def steps_of(stage: Stage) -> Mapping[str, Moment]:
+    """Return the moment of each operation at which an assignor would be asked."""
+    return {"first": stage.empty, "re-run": stage.at_rest, "join": stage.joined, "leave": stage.gone}
+
+
 def inputs_of(stage: Stage) -> Mapping[str, Sequence[tuple[Moment, Input]]]:
     """Return the decisions that make up each operation."""
     shape = stage.shape
@@ -57,12 +62,10 @@ def inputs_of(stage: Stage) -> Mapping[str, Sequence[tuple[Moment, Input]]]:
     }
 
 
-def time_operation(decisions: Sequence[tuple[Moment, Input]]) -> Timed:
-    """Time the decisions of one operation once."""
-    *earlier, (moment, item) = decisions
-    before = sum(clocked(partial(at.decide, one)) for at, one in earlier)
-    step = before + clocked(partial(one_step, moment))
-    whole = before + clocked(partial(moment.decide, item))
+def time_operation(asked: Moment, decisions: Sequence[tuple[Moment, Input]]) -> Timed:
+    """Time the step and the decisions of one operation once."""
+    step = clocked(partial(one_step, asked))
+    whole = sum(clocked(partial(at.decide, one)) for at, one in decisions)
     laws = 0.0
     for at, one in decisions:
         decision = at.decide(one)
