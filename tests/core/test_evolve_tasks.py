@@ -127,7 +127,7 @@ def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
         r.MemberAway(M1, 90, 20),
     )
     assert group.members[M1] == Member(M1, 1, InstanceId("i1"), epoch=2, away_until_ms=90)
-    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,))
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,), awaits=M1)
     assert group.instances == {"i1": M1}
 
 
