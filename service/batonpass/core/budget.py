@@ -93,7 +93,7 @@ class _Slots:
 
 def extra_copies(one: Staged, num_standby_replicas: int) -> int:
     """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
-    warmups = sum(role is Role.WARMUP for role in one.copies.values())
+    warmups = [*one.copies.values()].count(Role.WARMUP)
     return max(warmups, len(one.copies) - num_standby_replicas)
 
 

@@ -80,6 +80,8 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     ):
         kept.setdefault(target, holders[target])
         ready += target not in wanted and _is_caught_up(view, task, target)
+    if len(kept) == len(holders):
+        return kept
     surplus = [one for one in holders if one not in kept and (one != target or one != task.owner)]
     if surplus:
         runs = task.owner == active and task.state is ActiveState.RUNNING
@@ -105,7 +107,7 @@ def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, ru
     While nobody is ready to run the task, all of them stay that hold any state.
     """
     holders = view.holders(task)
-    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one))
+    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else surplus
     if not runs:
         return [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
     standing = [one for one in ranked if holders.get(one, Role.STANDBY) is Role.STANDBY]
@@ -121,11 +123,11 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 
 def is_for_drain(view: View, task: Task) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
-    if task.owner is None and task.keeper is None and not task.claims:
-        return False
-    claimants = [claim.member_id for claim in task.claims]
-    involved = [view.group.members.get(one) for one in (task.owner, task.keeper, *claimants) if one is not None]
-    return any(member is not None and member.drain is not None for member in involved)
+    for member_id in (task.owner, task.keeper, *[claim.member_id for claim in task.claims]):
+        member = view.group.members.get(member_id) if member_id is not None else None
+        if member is not None and member.drain is not None:
+            return True
+    return False
 
 
 def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]) -> Staged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import Copy, copy_of
+from batonpass.core.lag import Copy, judge_copy
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
@@ -37,7 +37,7 @@ class View:
 
     def copy(self, task: Task, member_id: MemberId) -> Copy:
         """Return what a member that is here has of the task."""
-        return copy_of(self.group, self.soft, task, self.group.members[member_id])
+        return judge_copy(self.group, self.soft.members.get(member_id), task, self.group.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
         """Say whether the task has state to restore."""
