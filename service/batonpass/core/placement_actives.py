@@ -123,7 +123,8 @@ def fit(draft: Draft, held: Held, others: Sequence[int]) -> list[int]:
         epoch: sum(count for seat, count in free.items() if seats[seat].topology_epoch >= epoch)
         for epoch in sorted({need[rank] for rank in held.homeless})
     }
-    room[min(room)] = sum(free.values()) if not draft.restricted else room[min(room)]
+    if not draft.restricted and len(held.homeless) <= sum(free.values()):
+        return held.homeless
     fitting: list[int] = []
     for rank in sorted(held.homeless, key=partial(_coldness, draft)):
         levels = [epoch for epoch in room if epoch <= need[rank]]
@@ -138,8 +139,8 @@ def fit(draft: Draft, held: Held, others: Sequence[int]) -> list[int]:
 
 def _coldness(draft: Draft, rank: int) -> tuple[int, int, int]:
     nothing = Warmth(int(Ready.NOTHING), 0)
-    known = draft.request.warmth(rank)
-    best = min((known.get(seat, nothing) for seat in draft.open), default=nothing)
+    there = [known for seat, known in draft.request.warmth(rank).items() if not draft.closed[seat]]
+    best = min([nothing, *there])
     return best.ready_class, best.lag, rank
 
 

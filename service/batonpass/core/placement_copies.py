@@ -33,6 +33,7 @@ class Standbys:
         tags: the kinds of seats.
         touched: the tasks whose copies were changed.
         wanted: the standbys that every task should have.
+        with_slots: how many open seats take one more copy.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Standbys:
         "tags",
         "touched",
         "wanted",
+        "with_slots",
     )
 
     def __init__(self, draft: Draft, tags: Tags, copies: list[tuple[int, ...]], ranks: Sequence[int]) -> None:
@@ -71,12 +73,19 @@ class Standbys:
         total = draft.request.num_standby_replicas * len(ranks)
         self.even = total / sum(self.capacity[seat] for seat in draft.open)
         self.touched: set[int] = set()
-        self.next_level = [
-            round((count + 1) / capacity, PLACES) for count, capacity in zip(self.count, self.capacity, strict=True)
-        ]
+        self.next_level: list[float] = []
+        self.with_slots = 0
+        self.note_counts()
         self._by_kind: list[list[int]] = []
         self._heaps: list[list[tuple[float, int]]] = []
         self._pairs: Counter[int] | None = None
+
+    def note_counts(self) -> None:
+        """Note what follows from counts and slots that were set for all seats at once."""
+        self.with_slots = sum(self.slots[seat] > 0 for seat in self.draft.open)
+        self.next_level = [
+            round((count + 1) / capacity, PLACES) for count, capacity in zip(self.count, self.capacity, strict=True)
+        ]
 
     def may_hold(self, rank: int, seat: int) -> bool:
         """Tell whether the seat could hold a standby of the task, limits and tags aside."""
@@ -111,6 +120,8 @@ class Standbys:
     def _change(self, rank: int, seat: int, by: int) -> None:
         self.touched.add(rank)
         self.count[seat] += by
+        if not self.draft.closed[seat]:
+            self.with_slots += (self.slots[seat] > by) - (self.slots[seat] > 0)
         self.slots[seat] -= by
         self.next_level[seat] = round((self.count[seat] + 1) / self.capacity[seat], PLACES)
         if self._pairs is not None:
@@ -134,12 +145,14 @@ class Standbys:
 
     def may_shift(self, rank: int, source: int, target: int) -> bool:
         """Tell whether a copy may go from one seat to another, limits aside, and its task's copies stay apart."""
-        if not self.may_hold(rank, target):
-            return False
+        return self.may_hold(rank, target) and self.may_change_kind(rank, source, self.tags.kind[target])
+
+    def may_change_kind(self, rank: int, source: int, new: int) -> bool:
+        """Tell whether the task's copies stay apart when the one at the source goes to seats of another kind."""
         kind = self.tags.kind
-        if kind[source] == kind[target]:
+        if kind[source] == new:
             return True
-        kinds = [kind[target] if seat == source else kind[seat] for seat in self.copies[rank]]
+        kinds = [new if seat == source else kind[seat] for seat in self.copies[rank]]
         return self.tags.apart(kind[self.owner[rank]], tuple(sorted(kinds)))
 
     def is_low(self, seat: int) -> bool:

@@ -17,7 +17,7 @@ from batonpass.core.placement_exchange import Exchange
 from batonpass.core.placement_types import NOBODY
 
 # What may be looked at: swaps, counted one by one.
-_EFFORT: Final = 200_000
+_EFFORT: Final = 100_000
 _TINY: Final = 1e-9
 
 
@@ -136,25 +136,31 @@ class Evening:
     def _possible(self) -> Iterator[tuple[tuple[int, int], Swap]]:
         cells, even = self.cells, self.even
         kinds = range(len(even.part))
-        losers = [cell for held in (cells.got, cells.yet) for cell, ranks in held.items() if ranks]
-        winners = [cell for cell, ranks in cells.gave.items() if ranks]
-        for seat, loses in losers:
+        gave = [cell for cell, ranks in cells.gave.items() if ranks and self.gifts.get(cell[0])]
+        free = [(seat, wins) for seat, took in self.places.items() if not took for wins in kinds]
+        takes_back, takes_more = self._cheapest(gave), self._cheapest(free)
+        for seat, loses in [cell for held in (cells.got, cells.yet) for cell, ranks in held.items() if ranks]:
             out = even.price_out(seat, loses)
-            if seat in cells.exchange.pools:
-                gains = [wins for wins in kinds if cells.gave.get((seat, wins))]
-            else:
-                gains = list(kinds)
-            for wins in gains:
-                if wins != loses:
-                    yield (loses, wins), Swap(out + even.price_in(seat, wins), seat, seat)
-            pairs: list[tuple[int, int]] = []
+            is_giver = seat in cells.exchange.pools
+            across: dict[int, tuple[float, int]] = {}
             if self.gifts.get(seat) is False:
-                pairs = [cell for cell in winners if self.gifts.get(cell[0])]
+                across = takes_back
             elif self.places.get(seat):
-                pairs = [(other, wins) for other, took in self.places.items() if not took for wins in kinds]
-            for other, wins in pairs:
+                across = takes_more
+            for wins in kinds:
+                if wins != loses and (not is_giver or cells.gave.get((seat, wins))):
+                    yield (loses, wins), Swap(out + even.price_in(seat, wins), seat, seat)
+            for wins, (price, other) in across.items():
                 if wins != loses:
-                    yield (loses, wins), Swap(out + even.price_in(other, wins), seat, other)
+                    yield (loses, wins), Swap(out + price, seat, other)
+
+    def _cheapest(self, winners: Sequence[tuple[int, int]]) -> dict[int, tuple[float, int]]:
+        """Return per subtopology which of these seats would run one more of it at the least price."""
+        best: dict[int, tuple[float, int]] = {}
+        for seat, wins in winners:
+            offer = (self.even.price_in(seat, wins), seat)
+            best[wins] = min(best.get(wins, offer), offer)
+        return best
 
     def _swap(self, swaps: Sequence[Swap], cycle: Sequence[int]) -> bool:
         """Carry a round out; return False if it would ask one seat for two things at once."""

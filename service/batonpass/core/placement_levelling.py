@@ -8,12 +8,12 @@ alone.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from batonpass.core.placement_bounds import level_counts
 from batonpass.core.placement_copies import Standbys
+from batonpass.core.placement_paths import Paths
 from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 
 _NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
@@ -36,17 +36,9 @@ def level_standbys(board: Standbys, ranks: Sequence[int]) -> None:
         if board.tags.kinds > 1:
             for seats in by_kind.values():
                 _level_among(board, ranks, seats)
-        if not _Paths(board, ranks).shift_one():
+        if not Paths(board, ranks).shift_all():
             return
         stuck = _level_among(board, ranks, opened)
-
-
-def fill_by_paths(board: Standbys, ranks: Sequence[int], missing: Sequence[int]) -> None:
-    """Place the copies that found no seat, as long as there are slots that others can make use of."""
-    for rank in missing:
-        while len(board.copies[rank]) < board.wanted and any(board.slots[seat] > 0 for seat in board.draft.open):
-            if not _Paths(board, ranks).make_room(rank):
-                break
 
 
 def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) -> bool:
@@ -70,14 +62,19 @@ def _level_among(board: Standbys, ranks: Sequence[int], seats: Sequence[int]) ->
 
 
 class _Shifts:
-    """Direct shifts from seats that hold too many copies to seats that hold too few."""
+    """Direct shifts from seats that hold too many copies to seats that hold too few.
+
+    ``under`` has, per kind of seats, how many copies each low seat lacks.
+    """
 
     __slots__ = ("board", "held", "look", "over", "under")
 
     def __init__(self, board: Standbys, over: dict[int, int], under: dict[int, int], ranks: Iterable[int]) -> None:
         self.board = board
         self.over = over
-        self.under = under
+        self.under: dict[int, dict[int, int]] = {}
+        for seat, room in under.items():
+            self.under.setdefault(board.tags.kind[seat], {})[seat] = room
         self.look = max(1, min(_LOOKAHEAD, _LOOKS // sum(over.values())))
         self.held: dict[int, list[int]] = {seat: [] for seat in over}
         copies = board.copies
@@ -89,18 +86,20 @@ class _Shifts:
     def where_warm(self) -> None:
         """Shift copies to seats that have their state already, the warmest first."""
         warmth = self.board.draft.request.warmth
+        lacking = {seat for seats in self.under.values() for seat in seats}
         edges: list[tuple[int, int, int, int, int]] = []
-        known = stock(self.board.draft.request, self.under, sum(map(len, self.held.values())))
+        stocked = stock(self.board.draft.request, sorted(lacking), sum(map(len, self.held.values())))
         for source, ranks in self.held.items():
-            for rank in ranks if known is None else known.intersection(ranks):
+            for rank in ranks if stocked is None else stocked.intersection(ranks):
                 edges.extend(
                     (known.ready_class, known.lag, rank, source, target)
                     for target, known in warmth(rank).items()
-                    if target in self.under and known.ready_class < Ready.NOTHING
+                    if target in lacking and known.ready_class < Ready.NOTHING
                 )
         for _, _, rank, source, target in sorted(edges):
+            lacks = target in self.under.get(self.board.tags.kind[target], ())
             there = source in self.board.copies[rank]
-            if there and self.over[source] and target in self.under and self.board.may_shift(rank, source, target):
+            if lacks and there and self.over[source] and self.board.may_shift(rank, source, target):
                 self._shift(rank, source, target)
 
     def anywhere(self) -> None:
@@ -145,113 +144,23 @@ class _Shifts:
         board = self.board
         owner = board.owner[rank]
         takers: list[tuple[int, float, int]] = []
-        for target, room in self.under.items():
-            if board.may_shift(rank, source, target):
-                if len(self.under) == 1:
-                    return target
-                takers.append((board.pairs(owner, target), -room / board.capacity[target], target))
-                if len(takers) == _LOOKAHEAD:
-                    break
+        for kind, seats in self.under.items():
+            if not board.may_change_kind(rank, source, kind):
+                continue
+            for target, room in seats.items():
+                if board.may_hold(rank, target):
+                    takers.append((board.pairs(owner, target), -room / board.capacity[target], target))
+                    if len(takers) == _LOOKAHEAD:
+                        return min(takers)[2]
         return min(takers)[2] if takers else NOBODY
 
     def _shift(self, rank: int, source: int, target: int) -> None:
         self.board.shift(rank, source, target)
         self.over[source] -= 1
-        self.under[target] -= 1
-        if not self.under[target]:
-            del self.under[target]
-
-
-class _Paths:
-    """Paths along which every seat hands one copy on, from a high seat to a low one."""
-
-    __slots__ = ("board", "held", "reach")
-
-    def __init__(self, board: Standbys, ranks: Iterable[int]) -> None:
-        self.board = board
-        self.held: dict[int, list[int]] = {seat: [] for seat in board.draft.open}
-        for rank in ranks:
-            for seat in board.copies[rank]:
-                self.held[seat].append(rank)
-        self.reach = self._kinds_in_reach(ranks)
-
-    def _kinds_in_reach(self, ranks: Iterable[int]) -> dict[int, set[int]]:
-        """Return, per kind of seats, the kinds that a copy can get to in any number of steps."""
-        board = self.board
-        kinds = range(board.tags.kinds)
-        if board.tags.kinds == 1:
-            return {0: {0}}
-        kind = board.tags.kind
-        step: dict[int, set[int]] = {one: {one} for one in kinds}
-        groups = {
-            (kind[board.owner[rank]], tuple(sorted([kind[seat] for seat in board.copies[rank]]))) for rank in ranks
-        }
-        for owner, held in sorted(groups):
-            for position, one in enumerate(held):
-                rest = held[:position] + held[position + 1 :]
-                step[one].update(other for other in kinds if board.tags.apart(owner, tuple(sorted((*rest, other)))))
-        for via in kinds:
-            for one in kinds:
-                if via in step[one]:
-                    step[one] |= step[via]
-        return step
-
-    def shift_one(self) -> bool:
-        """Lower the highest seat from which a lower one can be reached; return False if there is none."""
-        board = self.board
-        kind = board.tags.kind
-        lowest: dict[int, float] = {}
-        for seat in board.draft.open:
-            if board.slots[seat] > 0:
-                lowest[kind[seat]] = min(board.next_level[seat], lowest.get(kind[seat], board.next_level[seat]))
-        for seat in sorted(board.draft.open, key=lambda seat: (-board.level(seat), seat)):
-            height = board.level(seat)
-            hope = min((lowest[one] for one in self.reach[kind[seat]] if one in lowest), default=height)
-            if hope < height:
-
-                def is_low(other: int, height: float = height) -> bool:
-                    return board.next_level[other] < height
-
-                if self._search({seat: (NOBODY, NOBODY)}, is_low):
-                    return True
-        return False
-
-    def make_room(self, rank: int) -> bool:
-        """Give a task one more copy, on a seat that hands one on to make room for it."""
-        board = self.board
-        first = [seat for seat in board.draft.open if board.may_hold(rank, seat)]
-        for tier in board.tiers(rank):
-            came = {seat: (NOBODY, rank) for seat in first if board.tags.kind[seat] in tier}
-            if came and self._search(came, lambda _: True):
-                return True
-        return False
-
-    def _search(self, came: dict[int, tuple[int, int]], low_enough: Callable[[int], bool]) -> bool:
-        """Look for a path from one of the first seats to a low one with a slot, and hand copies on along it."""
-        board = self.board
-        rest = set(board.draft.open).difference(came)
-        queue = deque(came)
-        while queue and rest:
-            source = queue.popleft()
-            for rank in self.held[source]:
-                for target in sorted(rest):
-                    if not board.may_shift(rank, source, target):
-                        continue
-                    came[target] = (source, rank)
-                    rest.discard(target)
-                    queue.append(target)
-                    if board.slots[target] > 0 and low_enough(target):
-                        self._hand_on(target, came)
-                        return True
-        return False
-
-    def _hand_on(self, end: int, came: dict[int, tuple[int, int]]) -> None:
-        """Move every copy of the path by one seat, beginning at its end; a task that starts it gets a new copy."""
-        target = end
-        source, rank = came[target]
-        while source != NOBODY:
-            self.board.shift(rank, source, target)
-            target = source
-            source, rank = came[target]
-        if rank != NOBODY:
-            self.board.put(rank, target)
+        kind = self.board.tags.kind[target]
+        seats = self.under[kind]
+        seats[target] -= 1
+        if not seats[target]:
+            del seats[target]
+            if not seats:
+                del self.under[kind]

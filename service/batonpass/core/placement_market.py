@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 
 from batonpass.core.placement_scales import Scales
 from batonpass.core.placement_types import NOBODY
@@ -42,8 +43,8 @@ class Market:
     def take(self, lack: float) -> int:
         """Take the lightest task that makes up for the lack, or else the heaviest; `NOBODY` if there is none left."""
         enough = bisect_left(self.weights, lack)
-        for weight in [*self.weights[enough:], *reversed(self.weights[:enough])]:
-            rank = self._take(weight)
+        for place in chain(range(enough, len(self.weights)), range(enough - 1, -1, -1)):
+            rank = self._take(self.weights[place])
             if rank != NOBODY:
                 return rank
         return NOBODY

@@ -12,7 +12,8 @@ from typing import Final
 from batonpass.core.placement_copies import Standbys
 from batonpass.core.placement_dealing import deal_standbys
 from batonpass.core.placement_draft import Draft
-from batonpass.core.placement_levelling import fill_by_paths, level_standbys
+from batonpass.core.placement_levelling import level_standbys
+from batonpass.core.placement_paths import fill_by_paths
 from batonpass.core.placement_tags import Tags
 from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 
@@ -152,7 +153,7 @@ def _fill(board: Standbys, rank: int, wanted: int) -> None:
             board.drop(rank, seat)
     home = draft.request.home[rank]
     spare = home if home != NOBODY and board.may_hold(rank, home) else NOBODY
-    while len(board.copies[rank]) < wanted:
+    while len(board.copies[rank]) < wanted and board.with_slots:
         seat = _next(board, rank, stay, spare)
         if seat == NOBODY:
             break

@@ -54,15 +54,23 @@ class Tags:
         """Tell whether standbys of these kinds (sorted) are as far apart, and from the owner's kind, as they can be."""
         known = self._apart.get((owner, standbys))
         if known is None:
-            known = self._can_order((owner,), standbys)
+            known = self._all_differ((owner, *standbys)) or self._can_order((owner,), standbys)
             self._apart[owner, standbys] = known
         return known
+
+    def is_new(self, kind: int, copies: Sequence[int]) -> bool:
+        """Tell whether a kind differs in every key from all of these kinds."""
+        values = self._values
+        return not any(one == other for copy in copies for one, other in zip(values[kind], values[copy], strict=True))
+
+    def _all_differ(self, copies: Sequence[int]) -> bool:
+        return all(self.is_new(kind, copies[:place]) for place, kind in enumerate(copies))
 
     def _can_order(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
         """Tell whether the rest can be added one by one so that each was among the best at its turn."""
         if not rest:
             return True
-        best = set(self.tiers(copies)[:1][0]) if self.tiers(copies) else set()
+        best = {kind for tier in self.tiers(copies)[:1] for kind in tier}
         for position, kind in enumerate(rest):
             if kind in best and kind not in rest[:position]:
                 remaining = rest[:position] + rest[position + 1 :]
