@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from urllib.parse import quote
 
-from batonpass.postgres import keeper
+from batonpass import keeper
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
 
 USER = "batonpass"

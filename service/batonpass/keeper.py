@@ -21,7 +21,8 @@ import sys
 from collections.abc import Callable
 
 PATIENCE_S = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-"""How the server is told to stop, and how long it may take: rolled back and written out, at once, not asked."""
+"""How the server is told to stop, and how long it may take. Postgres: rolled back and written out, at once, not asked.
+A Java program: in good order, with its threads' stacks in the log, not asked."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -35,8 +36,8 @@ def keep(command: list[str], log: str, user: dict[str, int | list[int]]) -> int:
     # A function, unlike SIG_IGN, is not inherited by the server.
     for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    # The server takes a lock file that names its parent or grandparent for stale, as it must be: process ids come
-    # again soon in containers.
+    # Postgres takes a lock file that names its parent or grandparent for stale, as it must be: process ids come again
+    # soon in containers. To other servers the name means nothing.
     environment = {"LC_ALL": "C", "PATH": os.defpath, "PG_GRANDPARENT_PID": str(os.getppid())}
     with open(log, "ab") as output:  # noqa: PTH123 - pathlib would be half of this process's start
         server = subprocess.Popen(  # noqa: S603 - the command is the parent's own
