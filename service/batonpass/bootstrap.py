@@ -20,7 +20,7 @@ from batonpass.core.invariants import Violation, check_step
 from batonpass.core.policy import Policy
 from batonpass.core.records import TargetPlaced
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
 
@@ -99,8 +99,11 @@ def build_app(settings: Settings) -> tuple[ASGIApp, Coordinator]:
         max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
         check_laws=settings.check_laws,
     )
+    log = MemoryRecordLog()
     ports = Ports(
-        log=MemoryRecordLog(),
+        log=log,
+        archive=log,
+        ownership=Alone(),
         clock=SystemClock(),
         observer=observer,
         decide=decide,

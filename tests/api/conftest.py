@@ -20,6 +20,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
 from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.memory_log import Alone
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
 
@@ -98,6 +99,8 @@ async def api() -> AsyncIterator[Api]:
     pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
     ports = Ports(
         log=log,
+        archive=log,
+        ownership=Alone(),
         clock=clock,
         observer=seen,
         decide=decide,

@@ -18,8 +18,8 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import PictureChanged, ProbeScheduled, Record
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import MemberSoft, Soft
-from batonpass.runtime.memory_log import MemoryRecordLog
-from batonpass.runtime.ports import Ports, StoreUnavailable
+from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, Ports, StoreUnavailable
 
 GROUP = GroupId("orders")
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -45,19 +45,26 @@ class BreakableLog(MemoryRecordLog):
         self.open.set()
         self.refuse = self.lose_reply = self.refuse_reads = False
         self.appends = 0
+        self.owner: str | None = None
 
-    async def append(self, group_id: GroupId, records: Sequence[Record], *, expected_version: int) -> None:
+    async def take_over(self, group_id: GroupId) -> int:
+        """Take the group over, unless the test says that another one owns it."""
+        if self.owner is not None:
+            raise NotOwner(f"{self.owner} owns the group")
+        return await super().take_over(group_id)
+
+    async def append(self, commit: Commit) -> None:
         """Append, as far as the test lets it."""
         self.appends += 1
         await self.open.wait()
         if self.refuse:
             raise StoreUnavailable("the store is away")
-        await super().append(group_id, records, expected_version=expected_version)
+        await super().append(commit)
         if self.lose_reply:
             self.lose_reply = False
             raise StoreUnavailable("the connection broke")
 
-    async def read(self, group_id: GroupId, *, after_version: int = 0) -> tuple[int, Sequence[Record]]:
+    async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
         """Read, as far as the test lets it."""
         if self.refuse_reads:
             raise StoreUnavailable("the store is away")
@@ -184,6 +191,8 @@ def make_world(check: Callable[[Step], Sequence[Violation]] = lambda _step: ()) 
     core = SmallCore(seen)
     ports = Ports(
         log=log,
+        archive=log,
+        ownership=Alone(),
         clock=clock,
         observer=seen,
         decide=core.decide,

@@ -23,7 +23,7 @@ from batonpass.core.records import (
 from batonpass.core.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.deadlines import DELAY_MS_MAX, Deadline
-from batonpass.runtime.ports import CoordinatorLoading
+from batonpass.runtime.ports import Commit, CoordinatorLoading
 from batonpass.runtime.pulse import STALL_MS, Pulse
 from batonpass.runtime.watchers import Watchers
 
@@ -126,7 +126,7 @@ async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World)
 
 async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
     """A coordinator that starts on a log reads every group in it before it is ready, so that deadlines are kept."""
-    await world.log.append(GROUP, [ProbeScheduled(1)], expected_version=0)
+    await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
     coordinator = Coordinator(world.ports)
     before = coordinator.is_ready
     await coordinator.start()

@@ -1,17 +1,19 @@
 """The engine keeps one order, persist, change memory, answer, whatever the store does."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started, Tick
+from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
 from batonpass.core.invariants import Violation
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.core.replies import Done
 from batonpass.runtime.engine import ATTEMPTS_MAX, Engine
+from batonpass.runtime.history import Asked
 from batonpass.runtime.memory_log import MemoryRecordLog
-from batonpass.runtime.ports import CoordinatorLoading, Defect, StoreUnavailable
+from batonpass.runtime.ports import Commit, CoordinatorLoading, Defect, Loaded, NotOwner, StoreUnavailable
 
 BEAT = Heartbeat(M1, 1, 1)
 
@@ -35,7 +37,7 @@ async def test_what_is_answered_is_in_the_log(world: World) -> None:
     """A command is persisted before it is answered, and memory is what the log adds up to."""
     bench = Bench(world)
     assert await bench.engine.carry_out(ProbeRequest()) == Done()
-    assert await world.log.read(GROUP) == (1, (ProbeScheduled(1_000),))
+    assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
     assert (bench.engine.group.version, bench.engine.group.next_probe_ms) == (1, 1_000)
     assert bench.changes == [None, (ProbeScheduled(1_000),)]
 
@@ -80,7 +82,7 @@ async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(worl
     assert bench.engine.answer_at_once(item) is None
     await bench.engine.carry_out(Heartbeat(M1, 2, 1))
     await bench.engine.carry_out(item)
-    assert (bench.engine.group.version, await world.log.read(GROUP)) == (1, (1, (ProbeScheduled(1_000),)))
+    assert (bench.engine.group.version, await world.log.read(GROUP)) == (1, Loaded(1, (ProbeScheduled(1_000),)))
 
 
 async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
@@ -131,7 +133,7 @@ async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -
     """When somebody else wrote, the input is decided on what they wrote, after a fresh start of judging (L3)."""
     bench = Bench(world)
     await bench.engine.carry_out(ProbeRequest())
-    await MemoryRecordLog.append(world.log, GROUP, [ProbeScheduled(5)], expected_version=1)
+    await MemoryRecordLog.append(world.log, Commit(GROUP, 1, 1, [ProbeScheduled(5)]))
     world.seen.asked.clear()
     assert await bench.engine.carry_out(ProbeRequest()) == Done()
     assert bench.engine.group.version == 3
@@ -139,16 +141,38 @@ async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -
     assert None in bench.changes
 
 
+async def test_a_group_that_was_taken_over_is_let_go(world: World) -> None:
+    """An append under an epoch that is no longer the highest adds nothing, and its caller is sent to the owner (L4)."""
+    bench = Bench(world)
+    await bench.engine.carry_out(ProbeRequest())
+    await world.log.take_over(GROUP)
+    world.log.owner = "http://other"
+    assert isinstance(await bench.engine.carry_out(ProbeRequest()), NotOwner)
+    assert not bench.engine.is_loaded
+    assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
+    world.log.owner = None
+    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+
+
+async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World) -> None:
+    """Who asked and why is committed with every command, also with one that wrote no record."""
+    bench = Bench(world)
+    asked = Asked(who="ops", reason="a look", cause="c1", command="resume")
+    assert await bench.engine.carry_out(ResumeRequest(), asked) == Done()
+    [row] = await world.log.commands(GROUP, before=None, limit=10)
+    assert (row.asked, bench.engine.group.version) == (asked, 0)
+
+
 async def test_conflicts_without_end_are_given_up(world: World) -> None:
     """A group that somebody else keeps writing to is refused after a few attempts."""
     bench = Bench(world)
     append = world.log.append
 
-    async def beaten(group: str, records: Sequence[Record], *, expected_version: int) -> None:
-        await MemoryRecordLog.append(world.log, GROUP, [ProbeScheduled(5)], expected_version=expected_version)
-        await append(GROUP, records, expected_version=expected_version)
+    async def beaten(commit: Commit) -> None:
+        await MemoryRecordLog.append(world.log, replace(commit, records=[ProbeScheduled(5)]))
+        await append(commit)
 
-    world.log.append = beaten  # type: ignore[assignment, method-assign]
+    world.log.append = beaten  # type: ignore[method-assign]
     assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
     assert world.log.appends == ATTEMPTS_MAX
 

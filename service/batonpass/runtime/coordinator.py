@@ -12,6 +12,7 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, PollOpened, Tick
 from batonpass.runtime.deadlines import Deadline
 from batonpass.runtime.engine import Engine
+from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.mailbox import Mailbox
 from batonpass.runtime.ports import CoordinatorLoading, Ports
 from batonpass.runtime.watchers import Watchers
@@ -118,7 +119,7 @@ class Coordinator:
         """Return the coordinator's time."""
         return self._ports.clock.now_ms()
 
-    async def ask(self, group_id: GroupId, item: Input) -> Reply:
+    async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         """Have an input carried out and return the reply; a refusal is a reply like any other."""
         room = self._rooms.get(group_id)
         if room is None:
@@ -126,7 +127,7 @@ class Coordinator:
                 return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
             room = self._room(group_id)
         try:
-            return await room.mailbox.ask(item)
+            return await room.mailbox.ask(item, asked)
         finally:
             self._tidy(room)
 

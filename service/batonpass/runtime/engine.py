@@ -17,7 +17,17 @@ from batonpass.core.invariants import Step
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
-from batonpass.runtime.ports import CoordinatorLoading, Defect, Ports, StoreUnavailable, VersionConflict
+from batonpass.runtime.history import NOBODY_ASKED, Asked, History
+from batonpass.runtime.ports import (
+    Commit,
+    CoordinatorLoading,
+    Defect,
+    NotOwner,
+    Ports,
+    StoreUnavailable,
+    Superseded,
+    VersionConflict,
+)
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
@@ -65,6 +75,7 @@ class Engine:
         self._ports = ports
         self._changed = changed
         self._wake_at = wake_at
+        self._epoch = 0
         self._loaded = False
         self._doubtful = False
         self._pending: _Attempt | None = None
@@ -82,14 +93,18 @@ class Engine:
             return None
         return self._take_effect(item, attempt)
 
-    async def carry_out(self, item: Input) -> Reply:
+    async def carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         """Decide on an input, persist what follows, and return the reply; an error is a reply like any other."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._be_current()
-                return await self._commit(item)
+                return await self._commit(item, asked)
+            except NotOwner as error:
+                return error
             except VersionConflict as conflict:
                 self._doubtful = True
+                if isinstance(conflict, Superseded):
+                    self.let_go()
                 self._ports.observer.store_failed(self.group_id, str(conflict))
             except StoreUnavailable as error:
                 self._ports.observer.store_failed(self.group_id, error.detail)
@@ -102,6 +117,14 @@ class Engine:
     def is_loaded(self) -> bool:
         """Whether the group has been read from the log."""
         return self._loaded
+
+    def let_go(self) -> None:
+        """Forget the group, because another coordinator has it; it is taken over and read anew when it is asked for."""
+        self.group, self.soft = Group(self.group_id), Soft()
+        self._loaded = self._doubtful = False
+        self._pending = None
+        self._wake_at(None)
+        self._changed(None)
 
     def look_again_soon(self) -> None:
         """Have a deadline that could not be served come again."""
@@ -122,10 +145,13 @@ class Engine:
     async def _read(self) -> None:
         """Bring memory to where the log is."""
         log, before = self._ports.log, self.group
-        version, records = await log.read(self.group_id, after_version=before.version if self._loaded else 0)
-        if self._loaded and version < before.version:
+        if not self._loaded:
+            self._epoch = await log.take_over(self.group_id)
+        found = await log.read(self.group_id, after_version=before.version if self._loaded else None)
+        if self._loaded and found.version < before.version:
             # The log has less than memory: the store lost commits. Members will say so by their epochs (L3).
-            before, (version, records) = Group(self.group_id), await log.read(self.group_id)
+            before, found = Group(self.group_id), await log.read(self.group_id)
+        version, records = found.version, found.records
         pending, self._pending = self._pending, None
         ours = pending is not None and pending.group is self.group and tuple(records) == pending.decision.records
         if self._loaded and ours and pending is not None:
@@ -137,7 +163,7 @@ class Engine:
         elif self._loaded and version == self.group.version:
             self._doubtful = False
         else:
-            self.group = self._ports.evolve(before if self._loaded else Group(self.group_id), records)
+            self.group = self._ports.evolve(found.base or (before if self._loaded else Group(self.group_id)), records)
             self.soft = Soft()
             self._loaded, self._doubtful = True, False
             self._changed(None)
@@ -151,10 +177,10 @@ class Engine:
         decision = self._ports.decide(group, soft, item, now_ms, self._ports.policy)
         return _Attempt(group, soft, now_ms, decision, (time.perf_counter() - started) * 1_000)
 
-    async def _commit(self, item: Input) -> Reply:
+    async def _commit(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         attempt = self._taken_ahead(item) or self._decide(item)
         decision = attempt.decision
-        if not decision.records:
+        if not decision.records and not _leaves_a_row(asked, decision):
             return self._take_effect(item, attempt)
         if self._ports.policy.check_laws and (violations := self._ports.check_step(_step(item, attempt))):
             self._ports.observer.law_broken(self.group_id, item, violations)
@@ -162,7 +188,15 @@ class Engine:
             laws = ", ".join(sorted({violation.law for violation in violations}))
             return Defect(f"the decision would break {laws}; it was dropped and nothing has changed")
         try:
-            await self._ports.log.append(self.group_id, decision.records, expected_version=attempt.group.version)
+            await self._ports.log.append(
+                Commit(
+                    self.group_id,
+                    self._epoch,
+                    attempt.group.version,
+                    decision.records,
+                    History(asked=asked, at_ms=attempt.now_ms),
+                )
+            )
         except StoreUnavailable:
             self._pending, self._doubtful = attempt, True
             raise
@@ -196,6 +230,11 @@ class Engine:
             self._missed[item.member_id] = item, self._ports.clock.now_ms()
             self.soft = count_as_heard(self.group, self.soft, *self._missed[item.member_id])
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
+
+
+def _leaves_a_row(asked: Asked, decision: Decision) -> bool:
+    """Whether a command that changed nothing is to be found in the audit trail all the same."""
+    return bool(asked.command) and not isinstance(decision.reply, ProtocolError)
 
 
 def _step(item: Input, attempt: _Attempt) -> Step:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batonpass.core.inputs import Heartbeat, Input, Tick
 from batonpass.runtime.engine import RETRY_AFTER_MS
+from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Defect, Observer, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Letter(NamedTuple):
 
     item: Input
     reply: asyncio.Future[Reply] | None
+    asked: Asked = NOBODY_ASKED
 
 
 class Mailbox:
@@ -47,23 +49,23 @@ class Mailbox:
         """Whether nothing waits and nothing is being carried out."""
         return self._busy is None
 
-    async def ask(self, item: Input) -> Reply:
+    async def ask(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         """Have an input carried out and return the reply; a full mailbox is a reply too (503)."""
         if self._closed:
             return StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
-        if self._busy is None:
+        if self._busy is None and not asked.command:
             try:
                 reply = self._engine.answer_at_once(item)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
                 return self._defect(item, error)
             if reply is not None:
                 return reply
-        elif len(self._letters) >= self._limit:
+        elif self._busy is not None and len(self._letters) >= self._limit:
             self._remember(item)
             detail = f"{self._limit} requests are waiting for group {self._engine.group_id} already; try again"
             return StoreUnavailable(detail, retry_after_ms=RETRY_AFTER_MS)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._put(Letter(item, future))
+        self._put(Letter(item, future, asked))
         return await future
 
     def post(self, item: Input) -> bool:
@@ -90,15 +92,15 @@ class Mailbox:
                 letter = self._letters.popleft()
                 if isinstance(letter.item, Tick):
                     await self._make_up()
-                reply = await self._carry_out(letter.item)
+                reply = await self._carry_out(letter.item, letter.asked)
                 if letter.reply is not None and not letter.reply.done():
                     letter.reply.set_result(reply)
         finally:
             self._busy = None
 
-    async def _carry_out(self, item: Input) -> Reply:
+    async def _carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         try:
-            return await self._engine.carry_out(item)
+            return await self._engine.carry_out(item, asked)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
             return self._defect(item, error)
 

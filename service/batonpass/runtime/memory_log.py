@@ -7,38 +7,109 @@ what is read is never the object that was written.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
-from batonpass.core.ids import GroupId
-from batonpass.core.records import Record
-from batonpass.runtime.ports import VersionConflict
+from batonpass.core.ids import GroupId, TaskId
+from batonpass.core.model import Group
+from batonpass.runtime.history import Change, Generation, History, StoredCommand, StoredEvent
+from batonpass.runtime.ports import Commit, Loaded, Superseded, VersionConflict
+
+
+class Alone:
+    """The ownership of a coordinator that has nobody beside it: everything is its own, always."""
+
+    def holds(self, group_id: GroupId) -> bool:  # noqa: ARG002 - every group is alike here
+        """Return that the group is its own."""
+        return True
+
+    def owner_url(self, group_id: GroupId) -> str | None:  # noqa: ARG002 - every group is alike here
+        """Return that nobody else owns the group."""
+        return None
 
 
 class MemoryRecordLog:
-    """The records of all groups, in memory."""
+    """The records of all groups, and what stands beside them, in memory."""
 
     def __init__(self) -> None:
         self._stored: dict[GroupId, list[StoredRecord]] = {}
+        self._epochs: dict[GroupId, int] = {}
+        self._histories: dict[GroupId, list[History]] = {}
+        self._events: list[StoredEvent] = []
+        self._commands: list[StoredCommand] = []
 
-    async def append(self, group_id: GroupId, records: Sequence[Record], *, expected_version: int) -> None:
-        """Add all records or none, if the group holds ``expected_version`` of them.
+    async def take_over(self, group_id: GroupId) -> int:
+        """Return the next coordinator epoch of the group; appends of lower ones fail from now on."""
+        self._epochs[group_id] = self._epochs.get(group_id, 0) + 1
+        return self._epochs[group_id]
+
+    async def append(self, commit: Commit) -> None:
+        """Add all of the commit or nothing, if the group holds ``expected_version`` records.
 
         Raises:
             VersionConflict: when it holds another number.
-            UnwritableRecord: when one of them has no stored form.
+            Superseded: when a higher coordinator epoch has taken the group over.
+            UnwritableRecord: when a record has no stored form.
         """
-        stored = encode_records(records)
+        group_id = commit.group_id
+        stored = encode_records(commit.records)
+        epoch = self._epochs.get(group_id, 0)
+        if commit.coordinator_epoch < epoch:
+            raise Superseded(f"{group_id} was taken over under epoch {epoch}; this is {commit.coordinator_epoch}")
         present = len(self._stored.get(group_id, ()))
-        if present != expected_version:
-            raise VersionConflict(f"{group_id} is at version {present}, not {expected_version}")
+        if present != commit.expected_version:
+            raise VersionConflict(f"{group_id} is at version {present}, not {commit.expected_version}")
         if stored:
             self._stored.setdefault(group_id, []).extend(stored)
+        self._remember(group_id, commit.history)
 
-    async def read(self, group_id: GroupId, *, after_version: int = 0) -> tuple[int, Sequence[Record]]:
-        """Return how many records the group holds, and those after the first ``after_version``."""
+    def _remember(self, group_id: GroupId, history: History) -> None:
+        self._histories.setdefault(group_id, []).append(history)
+        for event in history.events:
+            self._events.append(StoredEvent(len(self._events) + 1, group_id, event))
+        if history.asked.command:
+            row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked)
+            self._commands.append(row)
+
+    async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
+        """Return the records after the first ``after_version``; this log keeps no snapshots."""
         stored = self._stored.get(group_id, [])
-        return len(stored), decode_records(stored[after_version:])
+        return Loaded(len(stored), decode_records(stored[after_version or 0 :]))
 
     async def group_ids(self) -> Sequence[GroupId]:
         """Return every group that holds records, sorted."""
         return sorted(self._stored)
+
+    async def keep_snapshot(self, group: Group) -> None:
+        """Do nothing: reading from the beginning costs this log no more."""
+
+    async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
+        """Return generations below ``before``, newest first, without ``moved``."""
+        found = [one.generation for one in reversed(self._histories.get(group_id, ())) if one.generation]
+        below = [one._replace(moved=()) for one in found if before is None or one.number < before]
+        return below[:limit]
+
+    async def generation(self, group_id: GroupId, number: int) -> Generation | None:
+        """Return one generation whole."""
+        found = (one.generation for one in self._histories.get(group_id, ()) if one.generation)
+        return next((one for one in found if one.number == number), None)
+
+    async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
+        """Return what last changed of a task, newest first."""
+        histories = reversed(self._histories.get(group_id, ()))
+        found = [change for one in histories for change in reversed(one.changes) if change.task == task]
+        return found[:limit]
+
+    async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
+        """Return events after a position, in order."""
+        later = self._events[max(after, 0) :]
+        return [replace(one) for one in later if group_id is None or one.group == group_id][:limit]
+
+    async def last_position(self) -> int:
+        """Return the position of the newest event."""
+        return len(self._events)
+
+    async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
+        """Return rows of the audit trail below a position, newest first."""
+        below = [one for one in reversed(self._commands) if before is None or one.position < before]
+        return [one for one in below if group_id is None or one.group == group_id][:limit]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from batonpass.core.errors import ProtocolError
+from batonpass.runtime.history import NO_HISTORY, Change, Generation, History, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId, MemberId
+    from batonpass.core.ids import GroupId, MemberId, TaskId
     from batonpass.core.inputs import Input
     from batonpass.core.invariants import Step, Violation
     from batonpass.core.model import Group
@@ -51,6 +52,42 @@ class VersionConflict(Exception):
     """An append expected another version than the log has: somebody else wrote, or an append went through unseen."""
 
 
+class Superseded(VersionConflict):
+    """A coordinator of a higher epoch has taken the group over; this one appends to it no more (L4)."""
+
+
+class NotOwner(ProtocolError):
+    """Another coordinator owns the group, or nobody is known to; its owner, where it is known, should be asked."""
+
+    type = "coordinator-loading"
+    status = 503
+    action = "retry"
+    title = "Another coordinator owns the group"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one decision writes, all of it or nothing, under the epoch of the coordinator that made it."""
+
+    group_id: GroupId
+    coordinator_epoch: int
+    expected_version: int
+    records: Sequence[Record]
+    history: History = NO_HISTORY
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A group as the log has it: ``version`` records, the later ones of which are to be added to ``base``.
+
+    ``base`` is a snapshot of the group at ``base.version``; None: the records begin where the caller asked them to.
+    """
+
+    version: int
+    records: Sequence[Record]
+    base: Group | None = None
+
+
 class Clock(Protocol):
     """The coordinator's clock."""
 
@@ -62,17 +99,27 @@ class Clock(Protocol):
 class RecordLog(Protocol):
     """The truth: for each group, the records in the order in which they were appended."""
 
-    async def append(self, group_id: GroupId, records: Sequence[Record], *, expected_version: int) -> None:
-        """Add all records or none; the group must hold ``expected_version`` records before.
+    async def take_over(self, group_id: GroupId) -> int:
+        """Become the group's only writer; return the coordinator epoch to write under, higher than any before.
 
         Raises:
-            VersionConflict: when it holds another number; nothing was added.
-            StoreUnavailable: when the log is away; the records may have been added all the same.
+            NotOwner: when another coordinator that lives owns the group.
+            StoreUnavailable: when the log is away.
         """
         ...
 
-    async def read(self, group_id: GroupId, *, after_version: int = 0) -> tuple[int, Sequence[Record]]:
-        """Return how many records the group holds, and those that come after the first ``after_version``.
+    async def append(self, commit: Commit) -> None:
+        """Add all of the commit or nothing; the group must hold ``expected_version`` records before.
+
+        Raises:
+            VersionConflict: when it holds another number; nothing was added.
+            Superseded: when a higher coordinator epoch has taken the group over; nothing was added.
+            StoreUnavailable: when the log is away; the commit may have been made all the same.
+        """
+        ...
+
+    async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
+        """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
 
         Raises:
             StoreUnavailable: when the log is away.
@@ -85,6 +132,60 @@ class RecordLog(Protocol):
         Raises:
             StoreUnavailable: when the log is away.
         """
+        ...
+
+    async def keep_snapshot(self, group: Group) -> None:
+        """Keep the group as it is at its version, so that later reads need not begin before it.
+
+        Raises:
+            StoreUnavailable: when the log is away.
+        """
+        ...
+
+
+class Archive(Protocol):
+    """What was committed beside the records, for those who ask why. Every call may raise ``StoreUnavailable``."""
+
+    async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
+        """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
+        ...
+
+    async def generation(self, group_id: GroupId, number: int) -> Generation | None:
+        """Return one generation whole."""
+        ...
+
+    async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
+        """Return what last changed of a task, newest first."""
+        ...
+
+    async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
+        """Return events after a position, in order; of all groups when ``group_id`` is None.
+
+        An event is never returned before one of a lower position could still be committed.
+        """
+        ...
+
+    async def last_position(self) -> int:
+        """Return the position of the newest event."""
+        ...
+
+    async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
+        """Return rows of the audit trail below a position (None: from the newest), newest first."""
+        ...
+
+
+class Ownership(Protocol):
+    """Which coordinator answers for which group (DESIGN 5)."""
+
+    def holds(self, group_id: GroupId) -> bool:
+        """Whether this coordinator's lease is valid now and the group falls to it; cheap, called for each request.
+
+        A reply that writes nothing may be given only while this is so (L4).
+        """
+        ...
+
+    def owner_url(self, group_id: GroupId) -> str | None:
+        """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
         ...
 
 
@@ -121,6 +222,8 @@ class Ports:
     """
 
     log: RecordLog
+    archive: Archive
+    ownership: Ownership
     clock: Clock
     observer: Observer
     decide: Decide

@@ -1,0 +1,162 @@
+"""What stands beside the records of a decision: why it was made, what it changed, and who asked.
+
+Records alone say what became so. Operators, the audit and the event stream read the values here, which are committed
+with the records, all or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Input
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Reason
+from batonpass.core.soft import EndOffset, MemberSoft
+
+
+class Asked(NamedTuple):
+    """Who asked for something, and why.
+
+    ``cause`` is the id under which the request, its log lines and its records are found again. ``command`` names a
+    mutating call that is to leave a row in the audit trail whether or not it changed anything; "" for none.
+    """
+
+    who: str = ""
+    reason: str = ""
+    cause: str = ""
+    command: str = ""
+
+
+NOBODY_ASKED: Final = Asked()
+"""What is done on the coordinator's own account: a deadline, a start."""
+
+
+class Moved(NamedTuple):
+    """One line of the difference between two generations: a task whose target changed."""
+
+    task: TaskId
+    owner_before: MemberId | None
+    owner: MemberId | None
+    standbys_before: tuple[MemberId, ...]
+    standbys: tuple[MemberId, ...]
+    why: str
+
+
+class Generation(NamedTuple):
+    """A committed version of the target assignment, and how it came about.
+
+    ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
+    ``warmups`` is how many warmups run after the decision. Durations are milliseconds.
+    """
+
+    number: int
+    group_epoch: int
+    at_ms: int
+    triggers: tuple[str, ...]
+    members: int
+    tasks: int
+    moves: int
+    lower_bound: int
+    warmups: int
+    score_before: float
+    score: float
+    decide_ms: float
+    moved: tuple[Moved, ...]
+    reasons: tuple[Reason, ...]
+
+
+class Change(NamedTuple):
+    """One task of one member changed: its role (``active``, ``standby``, ``warmup``, ``none``) or its state.
+
+    ``kind`` is ``granted``, ``revoked`` (told to give it up), ``released`` (known not to run it), ``reported``
+    (state of an active) or ``gone`` (lost with its member). ``warm`` says of a granted active whether its copy was
+    ready.
+    """
+
+    task: TaskId
+    member: MemberId
+    kind: str
+    role_before: str
+    role: str
+    at_ms: int
+    generation: int
+    member_epoch: int
+    token: int
+    state: str
+    warm: bool | None
+    why: str
+
+
+class Event(NamedTuple):
+    """What the event stream tells. ``body`` holds what is particular to the ``type``, ready to be JSON."""
+
+    type: str
+    at_ms: int
+    generation: int
+    member: MemberId | None
+    task: TaskId | None
+    body: Mapping[str, object]
+
+
+class SoftDelta(NamedTuple):
+    """What changed in soft state since the trace before; ``from_empty``: since the group was loaded.
+
+    A value of None says that the entry is gone.
+    """
+
+    from_empty: bool
+    started_ms: int
+    judge_from_ms: int
+    wake_ms: int | None
+    bound_target: bool
+    members: Mapping[MemberId, MemberSoft | None]
+    end_offsets: Mapping[tuple[str, int], EndOffset | None]
+
+
+class Trace(NamedTuple):
+    """Everything that a writing decision was made of, but for the group, which the records before it add up to."""
+
+    item: Input
+    now_ms: int
+    soft: SoftDelta
+    policy: Policy
+    decide_ms: float
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that is committed beside the records of one decision."""
+
+    asked: Asked = NOBODY_ASKED
+    at_ms: int = 0
+    generation: Generation | None = None
+    changes: tuple[Change, ...] = ()
+    events: tuple[Event, ...] = ()
+    trace: Trace | None = None
+
+
+NO_HISTORY: Final = History()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it was committed. ``position`` grows over all groups, without gaps, in the order of the commits."""
+
+    position: int
+    group: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommand:
+    """One row of the audit trail."""
+
+    position: int
+    group: str
+    at_ms: int
+    asked: Asked
+    subject: Mapping[str, object] = field(default_factory=dict)
