@@ -128,7 +128,7 @@ def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
     """A task revoked as active is confirmed when it is absent or reported in another role."""
     scene, task = moving()
     scene.beat("m1", said(scene, task, None if role is None else copy(role)), epoch=3)
-    assert scene.of(TaskReleased) == [TaskReleased(task, M1)]
+    assert scene.of(TaskReleased) == [TaskReleased(task, M1, at_ms=scene.now_ms)]
     assert scene.task(task).owner == "m2"
 
 

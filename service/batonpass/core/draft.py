@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Task
+from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Stop, Task
 
 
 class Draft:
@@ -127,6 +127,26 @@ def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
         heir=None if task.heir == member_id else task.heir,
         keeper=None if task.keeper == member_id else task.keeper,
     )
+
+
+def stopped(task: Task, after: Task, member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
+    """Return how the last run of a task ended, now that ``member_id`` went; ``after`` is the task without it."""
+    stop = task.stop
+    if task.owner == member_id and task.state is ActiveState.RUNNING:
+        stop = Stop(member_id, None, cause)
+    elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
+        stop = stop._replace(cause=cause)
+    return ended(stop, after.claims, at_ms)
+
+
+def ended(stop: Stop | None, claims: tuple[Claim, ...], at_ms: int) -> Stop | None:
+    """Return ``stop`` with the instant since when nobody can be running the task, if no claim on it is left.
+
+    An instant of 0 was not recorded: then nothing is known of the stop.
+    """
+    if stop is None or stop.at_ms is not None or claims:
+        return stop
+    return stop._replace(at_ms=at_ms) if at_ms else None
 
 
 def failed(task: Task, failure: Failure) -> tuple[Failure, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, failed, involved, minus, plus, without
+from batonpass.core.draft import Draft, failed, involved, minus, plus, stopped, without
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Role, Task, Topology
 from batonpass.core.pmap import PMap
@@ -114,6 +114,9 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if record.lease_end_ms > record.at_ms and (ran or len(claims) != len(task.claims)):
         claims = (*claims, Claim(member_id, record.lease_end_ms))
     after = without(task, member_id, claims)
+    stop = stopped(task, after, member_id, record.at_ms, record.cause.value)
+    if stop is not task.stop:
+        after = after._replace(stop=stop)
     if ran:
         # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
         after = after._replace(since_ms=record.at_ms, final=())
@@ -135,6 +138,9 @@ def away(draft: Draft, record: r.MemberAway) -> None:
     for task_id in involved(draft, member):
         task = draft.task(task_id)
         after = without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
+        stop = stopped(task, after, member.id, record.at_ms, Cause.RESTARTED.value)
+        if stop is not task.stop:
+            after = after._replace(stop=stop)
         if task.owner == member.id:
             after = after._replace(since_ms=record.at_ms, final=(), awaits=member.id)
         if after != task:

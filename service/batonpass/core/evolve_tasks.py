@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, failed, minus, plus, without
+from batonpass.core.draft import Draft, ended, failed, minus, plus, without
 from batonpass.core.ids import TaskId
-from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Revocation, Role, Stall
+from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Revocation, Role, Stall, Stop
+
+REVOKED = "revoked"
+"""The ``cause`` of a stop that the member was told to make."""
 
 
 def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
@@ -49,7 +52,10 @@ def _give_up(draft: Draft, member: Member, task_id: TaskId, record: r.PictureCha
     was_active = task.owner == member.id
     claims = (*task.claims, Claim(member.id, None)) if was_active else task.claims
     after = without(task, member.id, claims)
-    draft.tasks[task_id] = after._replace(since_ms=record.at_ms) if was_active else after
+    if was_active:
+        stop = Stop(member.id, None, REVOKED) if task.state is ActiveState.RUNNING else task.stop
+        after = after._replace(since_ms=record.at_ms, stop=stop)
+    draft.tasks[task_id] = after
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
@@ -80,7 +86,8 @@ def released(draft: Draft, record: r.TaskReleased) -> None:
     task = draft.task(record.task)
     claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
     if len(claims) != len(task.claims) or record.final:
-        draft.tasks[record.task] = task._replace(claims=claims, final=record.final)
+        stop = ended(task.stop, claims, record.at_ms)
+        draft.tasks[record.task] = task._replace(claims=claims, final=record.final, stop=stop)
     member = draft.member(record.member_id)
     if member is not None and record.task in member.revoking:
         draft.change_member(member.id, revoking=member.revoking.without(record.task))
@@ -90,7 +97,8 @@ def waived(draft: Draft, record: r.ClaimsWaived) -> None:
     """A suspected member's claim holds nobody back; it must still confirm."""
     task = draft.task(record.task)
     claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
-    draft.tasks[record.task] = task._replace(claims=claims, final=())
+    stop = ended(task.stop, claims, task.since_ms)
+    draft.tasks[record.task] = task._replace(claims=claims, final=(), stop=stop)
 
 
 def heir_chosen(draft: Draft, record: r.HeirChosen) -> None:
@@ -104,8 +112,10 @@ def active_reported(draft: Draft, record: r.ActiveReported) -> None:
     if task.owner != record.member_id:
         return
     if record.state is ActiveState.RUNNING:
-        task = task._replace(keeper=None, final=())
-    elif record.state is ActiveState.FAILED:
+        task = task._replace(keeper=None, final=(), stop=None)
+    elif task.state is ActiveState.RUNNING:
+        task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    if record.state is ActiveState.FAILED:
         task = task._replace(failures=failed(task, Failure(record.member_id, record.at_ms)))
     draft.tasks[record.task] = task._replace(state=record.state)
 
@@ -144,7 +154,8 @@ def adopted(draft: Draft, record: r.TasksAdopted) -> None:
         task = draft.task(task_id)
         picture[task_id] = None
         revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
-        draft.tasks[task_id] = without(task, member.id, (*task.claims, Claim(member.id, None)))
+        after = without(task, member.id, (*task.claims, Claim(member.id, None)))
+        draft.tasks[task_id] = after._replace(stop=task.stop or Stop(member.id, record.at_ms, REVOKED))
     for task_id, token in record.tokens.items():
         task = draft.task(task_id)
         if task.owner is not None and task.owner != member.id:
@@ -155,7 +166,9 @@ def adopted(draft: Draft, record: r.TasksAdopted) -> None:
         revoking[task_id] = None
         _take_up(draft, member, task_id, grant, ready=True)
         claims = tuple(claim for claim in task.claims if claim.member_id != member.id)
-        draft.tasks[task_id] = draft.task(task_id)._replace(state=ActiveState.RUNNING, claims=claims, keeper=None)
+        draft.tasks[task_id] = draft.task(task_id)._replace(
+            state=ActiveState.RUNNING, claims=claims, keeper=None, stop=None
+        )
     draft.change_member(
         member.id,
         picture=member.picture.updated(picture),

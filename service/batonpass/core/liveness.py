@@ -189,7 +189,7 @@ def _end_claims(work: Work) -> None:
     over: list[Record] = []
     for task_id in sorted(work.group.open_tasks()):
         over.extend(
-            TaskReleased(task_id, claim.member_id)
+            TaskReleased(task_id, claim.member_id, at_ms=work.now_ms)
             for claim in work.group.tasks[task_id].claims
             if claim.free_at_ms is not None and claim.free_at_ms <= work.now_ms
         )

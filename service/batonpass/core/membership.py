@@ -145,7 +145,7 @@ def _answers_for(work: Work, item: Join, member_id: MemberId) -> bool:
 def _release_claims(work: Work, is_stopped: Callable[[MemberId], bool]) -> bool:
     """Free what departed members may still have been running, where somebody vouches that they have stopped."""
     freed = [
-        TaskReleased(task_id, claim.member_id)
+        TaskReleased(task_id, claim.member_id, at_ms=work.now_ms)
         for task_id in sorted(work.group.open_tasks())
         for claim in work.group.tasks[task_id].claims
         if is_stopped(claim.member_id)

@@ -137,13 +137,26 @@ class Stall(NamedTuple):
     until_ms: int
 
 
+class Stop(NamedTuple):
+    """The end of the last run of a task: who ran it, since when nobody can be running it, and why it ended.
+
+    ``at_ms`` is None while that member may still be running it. ``cause`` is ``revoked``, the ``Cause`` for which its
+    member went, or the state that its owner fell back to (``failed``, ``lost``, ``restoring``).
+    """
+
+    member_id: MemberId
+    at_ms: int | None
+    cause: str
+
+
 class Task(NamedTuple):
     """One task: who has it, who may still be running it, and where it belongs.
 
     ``owner`` holds the present grant of the active. ``heir`` has been chosen to get it when the claims are gone.
     ``keeper`` is the last owner, which keeps its copy until the new one runs; ``awaits`` the away member that ran it.
     ``ready_grant`` says that the owner was caught up when it was given the task. ``since_ms`` is when the task got or
-    lost its owner. ``target`` of None waits (``waiting`` says why). ``token`` is the highest ever granted.
+    lost its owner. ``target`` of None waits (``waiting`` says why). ``token`` is the highest ever granted. ``stop`` is
+    how the last run of the task ended, until it runs again: what a handover or a failover costs is measured by it.
     """
 
     id: TaskId
@@ -166,6 +179,7 @@ class Task(NamedTuple):
     failures: tuple[Failure, ...] = ()
     stalls: tuple[Stall, ...] = ()
     awaits: MemberId | None = None
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,15 @@ class PictureChanged:
 
 @dataclass(frozen=True, slots=True)
 class TaskReleased:
-    """A member is known not to run a task any more: confirmed, or its claim ran out."""
+    """A member is known not to run a task any more: confirmed, or its claim ran out.
+
+    ``at_ms`` is 0 in what was written before it was kept.
+    """
 
     task: TaskId
     member_id: MemberId
     final: Positions = ()
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

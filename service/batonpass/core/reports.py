@@ -119,7 +119,7 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
         level_at=None if news or group.recovering_until_ms > work.now_ms else heard.level_at,
     )
     work.set_heard(member.id, kept)
-    records: list[Record] = list(_confirmations(member, item, tasks))
+    records: list[Record] = list(_confirmations(member, item, tasks, work.now_ms))
     records.extend(_states(work, item, tasks))
     if records:
         work.record(*records)
@@ -161,7 +161,7 @@ def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool, bo
     return (True, is_tailed, report.lag is not None, is_within(report.lag, report.rate, group.config))
 
 
-def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[Record]:
+def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int) -> list[Record]:
     """Return the releases that the heartbeat confirms: only what was announced at an epoch that it echoes."""
     found: list[Record] = []
     for task_id in sorted(member.revoking):
@@ -173,7 +173,7 @@ def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskR
         if not held:
             # A copy given up later may still carry where its member stopped as owner: others have written since.
             final = said.final if said is not None and revocation.active else ()
-            found.append(TaskReleased(task_id, member.id, final))
+            found.append(TaskReleased(task_id, member.id, final, now_ms))
     return found
 
 
