@@ -1,27 +1,143 @@
-"""The settings of one coordinator process, from environment variables that begin with ``BATONPASS_``."""
+"""The settings of one coordinator process, from environment variables that begin with ``BATONPASS_``.
+
+Every one has a range and says what it is for; docs/settings.md and .env.example are written from here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+MIB: Final = 1_048_576
+OPEN_PATHS: Final = ("livez", "readyz", "metrics", "openapi", "docs")
+"""What may be left open to callers without a token."""
 
 
 class Settings(BaseSettings):
-    """What may be set for a process; for a group it is the group's config. Every value has a range.
-
-    ``port`` 0 takes any free port.
-    """
+    """What may be set for a process; for a group it is the group's config. Every value has a range."""
 
     model_config = SettingsConfigDict(env_prefix="BATONPASS_", frozen=True, extra="ignore")
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8420
-    body_bytes_max: Annotated[int, Field(ge=1_024, le=256 * 1_048_576)] = 8 * 1_048_576
-    groups_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    members_max: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    tasks_max: Annotated[int, Field(ge=1, le=10_000_000)] = 200_000
-    tasks_per_heartbeat_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
-    requests_waiting_max: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    check_laws: bool = True
+    # Where it listens
+    host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
+    port: int = Field(8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
+    url: AnyHttpUrl | None = Field(
+        None,
+        description="The base URL under which other coordinators reach this one. Left out: from host and port, which "
+        "is right only where host is an address that the others can reach.",
+    )
+    tls_certfile: Path | None = Field(None, description="A PEM file with the certificate chain to serve HTTPS with.")
+    tls_keyfile: Path | None = Field(None, description="The PEM file of its private key, unless certfile holds both.")
+    tls_client_ca: Path | None = Field(
+        None, description="A PEM file of authorities: only clients with a certificate of one of them are let in (mTLS)."
+    )
+    tls_peer_ca: Path | None = Field(
+        None, description="A PEM file of authorities that other coordinators' certificates are checked against."
+    )
+
+    # Postgres and the fleet
+    database_url: SecretStr | None = Field(None, description="postgresql://user:password@host:port/database.")
+    database_connections_max: int = Field(10, ge=2, le=200, description="How many connections are held at most.")
+    lease_ms: int = Field(5_000, ge=1_000, le=60_000, description="How long a coordinator's lease lasts unrenewed.")
+    lease_renewal_ms: int = Field(1_500, ge=100, le=20_000, description="How often it is renewed.")
+
+    # Who may call
+    auth: Literal["on", "off"] = Field(
+        "on", description="off lets everybody do everything without a token: for a laptop, never for a network."
+    )
+    admin_token: SecretStr | None = Field(
+        None, description="A token of role admin that is not kept in the database: to make the first real ones with."
+    )
+    token_cache_s: float = Field(
+        10, ge=0, le=300, description="For how long a token's role is remembered: a revocation takes effect within it."
+    )
+    open_paths: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("livez", "readyz", "metrics"),
+        description=f"What is answered without a token, separated by commas, out of {', '.join(OPEN_PATHS)}.",
+    )
+
+    # Limits
+    body_bytes_max: int = Field(8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes.")
+    groups_max: int = Field(1_000, ge=1, le=100_000, description="Groups of one coordinator.")
+    members_max: int = Field(10_000, ge=1, le=100_000, description="Members of one group.")
+    tasks_max: int = Field(200_000, ge=1, le=10_000_000, description="Tasks of one group.")
+    tasks_per_heartbeat_max: int = Field(20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports.")
+    polls_max: int = Field(20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
+    streams_max: int = Field(1_000, ge=1, le=100_000, description="Event streams that are open at once.")
+    requests_waiting_max: int = Field(10_000, ge=1, le=1_000_000, description="Requests that wait for one group.")
+    member_requests_per_s: float = Field(
+        10, ge=0.1, le=10_000, description="Heartbeats a second of one member, and as many long-polls, on average."
+    )
+    member_requests_burst: int = Field(40, ge=1, le=100_000, description="How many of them may come at once.")
+    urgent_heartbeats_per_s: float = Field(
+        20, ge=1, le=10_000, description="Heartbeats with news that pass a second although the limit is reached."
+    )
+    operator_requests_per_s: float = Field(
+        100, ge=0.1, le=100_000, description="All other calls a second under one token, on average."
+    )
+    operator_requests_burst: int = Field(400, ge=1, le=1_000_000, description="How many of them may come at once.")
+
+    # Operation
+    check_laws: bool = Field(default=True, description="Whether every decision is checked against the laws first.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: for people where standard error is a terminal, JSON lines elsewhere."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level written.")
+    metrics_members_max: int = Field(
+        100, ge=0, le=10_000, description="Up to how many members a group has metrics for each single member."
+    )
+    loop_age_max_ms: int = Field(
+        10_000, ge=1_000, le=600_000, description="From what age of the event loop's last turn on /livez answers 503."
+    )
+    shutdown_delay_s: float = Field(
+        0,
+        ge=0,
+        le=300,
+        description="How long /readyz says 503 before requests are refused: for a load balancer to see.",
+    )
+    shutdown_s: float = Field(
+        10, ge=1, le=300, description="How long requests under way, and then what was accepted, may take to end."
+    )
+
+    @field_validator("open_paths", mode="before")
+    @classmethod
+    def _split(cls, given: Any) -> Any:
+        return tuple(one.strip() for one in given.split(",") if one.strip()) if isinstance(given, str) else given
+
+    @field_validator("open_paths")
+    @classmethod
+    def _known(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(given) - set(OPEN_PATHS)):
+            raise ValueError(f"{', '.join(unknown)}: not among {', '.join(OPEN_PATHS)}")
+        return given
+
+    @field_validator("admin_token")
+    @classmethod
+    def _hard_to_guess(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None and len(given.get_secret_value()) < 24:
+            raise ValueError("too short to be safe; 24 characters at least, for example from `openssl rand -base64 32`")
+        return given
+
+    @field_validator("tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca")
+    @classmethod
+    def _readable(cls, given: Path | None) -> Path | None:
+        if given is not None and not os.access(given, os.R_OK):
+            raise ValueError(f"{given} cannot be read")
+        return given
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.tls_certfile is None and (self.tls_keyfile or self.tls_client_ca):
+            raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
+        if 2 * self.lease_renewal_ms > self.lease_ms:
+            raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
+        return self
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it serves HTTPS."""
+        return self.tls_certfile is not None

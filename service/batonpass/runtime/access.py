@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
     from batonpass.runtime.history import Asked
 
-SECRET_PREFIX: Final = "bpt_"
+SECRET_PREFIX: Final = "bpt_"  # noqa: S105 - the beginning of every secret, not one
 """How every secret begins, so that a scanner finds one that was committed somewhere by mistake."""
 
 SECRET_BYTES: Final = 32
@@ -91,5 +91,5 @@ def new_secret() -> str:
 
 
 def digest_of(secret: str) -> bytes:
-    """Return what is kept of a secret. One pass of SHA-256 is enough for 256 random bits; a password would need more."""
+    """Return what is kept of a secret: of 256 random bits one pass of SHA-256 is enough, unlike of a password."""
     return hashlib.sha256(secret.encode()).digest()
