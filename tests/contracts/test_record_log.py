@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,25 @@ import pytest
 from batonpass.codec.records import StoredRecord, UnwritableRecord, decode_record, encode_record
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import ActiveState, Member
-from batonpass.core.records import ActiveReported, EpochsRaised, MemberJoined, ProbeScheduled, TargetPlaced
+from batonpass.core.records import (
+    ActiveReported,
+    EpochsRaised,
+    MemberJoined,
+    ProbeScheduled,
+    Record,
+    TargetPlaced,
+)
 from batonpass.runtime.memory_log import MemoryRecordLog
-from batonpass.runtime.ports import RecordLog, VersionConflict
+from batonpass.runtime.ports import Commit, Loaded, RecordLog, VersionConflict
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
 ORDERS, CLICKS = GroupId("orders"), GroupId("clicks")
 LOGS = ("memory_log", "postgres_log")
+
+
+async def append(log: RecordLog, group_id: GroupId, records: Sequence[Record], expected_version: int) -> None:
+    """Append as the coordinator that took the group over first."""
+    await log.append(Commit(group_id, 1, expected_version, records))
 
 
 @pytest.fixture
@@ -33,62 +46,62 @@ def log(request: pytest.FixtureRequest) -> RecordLog:
 
 async def test_what_was_appended_is_read_in_order(log: RecordLog) -> None:
     """Records come back in order, with how many there are, from any version on."""
-    await log.append(ORDERS, [ProbeScheduled(1), ProbeScheduled(2)], expected_version=0)
-    await log.append(ORDERS, [ProbeScheduled(3)], expected_version=2)
-    assert await log.read(ORDERS) == (3, (ProbeScheduled(1), ProbeScheduled(2), ProbeScheduled(3)))
-    assert await log.read(ORDERS, after_version=2) == (3, (ProbeScheduled(3),))
-    assert await log.read(ORDERS, after_version=3) == (3, ())
+    await append(log, ORDERS, [ProbeScheduled(1), ProbeScheduled(2)], 0)
+    await append(log, ORDERS, [ProbeScheduled(3)], 2)
+    assert await log.read(ORDERS) == Loaded(3, (ProbeScheduled(1), ProbeScheduled(2), ProbeScheduled(3)))
+    assert await log.read(ORDERS, after_version=2) == Loaded(3, (ProbeScheduled(3),))
+    assert await log.read(ORDERS, after_version=3) == Loaded(3, ())
 
 
 async def test_a_reader_that_is_ahead_learns_where_the_log_is(log: RecordLog) -> None:
     """A log that has less than its reader says how much, so that lost commits show (L3)."""
-    await log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    assert await log.read(ORDERS, after_version=7) == (1, ())
+    await append(log, ORDERS, [ProbeScheduled(1)], 0)
+    assert await log.read(ORDERS, after_version=7) == Loaded(1, ())
 
 
 @pytest.mark.parametrize("expected_version", [0, 2])
 @pytest.mark.parametrize("count", [0, 1])
 async def test_an_unexpected_version_adds_nothing(log: RecordLog, expected_version: int, count: int) -> None:
     """An append that expects another version than the log has is refused whole, one of nothing too (L4)."""
-    await log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
+    await append(log, ORDERS, [ProbeScheduled(1)], 0)
     with pytest.raises(VersionConflict):
-        await log.append(ORDERS, [ProbeScheduled(2)] * count, expected_version=expected_version)
-    assert await log.read(ORDERS) == (1, (ProbeScheduled(1),))
+        await append(log, ORDERS, [ProbeScheduled(2)] * count, expected_version)
+    assert await log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
 
 
 @pytest.mark.parametrize("count", [0, 1])
 async def test_a_group_that_is_not_there_is_at_version_0(log: RecordLog, count: int) -> None:
     """An append that expects records of a group that has none is refused, and makes no group."""
     with pytest.raises(VersionConflict):
-        await log.append(ORDERS, [ProbeScheduled(1)] * count, expected_version=1)
-    assert await log.read(ORDERS) == (0, ())
+        await append(log, ORDERS, [ProbeScheduled(1)] * count, 1)
+    assert await log.read(ORDERS) == Loaded(0, ())
     assert await log.group_ids() == []
 
 
 async def test_an_append_of_nothing_makes_no_group(log: RecordLog) -> None:
     """Appending no records at the right version is in order and leaves the log as it was."""
-    await log.append(ORDERS, [], expected_version=0)
+    await append(log, ORDERS, [], 0)
     assert await log.group_ids() == []
 
 
 async def test_of_writers_at_once_one_wins(log: RecordLog) -> None:
     """Of many appends that expect the same version exactly one is made, on a new group and on an old one (L4)."""
     for version in (0, 1):
-        tried = [log.append(ORDERS, [ProbeScheduled(number)], expected_version=version) for number in range(8)]
+        tried = [append(log, ORDERS, [ProbeScheduled(number)], version) for number in range(8)]
         outcomes = await asyncio.gather(*tried, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes if outcome is not None] == [VersionConflict] * 7
         winner = outcomes.index(None)
-        assert await log.read(ORDERS, after_version=version) == (version + 1, (ProbeScheduled(winner),))
+        assert await log.read(ORDERS, after_version=version) == Loaded(version + 1, (ProbeScheduled(winner),))
 
 
 async def test_groups_do_not_see_one_another(log: RecordLog) -> None:
     """Each group has a version of its own, and the log lists those that hold anything."""
     assert await log.group_ids() == []
-    await log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    await log.append(CLICKS, [ProbeScheduled(2)], expected_version=0)
-    assert await log.read(CLICKS) == (1, (ProbeScheduled(2),))
+    await append(log, ORDERS, [ProbeScheduled(1)], 0)
+    await append(log, CLICKS, [ProbeScheduled(2)], 0)
+    assert await log.read(CLICKS) == Loaded(1, (ProbeScheduled(2),))
     assert await log.group_ids() == [CLICKS, ORDERS]
-    assert await log.read(GroupId("unknown")) == (0, ())
+    assert await log.read(GroupId("unknown")) == Loaded(0, ())
     assert await log.group_ids() == [CLICKS, ORDERS]
 
 
@@ -96,24 +109,24 @@ async def test_groups_are_listed_in_one_order(log: RecordLog) -> None:
     """Groups come in the order of their code points, whatever language the store is set to."""
     names = [GroupId(name) for name in ("B", "a", "_", "é", "Z", "10", "9")]
     for name in names:
-        await log.append(name, [ProbeScheduled(1)], expected_version=0)
+        await append(log, name, [ProbeScheduled(1)], 0)
     assert await log.group_ids() == sorted(names)
 
 
 async def test_what_is_read_is_not_what_was_written(log: RecordLog) -> None:
     """The log keeps a copy: changing what was handed in changes nothing that is read."""
     epochs = {MemberId("m1"): 3}
-    await log.append(ORDERS, [EpochsRaised(epochs, 1)], expected_version=0)
+    await append(log, ORDERS, [EpochsRaised(epochs, 1)], 0)
     epochs[MemberId("m1")] = 99
-    assert await log.read(ORDERS) == (1, (EpochsRaised({MemberId("m1"): 3}, 1),))
+    assert await log.read(ORDERS) == Loaded(1, (EpochsRaised({MemberId("m1"): 3}, 1),))
 
 
 async def test_a_batch_with_one_bad_record_adds_nothing(log: RecordLog) -> None:
     """What has no stored form fails the whole append."""
     bad = MemberJoined(Member(MemberId("m1"), joined_ms=1, client_tags={"zone": object()}))  # type: ignore[dict-item]
     with pytest.raises(UnwritableRecord):
-        await log.append(ORDERS, [ProbeScheduled(1), bad], expected_version=0)
-    assert await log.read(ORDERS) == (0, ())
+        await append(log, ORDERS, [ProbeScheduled(1), bad], 0)
+    assert await log.read(ORDERS) == Loaded(0, ())
 
 
 async def test_every_kind_of_record_comes_back(log: RecordLog) -> None:
@@ -124,22 +137,22 @@ async def test_every_kind_of_record_comes_back(log: RecordLog) -> None:
         for entry in entries
     ]
     assert len(records) > 30
-    await log.append(ORDERS, records, expected_version=0)
-    assert await log.read(ORDERS) == (len(records), tuple(records))
+    await append(log, ORDERS, records, 0)
+    assert await log.read(ORDERS) == Loaded(len(records), tuple(records))
 
 
 @pytest.mark.parametrize("detail", ["a\0b", "\\u0000", 'quote " and \\', "\u2028 é 🏃", "'; drop table record_log; --"])
 async def test_any_text_comes_back(log: RecordLog, detail: str) -> None:
     """What a worker wrote comes back character by character, those that stores like to trip over included."""
     record = ActiveReported(TaskId("0_1"), MemberId("m1"), ActiveState.FAILED, 1, detail)
-    await log.append(ORDERS, [record], expected_version=0)
-    assert await log.read(ORDERS) == (1, (record,))
+    await append(log, ORDERS, [record], 0)
+    assert await log.read(ORDERS) == Loaded(1, (record,))
 
 
 async def test_what_is_read_is_in_the_order_in_which_it_was_written(log: RecordLog) -> None:
     """A record that was read has the stored form that it had, the order of mappings included (L10)."""
     changes = {TaskId(f"0_{number}"): (MemberId("m1"), (), "") for number in (10, 9, 100, 2)}
     record = TargetPlaced(1, 1, 1, changes)
-    await log.append(ORDERS, [record], expected_version=0)
-    _, (found,) = await log.read(ORDERS)
+    await append(log, ORDERS, [record], 0)
+    (found,) = (await log.read(ORDERS)).records
     assert encode_record(found) == encode_record(record)

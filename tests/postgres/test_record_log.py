@@ -1,6 +1,7 @@
 """What the record log owes beyond the contract because it is on Postgres: epochs, and a database that goes away."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,94 +10,101 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.ids import GroupId
-from batonpass.core.records import ProbeScheduled
+from batonpass.core.records import ProbeScheduled, Record
 from batonpass.postgres import connect as connecting
 from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.embedded import EmbeddedPostgres
-from batonpass.postgres.record_log import PostgresRecordLog, Superseded
+from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.schema import upgrade
-from batonpass.runtime.ports import StoreUnavailable, VersionConflict
+from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable, Superseded, VersionConflict
 
 ORDERS = GroupId("orders")
+
+
+async def append(log: PostgresRecordLog, records: Sequence[Record], expected_version: int, epoch: int = 1) -> None:
+    """Append to the one group of these tests."""
+    await log.append(Commit(ORDERS, epoch, expected_version, records))
 
 
 async def test_a_coordinator_that_was_superseded_appends_nothing(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
     """Once a group is taken over, whatever the former coordinator still tries to write fails (L4)."""
-    await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    newer = PostgresRecordLog(engine, coordinator_epoch=6)
-    assert await newer.take_over(ORDERS) == 1
+    assert await postgres_log.take_over(ORDERS) == 1
+    await append(postgres_log, [ProbeScheduled(1)], 0)
+    newer = PostgresRecordLog(engine)
+    assert await newer.take_over(ORDERS) == 2
     for records in ([ProbeScheduled(2)], []):
-        with pytest.raises(Superseded, match="epoch 6"):
-            await postgres_log.append(ORDERS, records, expected_version=1)
-    with pytest.raises(Superseded):
-        await postgres_log.take_over(ORDERS)
-    await newer.append(ORDERS, [ProbeScheduled(3)], expected_version=1)
-    assert await newer.read(ORDERS) == (2, (ProbeScheduled(1), ProbeScheduled(3)))
+        with pytest.raises(Superseded, match="epoch 2"):
+            await append(postgres_log, records, 1)
+    await append(newer, [ProbeScheduled(3)], 1, epoch=2)
+    assert await newer.read(ORDERS) == Loaded(2, (ProbeScheduled(1), ProbeScheduled(3)))
 
 
 async def test_a_group_without_records_can_be_taken_over(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """A takeover before the first record holds too, and does not make the group one that holds records."""
-    newer = PostgresRecordLog(engine, coordinator_epoch=6)
-    assert await newer.take_over(ORDERS) == 0
+    newer = PostgresRecordLog(engine)
+    assert await newer.take_over(ORDERS) == 1
     assert await newer.group_ids() == []
-    assert await newer.read(ORDERS) == (0, ())
+    assert await newer.read(ORDERS) == Loaded(0, ())
     with pytest.raises(Superseded):
-        await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    await newer.append(ORDERS, [ProbeScheduled(2)], expected_version=0)
-    assert await newer.read(ORDERS) == (1, (ProbeScheduled(2),))
+        await append(postgres_log, [ProbeScheduled(1)], 0)
+    await append(newer, [ProbeScheduled(2)], 0)
+    assert await newer.read(ORDERS) == Loaded(1, (ProbeScheduled(2),))
 
 
-async def test_an_append_of_a_higher_epoch_is_a_takeover(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """What a newer coordinator has written to is closed to the older one."""
-    await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    await PostgresRecordLog(engine, coordinator_epoch=6).append(ORDERS, [ProbeScheduled(2)], expected_version=1)
-    with pytest.raises(Superseded):
-        await postgres_log.append(ORDERS, [ProbeScheduled(3)], expected_version=2)
+async def test_an_epoch_is_higher_with_each_takeover(postgres_log: PostgresRecordLog) -> None:
+    """A coordinator that takes its own group over again closes it to what it began before (L4)."""
+    assert [await postgres_log.take_over(ORDERS) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(Superseded, match="epoch 3; this is 2"):
+        await append(postgres_log, [ProbeScheduled(1)], 0, epoch=2)
 
 
 async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """What a takeover returns as the version is final: the former coordinator adds nothing behind it (L4)."""
-    newer = PostgresRecordLog(engine, coordinator_epoch=6)
+    """What is read after a takeover is final: the former coordinator adds nothing behind it (L4)."""
+    newer = PostgresRecordLog(engine)
+
+    async def take_over(group: GroupId) -> int:
+        await newer.take_over(group)
+        return (await newer.read(group)).version
+
     for number in range(20):
         group = GroupId(f"group-{number}")
-        await postgres_log.append(group, [ProbeScheduled(0)], expected_version=0)
+        await postgres_log.append(Commit(group, 1, 0, [ProbeScheduled(0)]))
         appended, seen = await asyncio.gather(
-            postgres_log.append(group, [ProbeScheduled(1)], expected_version=1),
-            newer.take_over(group),
-            return_exceptions=True,
+            postgres_log.append(Commit(group, 1, 1, [ProbeScheduled(1)])), take_over(group), return_exceptions=True
         )
         assert appended is None or isinstance(appended, Superseded)
         assert seen == (2 if appended is None else 1)
-        assert (await newer.read(group))[0] == seen
+        assert (await newer.read(group)).version == seen
 
 
 async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """The audit finds, for each record, under which coordinator epoch it was appended, and when."""
-    await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
-    await PostgresRecordLog(engine, coordinator_epoch=6).append(ORDERS, [ProbeScheduled(2)], expected_version=1)
+    for epoch in (1, 2):
+        assert await postgres_log.take_over(ORDERS) == epoch
+        await append(postgres_log, [ProbeScheduled(epoch)], epoch - 1, epoch=epoch)
     columns = (
         "seq, coordinator_epoch, kind, version, payload, at between now() - interval '1 minute' and now() as fresh"
     )
     async with engine.connect() as connection:
         rows = (await connection.execute(text(f"select {columns} from record_log order by seq"))).all()  # noqa: S608
     assert [tuple(row) for row in rows] == [
-        (1, 5, "probe-scheduled", 1, {"at_ms": 1}, True),
-        (2, 6, "probe-scheduled", 1, {"at_ms": 2}, True),
+        (1, 1, "probe-scheduled", 1, {"at_ms": 1}, True),
+        (2, 2, "probe-scheduled", 1, {"at_ms": 2}, True),
     ]
 
 
 async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """A group is not loaded without one of its records: state that leaves out a fact would break laws."""
-    await postgres_log.append(ORDERS, [ProbeScheduled(number) for number in range(3)], expected_version=0)
+    await append(postgres_log, [ProbeScheduled(number) for number in range(3)], 0)
     async with engine.connect() as connection:
         await connection.execute(text("delete from record_log where seq = 2"))
     with pytest.raises(UnreadableRecord, match="2 records"):
         await postgres_log.read(ORDERS)
-    assert await postgres_log.read(ORDERS, after_version=2) == (3, (ProbeScheduled(2),))
+    assert await postgres_log.read(ORDERS, after_version=2) == Loaded(3, (ProbeScheduled(2),))
 
 
 async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Path) -> None:
@@ -105,15 +113,15 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(folder: Pat
     url = server.start()
     await upgrade(url)
     engine = connect(url)
-    log = PostgresRecordLog(engine, coordinator_epoch=1)
-    await log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
+    log = PostgresRecordLog(engine)
+    await append(log, [ProbeScheduled(1)], 0)
     server.stop()
-    for call in (log.append(ORDERS, [ProbeScheduled(2)], expected_version=1), log.read(ORDERS), log.group_ids()):
+    for call in (append(log, [ProbeScheduled(2)], 1), log.read(ORDERS), log.group_ids()):
         with pytest.raises(StoreUnavailable, match="Postgres: "):
             await call
     with EmbeddedPostgres(folder, durable=False, port=make_url(url).port):
-        await log.append(ORDERS, [ProbeScheduled(3)], expected_version=1)
-        assert await log.read(ORDERS) == (2, (ProbeScheduled(1), ProbeScheduled(3)))
+        await append(log, [ProbeScheduled(3)], 1)
+        assert await log.read(ORDERS) == Loaded(2, (ProbeScheduled(1), ProbeScheduled(3)))
         await engine.dispose()
 
 
@@ -121,7 +129,7 @@ async def test_a_connection_that_was_cut_is_replaced(
     server: EmbeddedPostgres, engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
     """A connection that the server has closed while it was idle fails nobody's append."""
-    await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
+    await append(postgres_log, [ProbeScheduled(1)], 0)
     other = connect(server.url)
     async with other.connect() as connection:
         cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = :name"
@@ -129,7 +137,7 @@ async def test_a_connection_that_was_cut_is_replaced(
         assert found.scalar_one() == 1
     await other.dispose()
     await asyncio.sleep(0.1)
-    await postgres_log.append(ORDERS, [ProbeScheduled(2)], expected_version=1)
+    await append(postgres_log, [ProbeScheduled(2)], 1)
 
 
 async def test_a_database_that_does_not_answer_is_unavailable(
@@ -138,14 +146,14 @@ async def test_a_database_that_does_not_answer_is_unavailable(
     """An append that is held up longer than the timeout says that the store is away, and leaves nothing behind."""
     monkeypatch.setattr(connecting, "STATEMENT_TIMEOUT_S", 0.2)
     impatient = connect(database_url)
-    log = PostgresRecordLog(impatient, coordinator_epoch=1)
-    await log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
+    log = PostgresRecordLog(impatient)
+    await append(log, [ProbeScheduled(1)], 0)
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
         await holder.execute(text("select * from group_heads for update"))
         with pytest.raises(StoreUnavailable, match="no answer within"):
-            await log.append(ORDERS, [ProbeScheduled(2)], expected_version=1)
-    assert await log.read(ORDERS) == (1, (ProbeScheduled(1),))
-    await log.append(ORDERS, [ProbeScheduled(3)], expected_version=1)
+            await append(log, [ProbeScheduled(2)], 1)
+    assert await log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
+    await append(log, [ProbeScheduled(3)], 1)
     await impatient.dispose()
 
 
@@ -155,7 +163,7 @@ async def test_no_free_connection_is_unavailable(database_url: str, monkeypatch:
     narrow = connect(database_url, connections_max=1)
     async with narrow.connect():
         with pytest.raises(StoreUnavailable, match="no connection came free"):
-            await PostgresRecordLog(narrow, coordinator_epoch=1).read(ORDERS)
+            await PostgresRecordLog(narrow).read(ORDERS)
     await narrow.dispose()
 
 
@@ -163,7 +171,7 @@ async def test_a_database_without_the_schema_is_unavailable(bare_url: str) -> No
     """A database that was not upgraded is told by the table that it lacks."""
     bare = connect(bare_url)
     with pytest.raises(StoreUnavailable, match='"group_heads" does not exist'):
-        await PostgresRecordLog(bare, coordinator_epoch=1).group_ids()
+        await PostgresRecordLog(bare).group_ids()
     await bare.dispose()
 
 
@@ -172,7 +180,7 @@ async def test_a_wrong_password_is_unavailable(database_url: str) -> None:
     right = str(async_url(database_url).password)
     wrong = connect(async_url(database_url).render_as_string(hide_password=False).replace(right, "guessed"))
     with pytest.raises(StoreUnavailable, match="password authentication failed") as caught:
-        await PostgresRecordLog(wrong, coordinator_epoch=1).group_ids()
+        await PostgresRecordLog(wrong).group_ids()
     assert "guessed" not in str(caught.value)
     await wrong.dispose()
 
@@ -189,5 +197,5 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
     """A refused append leaves its connection fit for use."""
     for _ in range(12):
         with pytest.raises(VersionConflict):
-            await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=3)
-    await postgres_log.append(ORDERS, [ProbeScheduled(1)], expected_version=0)
+            await append(postgres_log, [ProbeScheduled(1)], 3)
+    await append(postgres_log, [ProbeScheduled(1)], 0)

@@ -18,8 +18,20 @@ group_heads = Table(
     Column("group_id", Text, primary_key=True),
     Column("version", BigInteger, nullable=False, comment="how many records the group holds"),
     Column("coordinator_epoch", BigInteger, nullable=False, comment="lower ones may not append any more"),
+    Column("owner", Text, comment="the coordinator that alone may append; null: released"),
     # Every append changes a head in place; room on its page lets it stay there, without a change to any index.
     postgresql_with={"fillfactor": 50},
+)
+
+coordinators = Table(
+    "coordinators",
+    metadata,
+    Column("id", Text, primary_key=True, comment="of one stretch of ownership; never used twice"),
+    Column("url", Text, nullable=False, comment="where others forward to; empty: nowhere"),
+    Column("code", Text, nullable=False, comment="the version of the program"),
+    Column("reads", JSON, nullable=False, comment="the newest version that it reads of each kind"),
+    Column("started_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("expires_at", DateTime(timezone=True), nullable=False, comment="by the database's clock"),
 )
 
 record_log = Table(

@@ -1,0 +1,104 @@
+"""One writer for the appends of many groups: what comes while a statement is under way goes out with the next one.
+
+A lone append goes out at once. Under load appends share statements, and with them the wait for the disk. At most one
+commit of a group is in a batch. The writer lives only while it has something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy.exc import DBAPIError
+
+from batonpass.postgres.append import Prepared
+from batonpass.runtime.ports import StoreUnavailable
+
+BATCH_COMMITS_MAX: Final = 256
+BATCH_BYTES_MAX: Final = 1 << 20
+WAITING_MAX: Final = 20_000
+"""How many commits may wait; one more is refused, as by a store that is away."""
+
+Outcome = Exception | None
+Write = Callable[[Sequence[Prepared]], Awaitable[Sequence[Outcome]]]
+
+
+class _Order(NamedTuple):
+    prepared: Prepared
+    done: asyncio.Future[None]
+
+
+class Writer:
+    """Collects commits and hands them to ``write``, which says of each of them how it went."""
+
+    def __init__(self, write: Write, *, waiting_max: int = WAITING_MAX) -> None:
+        """Start with nothing to do."""
+        self._write = write
+        self._waiting: deque[_Order] = deque()
+        self._waiting_max = waiting_max
+        self._task: asyncio.Task[None] | None = None
+
+    async def append(self, prepared: Prepared) -> None:
+        """Have a commit made; what keeps it from being made is raised.
+
+        Raises:
+            StoreUnavailable: when too many wait already; then nothing was written. Otherwise what ``write`` says.
+        """
+        if len(self._waiting) >= self._waiting_max:
+            raise StoreUnavailable(f"{len(self._waiting)} commits are waiting to be written")
+        order = _Order(prepared, asyncio.get_running_loop().create_future())
+        self._waiting.append(order)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await order.done
+
+    async def _run(self) -> None:
+        try:
+            while batch := self._next():
+                await self._settle(batch)
+        finally:
+            self._task = None
+
+    def _next(self) -> list[_Order]:
+        """Take what goes out together. Who stopped waiting before that has nothing written."""
+        batch: list[_Order] = []
+        later: list[_Order] = []
+        groups: set[str] = set()
+        weight = 0
+        while self._waiting and len(batch) < BATCH_COMMITS_MAX and weight < BATCH_BYTES_MAX:
+            order = self._waiting.popleft()
+            if order.done.done():
+                continue
+            group_id = order.prepared.commit.group_id
+            if group_id in groups:
+                later.append(order)
+                continue
+            groups.add(group_id)
+            batch.append(order)
+            weight += order.prepared.weight
+        self._waiting.extendleft(reversed(later))
+        return batch
+
+    async def _settle(self, batch: Sequence[_Order]) -> None:
+        try:
+            outcomes: Sequence[Outcome] = await self._write([order.prepared for order in batch])
+        except StoreUnavailable as error:
+            outcomes = [StoreUnavailable(error.detail) for _ in batch]
+        except DBAPIError as error:
+            if len(batch) > 1:
+                # One of them has something in it that the database refuses. Alone, it fails alone.
+                for order in batch:
+                    await self._settle([order])
+                return
+            outcomes = [error]
+        except Exception as error:  # noqa: BLE001 - whoever waits must be told, whatever it was
+            outcomes = [error] * len(batch)
+        for order, outcome in zip(batch, outcomes, strict=True):
+            if order.done.done():
+                continue
+            if outcome is None:
+                order.done.set_result(None)
+            else:
+                order.done.set_exception(outcome)
