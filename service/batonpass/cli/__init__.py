@@ -1,7 +1,7 @@
 """The command line, for people and scripts: each subcommand is a module here, imported only when it is called.
 
-`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, which has either `app`, a Typer
-application, or a function `x` that is the command. So `batonpass plan` neither pays for nor fails for want of what
+`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names, which
+has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` neither pays for nor fails for want of what
 only `batonpass up` needs.
 """
 
@@ -17,8 +17,40 @@ from batonpass import __version__
 # Name and the line that `batonpass --help` shows, in the order of the help.
 COMMANDS = {
     "up": "Run everything on this machine.",
+    "worker": "Add a simulated worker to a group, to see something.",
+    "serve": "Run a coordinator on a Postgres of your own.",
+    "db": "Upgrade the database, look at it, or tell that it lost commits.",
+    "groups": "List, show, declare and delete groups.",
+    "members": "List the members of a group, or show one.",
+    "explain": "Say why a task is where it is, or why nothing moves.",
     "plan": "Show what would move, without moving it.",
+    "watch": "Watch a group live.",
+    "drain": "Have a member hand over all its tasks.",
+    "undrain": "Let a draining member stay.",
+    "safe-to-stop": "Ask whether a member can be stopped now.",
+    "evict": "Remove a member.",
+    "probe": "Look now whether warmups have caught up.",
+    "pause": "Hold moves.",
+    "resume": "End a pause, and a storm.",
+    "pin": "Bind a task to a member.",
+    "unpin": "Take the pin off a task.",
+    "release": "Let a parked task be tried again.",
+    "token": "Create, list and revoke tokens.",
     "simulate": "Run seeded worlds against the laws, or compare ways to rebalance.",
+}
+
+# The module of a command where it is not the command's own.
+MODULE_OF = {
+    "drain": "members",
+    "undrain": "members",
+    "safe-to-stop": "members",
+    "evict": "members",
+    "probe": "orders",
+    "pause": "orders",
+    "resume": "orders",
+    "pin": "orders",
+    "unpin": "orders",
+    "release": "orders",
 }
 
 # Which extra brings a package that the base does not. The key is the name in `import`.
@@ -43,13 +75,18 @@ EXTRA_OF = {
 }
 
 
+def module_of(name: str) -> str:
+    """Return the name of the module that has a subcommand."""
+    return f"{__name__}.{MODULE_OF.get(name, name)}"
+
+
 def load(name: str) -> Any:
     """Import the module of a subcommand and return its command."""
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = importlib.import_module(module_of(name))
     found = getattr(module, "app", None)
     if found is None:
         found = typer.Typer(add_completion=False)
-        found.command()(getattr(module, name))
+        found.command()(getattr(module, name.replace("-", "_")))
     command = typer.main.get_command(found)
     command.name = name
     return command
@@ -95,5 +132,5 @@ def offer(name: str, line: str) -> None:
 
 
 for _name, _line in COMMANDS.items():
-    if importlib.util.find_spec(f"{__name__}.{_name}"):
+    if importlib.util.find_spec(module_of(_name)):
         offer(_name, _line)

@@ -1,0 +1,53 @@
+"""Exit codes that scripts can rely on, and the one way in which a command fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class Exit(IntEnum):
+    """What the exit code of every command means."""
+
+    DONE = 0
+    """Done; or what was asked about is so."""
+    REFUSED = 1
+    """Understood and refused, not safe, or not over when the wait was."""
+    BAD_INPUT = 2
+    """The command line, a file or a setting cannot be understood, or asks for something that is never allowed."""
+    UNREACHABLE = 3
+    """No coordinator answered, or it cannot work now: ask again later."""
+    NOT_ALLOWED = 4
+    """A token is missing, unknown, or has not the role."""
+    NOT_THERE = 5
+    """There is no group, member, task or token of this name."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells have it."""
+
+
+class Failure(Exception):
+    """A command cannot go on: what happened, in a sentence, what to do about it, and the code to exit with."""
+
+    def __init__(self, code: Exit, sentence: str, *, todo: str = "", problem: Mapping[str, Any] | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.todo = todo
+        self.problem = dict(problem or {})
+
+    def show(self, *, as_json: bool) -> None:
+        """Tell it on standard error: as sentences, or as one line of JSON (the coordinator's problem, where it is one)."""
+        if as_json:
+            body = {"type": "failed", "detail": self.sentence, **self.problem, "exit_code": int(self.code)}
+            if self.todo:
+                body["todo"] = self.todo
+            print(json.dumps(body), file=sys.stderr)
+            return
+        print(f"batonpass: {self.sentence}", file=sys.stderr)
+        for fault in self.problem.get("errors", []):
+            print(f"  {fault.get('path', '')}: {fault.get('reason', '')}", file=sys.stderr)
+        if self.todo:
+            print(f"  {self.todo}", file=sys.stderr)

@@ -1,0 +1,238 @@
+"""The data folder of `batonpass up`: what is in it, who has it, and how commands on the same machine find it.
+
+    DATA/
+      batonpass.json   says that the folder is Batonpass's
+      token            the admin token; only its owner can read it
+      lock             held as long as an `up` runs; says who and where
+      postgres/        the database and its log
+      workers/         what the simulated workers keep on disk, and their logs
+
+Each running `up` leaves the path of its folder under the user's state folder, so that commands without `--data` find it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from batonpass import __version__
+from batonpass.cli.exits import Exit, Failure
+
+MARK = "batonpass.json"
+FORMAT = 1
+LOCK_ATTEMPTS = 5
+NOBODYS = frozenset({"lost+found", ".DS_Store"})
+"""What a file system puts into an empty folder by itself."""
+
+
+class Running(NamedTuple):
+    """An `up` that runs: its process, where it listens, and its folder."""
+
+    pid: int
+    url: str
+    folder: Path
+
+
+def default_folder() -> Path:
+    """Return where the data are kept when nothing is said.
+
+    For root that is outside root's home, which the database, that does not run as root, could not reach.
+    """
+    if os.geteuid() == 0:
+        return Path("/var/lib/batonpass")
+    kept = os.environ.get("XDG_DATA_HOME") or ""
+    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
+
+
+class DataFolder:
+    """One folder, held by one `up` at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the folder; nothing happens before ``hold``."""
+        self.path = path.expanduser().absolute()
+        self._lock: IO[str] | None = None
+
+    @property
+    def postgres(self) -> Path:
+        """The database's folder."""
+        return self.path / "postgres"
+
+    @property
+    def workers(self) -> Path:
+        """The folder of the simulated workers."""
+        return self.path / "workers"
+
+    @property
+    def token_file(self) -> Path:
+        """The file with the admin token."""
+        return self.path / "token"
+
+    def hold(self) -> None:
+        """Make the folder if need be, and keep every other `up` out of it until ``release``.
+
+        Raises:
+            Failure: when it belongs to something else, is held by another process, or cannot be written.
+        """
+        try:
+            self._make()
+            lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise self._unusable(error) from None
+        # A command that looks who has the folder holds the lock for an instant, too.
+        for _ in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.05)
+        else:
+            lock.close()
+            raise self._held()
+        self._lock = lock
+        self._note(lock, {"pid": os.getpid(), "url": ""})
+
+    def announce(self, url: str) -> None:
+        """Let commands on this machine find the coordinator that now listens."""
+        if self._lock is not None:
+            self._note(self._lock, {"pid": os.getpid(), "url": url})
+        # Convenience only: commands can still be told where the folder is.
+        with suppress(OSError):
+            pointers = _pointers()
+            pointers.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (pointers / str(os.getpid())).write_text(str(self.path))
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        with suppress(OSError):
+            (_pointers() / str(os.getpid())).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.seek(0)
+            self._lock.truncate()
+            self._lock.close()
+            self._lock = None
+
+    def secret(self, name: str, *, prefix: str) -> str:
+        """Return the secret that a file of the folder keeps, made at the first call; only its owner can read it.
+
+        Raises:
+            Failure: when it can be neither read nor made.
+        """
+        kept = self.path / name
+        try:
+            with suppress(FileNotFoundError):
+                found = kept.read_text().strip()
+                if found:
+                    kept.chmod(0o600)
+                    return found
+                kept.unlink()
+            made = prefix + secrets.token_urlsafe(32)
+            unfinished = self.path / f"{name}.new"
+            unfinished.unlink(missing_ok=True)
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(made + "\n")
+            unfinished.rename(kept)
+        except OSError as error:
+            raise self._unusable(error) from None
+        return made
+
+    def running(self) -> Running | None:
+        """Return the `up` that has this folder now; None when there is none, or the folder cannot be read."""
+        try:
+            with (self.path / "lock").open() as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    return _noted(lock, self.path)
+        except OSError:
+            pass
+        return None
+
+    def _make(self) -> None:
+        self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        mark = self.path / MARK
+        if mark.exists():
+            self._check(mark)
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in NOBODYS)
+        if others:
+            some = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            raise Failure(
+                Exit.REFUSED,
+                f"{self.path} holds other files ({some}) and is no data folder of Batonpass.",
+                todo="Name an empty folder, or one that does not exist yet, with --data.",
+            )
+        mark.write_text(json.dumps({"batonpass": __version__, "format": FORMAT}) + "\n")
+
+    def _check(self, mark: Path) -> None:
+        try:
+            noted = json.loads(mark.read_text())
+            form = int(noted["format"])
+        except (ValueError, KeyError, TypeError):
+            raise Failure(
+                Exit.REFUSED, f"{mark} is damaged.", todo=f'If the folder is Batonpass\'s, write {{"format": {FORMAT}}}.'
+            ) from None
+        if form > FORMAT:
+            raise Failure(
+                Exit.REFUSED,
+                f"{self.path} was written by a newer Batonpass ({noted.get('batonpass', 'unknown')}).",
+                todo="Use that version, or another folder with --data.",
+            )
+
+    def _held(self) -> Failure:
+        found = self.running()
+        who = "another process" if found is None else f"process {found.pid}"
+        where = f", which listens on {found.url}" if found is not None and found.url else ""
+        return Failure(
+            Exit.REFUSED,
+            f"`batonpass up` already runs on {self.path}: {who}{where}.",
+            todo="Use that one, stop it, or name another folder with --data.",
+        )
+
+    def _unusable(self, error: OSError) -> Failure:
+        return Failure(
+            Exit.REFUSED,
+            f"cannot use {self.path} for the data: {error.strerror or error}.",
+            todo="Name a folder that you can write to with --data.",
+        )
+
+    @staticmethod
+    def _note(lock: IO[str], noted: dict[str, Any]) -> None:
+        lock.seek(0)
+        lock.truncate()
+        lock.write(json.dumps(noted) + "\n")
+        lock.flush()
+
+
+def running_here() -> list[Running]:
+    """Return every `up` of this user on this machine that commands can find by themselves."""
+    return sorted({found.folder: found for found in _running()}.values())
+
+
+def _running() -> Iterator[Running]:
+    folders = [default_folder()]
+    with suppress(OSError):
+        folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
+    for folder in folders:
+        found = DataFolder(folder).running()
+        if found is not None and found.url:
+            yield found
+
+
+def _noted(lock: IO[str], folder: Path) -> Running:
+    try:
+        noted = json.loads(lock.read())
+        return Running(int(noted["pid"]), str(noted["url"]), folder)
+    except (ValueError, KeyError, TypeError):
+        return Running(0, "", folder)
+
+
+def _pointers() -> Path:
+    kept = os.environ.get("XDG_STATE_HOME") or ""
+    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "state") / "batonpass" / "up"

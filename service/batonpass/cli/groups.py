@@ -1,0 +1,170 @@
+"""`batonpass groups`: list, show, declare and delete groups."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from batonpass.cli.desk import AsJson, Desk, Folder, GroupName, Token, Url, Why, at_desk, listing
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.rest import path
+from batonpass.cli.spans import ago, span
+
+app = typer.Typer(add_completion=False, help="List, show, declare and delete groups.", no_args_is_help=False)
+COLUMNS = ("group", "state", "members", "tasks", "warmups", "moves to come", "generation")
+PRECONDITION_REQUIRED = "precondition-required"
+
+
+@app.callback(invoke_without_command=True)
+def groups(
+    context: typer.Context,
+    url: Url = None,
+    token: Token = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List, show, declare and delete groups; without a subcommand, list them."""
+    given = {"url": url, "token": token, "folder": folder, "as_json": as_json}
+    listing(context, list_groups, given)
+
+
+@app.command("list")
+@at_desk
+def list_groups(desk: Desk) -> None:
+    """List the groups, and where each stands."""
+    show_list(desk)
+
+
+def show_list(desk: Desk) -> None:
+    """Print every group."""
+    found = list(desk.coordinator.pages("/groups", "groups"))
+    if desk.as_json:
+        desk.answer({"groups": found})
+    elif not found:
+        desk.say("There are no groups. `batonpass groups declare GROUP FILE` makes one.")
+    else:
+        names = ("group", "state", "members", "tasks", "warmups", "moves_pending", "generation")
+        desk.table(*COLUMNS, rows=[[one.get(name) for name in names] for one in found])
+
+
+@app.command()
+@at_desk
+def show(desk: Desk, group: GroupName) -> None:
+    """Show a group: where it stands, what it waits for, and how it is declared."""
+    body = desk.coordinator.get(path("groups", group))
+    if desk.as_json:
+        desk.answer(body)
+        return
+    for line in standing(body):
+        desk.say(line)
+    desk.table(
+        "subtopology", "partitions", "stateful", "weight", "sources", "changelogs", rows=_parts(body["topology"])
+    )
+    desk.table("setting", "value", rows=sorted(body["config"].items()))
+
+
+@app.command()
+@at_desk
+def declare(
+    desk: Desk,
+    group: GroupName,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON or TOML: topology and config; - is standard input (JSON).")
+    ],
+    reason: Why = "",
+    create_only: Annotated[bool, typer.Option("--create-only", help="Refuse to change a group that exists.")] = False,
+) -> None:
+    """Create a group from a file, or change it to what the file says; what the file leaves out stays."""
+    body = read_declaration(file)
+    query = {"reason": reason}
+    try:
+        reply = desk.coordinator.call("PUT", path("groups", group), query=query, body=body)
+    except Failure as failure:
+        if failure.problem.get("type") != PRECONDITION_REQUIRED or create_only:
+            raise
+        etag = desk.coordinator.call("GET", path("groups", group)).headers["etag"]
+        reply = desk.coordinator.call("PUT", path("groups", group), query=query, body=body, headers={"If-Match": etag})
+    created = reply.status == 201
+    if desk.as_json:
+        desk.answer(reply.body)
+        return
+    desk.say(f"Group {group} {'created' if created else 'changed'}: {reply.body['tasks']} tasks.")
+    for warning in reply.body.get("warnings", []):
+        desk.say(f"Warning: {warning}")
+
+
+@app.command()
+@at_desk
+def delete(
+    desk: Desk,
+    group: GroupName,
+    force: Annotated[bool, typer.Option("--force", help="Delete it with its members; their tasks stop.")] = False,
+    reason: Why = "",
+) -> None:
+    """Delete a group without members, or with them when forced."""
+    desk.coordinator.call("DELETE", path("groups", group), query={"force": force or None, "reason": reason})
+    desk.done(f"Group {group} is deleted; its epochs and fencing tokens are kept.", group=group)
+
+
+@app.command()
+@at_desk
+def snapshot(desk: Desk, group: GroupName) -> None:
+    """Print the group as a snapshot, for `batonpass plan --snapshot`."""
+    desk.answer(desk.coordinator.get(path("groups", group, "snapshot")))
+
+
+def read_declaration(name: str) -> dict[str, Any]:
+    """Return what a file declares.
+
+    Raises:
+        Failure: when it cannot be read, or is neither JSON nor TOML.
+    """
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        body = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
+    except OSError as error:
+        raise Failure(Exit.BAD_INPUT, f"{name}: {error.strerror or error}.") from None
+    except (ValueError, RecursionError) as error:
+        kind = "TOML" if name.endswith(".toml") else "JSON"
+        raise Failure(Exit.BAD_INPUT, f"{name} is not {kind}: {error}.") from None
+    if not isinstance(body, dict):
+        raise Failure(Exit.BAD_INPUT, f"{name} holds no object; expected `topology` and `config`.")
+    return body
+
+
+def standing(body: dict[str, Any]) -> list[str]:
+    """Return where a group stands, a sentence a line."""
+    detail = f" ({body['detail']})" if body.get("detail") else ""
+    lines = [
+        f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}, "
+        f"{body['members']} members, {body['tasks']} tasks."
+    ]
+    if body["warmups"] or body["moves_pending"]:
+        soon = "" if body.get("eta_ms") is None else f", caught up in about {span(body['eta_ms'])}"
+        lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")
+    pause = body.get("pause")
+    if pause:
+        until = f", {ago(pause['expires_at'])} it ends" if pause.get("expires_at") else ""
+        why = f": {pause['reason']}" if pause.get("reason") else ""
+        lines.append(f"Paused ({pause['scope']}){until}{why}.")
+    if body.get("storm_since"):
+        lines.append(f"Storm since {ago(body['storm_since'])}: balance moves are held; `batonpass resume` ends it.")
+    held = Counter(entry["reason"] for entry in body["held_back"])
+    if held:
+        lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")
+    if body.get("next_probe_at"):
+        lines.append(f"Next look {ago(body['next_probe_at'])}.")
+    return lines + [f"Warning: {warning}" for warning in body.get("warnings", [])]
+
+
+def _parts(topology: dict[str, Any]) -> list[list[Any]]:
+    names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics")
+    return [[part.get(name) for name in names] for part in topology["subtopologies"]]
+
+

@@ -1,0 +1,180 @@
+"""The coordinator's REST interface as the commands use it: one call at a time, every failure with its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+import httpx
+
+from batonpass import __version__
+from batonpass.cli.exits import Exit, Failure
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 30.0
+PAGE = 500
+
+# What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
+TODO = {
+    "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
+    "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
+    "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
+    "unknown-member": "`batonpass members GROUP` lists the members.",
+    "group-not-empty": "Stop its members first, or delete it with --force: their tasks then stop at once.",
+    "not-safe-to-stop": "`batonpass drain GROUP MEMBER --wait` hands its tasks over first.",
+    "precondition-failed": "Somebody changed the group in between: look at it, and ask again.",
+    "store-unavailable": "Ask again in a moment; workers keep what they have meanwhile.",
+    "coordinator-loading": "Ask again in a moment; workers keep what they have meanwhile.",
+}
+BY_STATUS = {
+    400: Exit.BAD_INPUT,
+    401: Exit.NOT_ALLOWED,
+    403: Exit.NOT_ALLOWED,
+    404: Exit.NOT_THERE,
+    405: Exit.BAD_INPUT,
+    413: Exit.BAD_INPUT,
+    422: Exit.BAD_INPUT,
+    429: Exit.UNREACHABLE,
+}
+
+
+class Reply(NamedTuple):
+    """An answer that is not an error."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Coordinator:
+    """A coordinator under its base URL, and the token that is shown to it."""
+
+    def __init__(self, url: str, token: str | None, *, transport: httpx.BaseTransport | None = None) -> None:
+        """Connect on first use.
+
+        Raises:
+            Failure: when this is no URL.
+        """
+        headers = {"user-agent": f"batonpass/{__version__}", "accept": "application/json"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        self.url = url.rstrip("/")
+        try:
+            parsed = httpx.URL(self.url)
+            if parsed.scheme not in {"http", "https"} or not parsed.host:
+                raise ValueError(self.url)
+            self._client = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+                transport=transport,
+            )
+        except (httpx.InvalidURL, ValueError, UnicodeError):
+            raise Failure(
+                Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo="It looks like http://127.0.0.1:8420."
+            ) from None
+
+    def __enter__(self) -> Self:
+        """Use it for one command."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        patience_s: float = 0.0,
+    ) -> Reply:
+        """Ask for something below ``/v1`` and return the answer, waiting ``patience_s`` longer than usual for it.
+
+        Raises:
+            Failure: when nobody answers, or when what is asked is refused.
+        """
+        given = {name: value for name, value in (query or {}).items() if value not in {None, ""}}
+        try:
+            answer = self._client.request(
+                method,
+                f"/v1{path}",
+                params=given or None,
+                json=body,
+                headers=dict(headers or {}),
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S + patience_s, connect=CONNECT_TIMEOUT_S),
+            )
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from None
+        return Reply(answer.status_code, self._read(answer), answer.headers)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the body of what stands under a path."""
+        return self.call("GET", path, query=query).body
+
+    def pages(self, path: str, name: str) -> Iterator[Any]:
+        """Yield the entries of a list that comes in pages."""
+        after: Any = ""
+        while after is not None:
+            page = self.get(path, limit=PAGE, after=after)
+            yield from page[name]
+            after = page.get("next")
+
+    def _read(self, answer: httpx.Response) -> Any:
+        if answer.status_code == httpx.codes.NO_CONTENT or not answer.content:
+            body = None
+        else:
+            try:
+                body = answer.json()
+            except ValueError:
+                raise self._foreign(answer) from None
+        if answer.is_success:
+            return body
+        if not isinstance(body, dict) or "detail" not in body:
+            raise self._foreign(answer)
+        raise refused(answer.status_code, body)
+
+    def _foreign(self, answer: httpx.Response) -> Failure:
+        return Failure(
+            Exit.UNREACHABLE,
+            f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
+            todo="Look whether the URL is right, and what stands in between.",
+        )
+
+
+def unreachable(url: str, error: httpx.HTTPError) -> Failure:
+    """Return the failure of a call that was not answered."""
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            said = f"no coordinator answers at {url}"
+            reason = str(error).removeprefix("[Errno ").partition("] ")
+            said += f" ({reason[2] or reason[0] or type(error).__name__})."
+        case httpx.TimeoutException():
+            said = f"the coordinator at {url} did not answer in time; what was asked may have been done."
+        case _:
+            said = f"the coordinator at {url} broke off ({error or type(error).__name__}); what was asked may be done."
+    todo = "Start one with `batonpass up`, or say where it is with --url or BATONPASS_URL."
+    return Failure(Exit.UNREACHABLE, said, todo=todo)
+
+
+def refused(status: int, problem: Mapping[str, Any]) -> Failure:
+    """Return the failure that a problem of the coordinator is (RFC 9457)."""
+    code = BY_STATUS.get(status, Exit.UNREACHABLE if status >= httpx.codes.INTERNAL_SERVER_ERROR else Exit.REFUSED)
+    detail = str(problem["detail"]).strip() or str(problem.get("title", "refused"))
+    wait_ms = problem.get("retry_after_ms")
+    todo = TODO.get(str(problem.get("type")), "")
+    if isinstance(wait_ms, int):
+        todo = f"{todo} It says to wait {wait_ms / 1_000:.1f} s.".strip()
+    return Failure(code, detail if detail[-1:] in ".!?" else f"{detail}.", todo=todo, problem=problem)
+
+
+def path(*names: str) -> str:
+    """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
+    return "".join(f"/{quote(name, safe='')}" for name in names)

@@ -1,0 +1,55 @@
+"""Spans of time as people type and read them: `30s`, `2m`, `1h 5m`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import typer
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def span_ms(text: str) -> int:
+    """Return the milliseconds that a text means: `500ms`, `30s`, `2m`, `1h30m`; a bare number is seconds.
+
+    Raises:
+        typer.BadParameter: when it means none.
+    """
+    bare = text.replace(" ", "")
+    if re.fullmatch(r"\d+(\.\d+)?", bare):
+        return round(float(bare) * 1_000)
+    if not bare or SPAN.sub("", bare):
+        message = f"{text!r} is no span of time; write for example 30s, 2m or 1h30m"
+        raise typer.BadParameter(message)
+    return round(sum(float(number) * UNITS_MS[unit] for number, unit in SPAN.findall(bare)))
+
+
+def span(milliseconds: float | None) -> str:
+    """Return a span of time in two units at most: `820 ms`, `12 s`, `3 m 20 s`; a dash for None."""
+    if milliseconds is None:
+        return "-"
+    if milliseconds < 1_000:
+        return f"{max(round(milliseconds), 0)} ms"
+    seconds = round(milliseconds / 1_000)
+    for large, small, size in (("d", "h", 86_400), ("h", "m", 3_600), ("m", "s", 60)):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            rest //= {"h": 3_600, "m": 60, "s": 1}[small]
+            return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
+    return f"{seconds} s"
+
+
+def instant(text: str | None) -> datetime | None:
+    """Return the time that a body of the protocol names (RFC 3339)."""
+    return None if not text else datetime.fromisoformat(text)
+
+
+def ago(text: str | None, now: datetime | None = None) -> str:
+    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 m`; a dash for None."""
+    at = instant(text)
+    if at is None:
+        return "-"
+    gone_ms = ((now or datetime.now(UTC)) - at).total_seconds() * 1_000
+    return f"{span(gone_ms)} ago" if gone_ms >= 0 else f"in {span(-gone_ms)}"
