@@ -45,6 +45,11 @@ soak: ## the same for a million steps
 	$(ENVIRONMENT) run
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 
+.PHONY: kafka
+kafka: ## run a Kafka broker on this machine, without Docker, until Ctrl-C (ARGS=FOLDER keeps its data)
+	$(ENVIRONMENT) kafka
+	.venv/bin/python -m batonpass.kafka $(ARGS)
+
 .PHONY: dev
 dev: ## only prepare .venv for work on the code
 	$(ENVIRONMENT) dev

