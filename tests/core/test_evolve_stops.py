@@ -67,7 +67,8 @@ def test_an_owner_that_fell_back_is_not_running(state: ActiveState) -> None:
 
 def test_a_suspected_owner_whose_claim_is_waived_stopped_when_it_was_revoked() -> None:
     """Nobody waits for the word of a member whose outputs are fenced: the task stopped at the revocation."""
-    assert stop_of(small(active(M1), RUNS, REVOKED, r.ClaimsWaived(T0, M1))) == Stop(M1, 20, "revoked")
+    group = small(active(M1), RUNS, r.MemberSuspected(M1), REVOKED, r.ClaimsWaived(T0, M1))
+    assert stop_of(group) == Stop(M1, 20, "suspected")
 
 
 def test_a_release_whose_instant_was_not_recorded_measures_nothing() -> None:

@@ -9,6 +9,8 @@ from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Rev
 
 REVOKED = "revoked"
 """The ``cause`` of a stop that the member was told to make."""
+SUSPECTED = "suspected"
+"""The ``cause`` of a stop that a member was told to make because it seems to be dead."""
 
 
 def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
@@ -53,7 +55,8 @@ def _give_up(draft: Draft, member: Member, task_id: TaskId, record: r.PictureCha
     claims = (*task.claims, Claim(member.id, None)) if was_active else task.claims
     after = without(task, member.id, claims)
     if was_active:
-        stop = Stop(member.id, None, REVOKED) if task.state is ActiveState.RUNNING else task.stop
+        cause = SUSPECTED if member.suspected else REVOKED
+        stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
         after = after._replace(since_ms=record.at_ms, stop=stop)
     draft.tasks[task_id] = after
     return Revocation(record.epoch, record.at_ms, was_active)

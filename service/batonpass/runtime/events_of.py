@@ -1,0 +1,313 @@
+"""What the event stream tells of a decision. Pure: the same decision tells the same events, in order.
+
+Whatever a group does at its very beginning (its first grants, and the first runs of its tasks) is told by its
+generation alone. A decision that does one thing to more than ``MANY`` tasks of a member tells so in one event.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batonpass.codec.answers import rfc3339
+from batonpass.core import records as r
+from batonpass.core.inputs import Tick
+from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
+from batonpass.core.reasons import Why
+from batonpass.runtime.events import MANY, EventType
+from batonpass.runtime.events_of_members import Told, time_of, told_of_group, told_of_member
+from batonpass.runtime.history import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from batonpass.core.decide import Decision
+    from batonpass.core.ids import MemberId, TaskId
+    from batonpass.core.inputs import Input
+
+_WHYS = frozenset(Why)
+_FELL_BACK = {
+    ActiveState.FAILED: EventType.TASK_FAILED,
+    ActiveState.LOST: EventType.TASK_LOST,
+    ActiveState.RESTORING: EventType.TASK_RESTORING,
+}
+_TAKEN = frozenset({"revoked"})
+_OWN = frozenset(state.value for state in _FELL_BACK)
+
+
+def events_of(before: Group, item: Input, decision: Decision, now_ms: int) -> tuple[Event, ...]:
+    """Return the events of a decision that was made on ``before``; none where it wrote nothing.
+
+    Costs a pass over what the records name, whatever the size of the group.
+    """
+    if not decision.records:
+        return ()
+    teller = _Teller(before, item, decision, now_ms)
+    teller.tell()
+    return tuple(merged(teller.events))
+
+
+def merged(events: Iterable[Event]) -> list[Event]:
+    """Return the events with those of one type and member put into one where they are more than ``MANY``.
+
+    It has no task; its body holds how many ``tasks`` there are, the first ``MANY`` of them as ``sample``, and the
+    largest ``gap_ms``, where the single ones have a gap.
+    """
+    groups: dict[tuple[str, MemberId | None], list[Event]] = {}
+    for event in events:
+        groups.setdefault((event.type, event.member) if event.task is not None else (event.type, None), []).append(
+            event
+        )
+    found: list[Event] = []
+    told: set[tuple[str, MemberId | None]] = set()
+    for event in events:
+        key = (event.type, event.member)
+        alike = groups[key] if event.task is not None else [event]
+        if len(alike) <= MANY:
+            found.append(event)
+        elif key not in told:
+            told.add(key)
+            body: dict[str, object] = {"tasks": len(alike), "sample": [one.task for one in alike[:MANY]]}
+            gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
+            found.append(event._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {})))
+    return found
+
+
+class _Teller:
+    """Reads the records of one decision in order and tells what they mean to people."""
+
+    def __init__(self, before: Group, item: Input, decision: Decision, now_ms: int) -> None:
+        self._before = before
+        self._after = decision.after
+        self._item = item
+        self._decision = decision
+        self._now_ms = now_ms
+        self._heirs = {one.task: one.heir for one in decision.records if isinstance(one, r.HeirChosen)}
+        self._handed: set[TaskId] = set()
+        self._whys: dict[TaskId, str] | None = None
+        self.events: list[Event] = []
+
+    def tell(self) -> None:
+        """Tell of every record."""
+        for record in self._decision.records:
+            match record:
+                case r.PictureChanged():
+                    self._picture(record)
+                case r.ActiveReported():
+                    self._reported(record)
+                case r.TaskReleased():
+                    self._released(record)
+                case r.HeirChosen():
+                    self._heir(record)
+                case r.TargetPlaced():
+                    self._placed(record)
+                case r.ProbeScheduled():
+                    self._scheduled(record)
+                case r.WarmupStalled() | r.TaskParked() | r.TaskUnparked() | r.TaskPinned():
+                    self._task(record)
+                case _:
+                    self._add_all(told_of_member(self._before, record, self._decision))
+                    self._add_all(told_of_group(self._before, record, self._item, self._after))
+        self._drained()
+
+    def _add(
+        self, kind: EventType, *, member: MemberId | None = None, task: TaskId | None = None, **body: object
+    ) -> None:
+        self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, task, body))
+
+    def _add_all(self, told: Told | None) -> None:
+        if told is not None:
+            kind, member, body = told
+            self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
+
+    def _why(self, task: TaskId) -> str:
+        """Return why a task goes where it goes, "" where no reason was given."""
+        if self._whys is None:
+            reasons = self._decision.reasons
+            self._whys = {one.task: str(one.code) for one in reasons if one.task is not None and one.code in _WHYS}
+        return self._whys.get(task, "")
+
+    def _picture(self, record: r.PictureChanged) -> None:
+        member = self._before.members.get(record.member_id)
+        picture = member.picture if member is not None else None
+        for task in (*record.revoked, *record.demoted):
+            was = picture.get(task) if picture is not None else None
+            if was is not None and was.role is Role.ACTIVE:
+                self._given_up(task, record.member_id)
+            elif was is not None and was.role is Role.WARMUP:
+                self._add(
+                    EventType.WARMUP_DROPPED,
+                    member=record.member_id,
+                    task=task,
+                    after_ms=self._now_ms - was.since_ms,
+                )
+        ready = frozenset(record.ready)
+        for task, grant in record.granted.items():
+            if grant.role is Role.ACTIVE:
+                if grant.token > 1:
+                    self._granted(task, record.member_id, grant, warm=task in ready)
+            elif grant.role is Role.WARMUP:
+                owner = self._after.tasks[task].owner
+                self._add(EventType.WARMUP_STARTED, member=record.member_id, task=task, owner=owner)
+            elif picture:
+                self._caught_up(task, record.member_id, picture.get(task))
+
+    def _caught_up(self, task: TaskId, member: MemberId, was: Grant | None) -> None:
+        if was is not None and was.role is Role.WARMUP:
+            self._add(EventType.WARMUP_CAUGHT_UP, member=member, task=task, took_ms=self._now_ms - was.since_ms)
+
+    def _given_up(self, task_id: TaskId, owner: MemberId) -> None:
+        """Tell that a running owner was told to stop. One that does not run the task has nothing to hand over."""
+        task = self._before.tasks[task_id]
+        if task.owner != owner or task.state is not ActiveState.RUNNING or task_id in self._handed:
+            return
+        self._handed.add(task_id)
+        after = self._after.tasks[task_id]
+        heir = self._heirs.get(task_id) or after.owner
+        if heir is None:
+            why = "parked" if after.parked else self._why(task_id)
+            self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
+            return
+        taker = self._before.members.get(heir)
+        self._caught_up(task_id, heir, taker.picture.get(task_id) if taker is not None else None)
+        self._add(EventType.HANDOVER_BEGUN, member=heir, task=task_id, **{"from": owner}, why=self._why(task_id))
+
+    def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
+        """Tell of a grant that is not the second half of a handover, and not the first of a task."""
+        stop = self._after.tasks[task_id].stop
+        if stop is None or stop.cause in _TAKEN:
+            return
+        self._add(
+            EventType.TAKEOVER_BEGUN,
+            member=member,
+            task=task_id,
+            **_of(stop),
+            why=self._why(task_id),
+            warm=warm,
+            fencing_token=grant.token,
+        )
+
+    def _heir(self, record: r.HeirChosen) -> None:
+        task = self._before.tasks[record.task]
+        if task.heir is None or record.task in self._handed:
+            return
+        kind = EventType.HANDOVER_CANCELLED if record.heir is None else EventType.HANDOVER_REDIRECTED
+        self._add(kind, member=record.heir, task=record.task, before=task.heir)
+
+    def _released(self, record: r.TaskReleased) -> None:
+        before, after = self._before.tasks[record.task], self._after.tasks[record.task]
+        stop = before.stop
+        if stop is not None and stop.at_ms is None and not _claims_left(before, after, record.member_id):
+            to = after.owner or after.heir
+            self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
+
+    def _reported(self, record: r.ActiveReported) -> None:
+        task = self._before.tasks[record.task]
+        member, stop = record.member_id, task.stop
+        if record.state is ActiveState.RUNNING:
+            if stop is not None:
+                self._runs_again(task, member, stop)
+        elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
+            body: dict[str, object] = {"detail": record.detail}
+            if record.state is ActiveState.FAILED:
+                body["failures"] = len({one.member_id for one in self._after.tasks[task.id].failures})
+            self._add(_FELL_BACK[record.state], member=member, task=task.id, **body)
+
+    def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
+        gap_ms = None if stop.at_ms is None else max(0, self._now_ms - stop.at_ms)
+        if stop.cause in _OWN and stop.member_id == member:
+            stopped_at = time_of(stop.at_ms)
+            self._add(
+                EventType.TASK_RECOVERED,
+                member=member,
+                task=task.id,
+                cause=stop.cause,
+                gap_ms=gap_ms,
+                stopped_at=stopped_at,
+            )
+            return
+        kind = EventType.HANDOVER_DONE if stop.cause in _TAKEN else EventType.TAKEOVER_DONE
+        self._add(
+            kind,
+            member=member,
+            task=task.id,
+            **_of(stop),
+            warm=task.ready_grant,
+            gap_ms=gap_ms,
+            granted_at=rfc3339(task.since_ms),
+            fencing_token=task.token,
+        )
+
+    def _placed(self, record: r.TargetPlaced) -> None:
+        if record.generation == self._before.generation:
+            return
+        self._add(
+            EventType.GENERATION,
+            number=record.generation,
+            group_epoch=record.group_epoch,
+            triggers=list(triggers_of(self._before, self._item, self._decision)),
+            changed=len(record.changes),
+            moves=record.moves,
+            lower_bound=record.lower_bound,
+            members=len(self._after.members),
+            tasks=len(self._after.table.ids),
+        )
+
+    def _scheduled(self, record: r.ProbeScheduled) -> None:
+        due_ms = self._before.next_probe_ms
+        if isinstance(self._item, Tick) and due_ms is not None and due_ms <= self._now_ms:
+            changed = any(isinstance(one, r.TargetPlaced | r.PictureChanged) for one in self._decision.records)
+            self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
+        if record.at_ms is None and self._after.members:
+            self._add(EventType.AT_REST)
+
+    def _task(self, record: r.WarmupStalled | r.TaskParked | r.TaskUnparked | r.TaskPinned) -> None:
+        task = record.task
+        match record:
+            case r.WarmupStalled(member_id=member_id, until_ms=until_ms):
+                self._add(EventType.WARMUP_STALLED, member=member_id, task=task, until_at=rfc3339(until_ms))
+            case r.TaskParked(members=members):
+                self._add(EventType.TASK_PARKED, task=task, members=list(members))
+            case r.TaskUnparked():
+                self._add(EventType.TASK_UNPARKED, task=task)
+            case r.TaskPinned(member_id=pin):
+                known = self._before.tasks.get(task)
+                kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
+                self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
+
+    def _drained(self) -> None:
+        """Tell of every member that drains and has, since this decision, no active left."""
+        concerned: dict[MemberId, None] = {}
+        for record in self._decision.records:
+            if isinstance(record, r.TaskReleased | r.PictureChanged | r.DrainStarted):
+                concerned[record.member_id] = None
+        for member_id in concerned:
+            after = self._after.members.get(member_id)
+            if after is None or after.drain is None or _has_actives(after):
+                continue
+            before = self._before.members.get(member_id)
+            if before is None or before.drain is None or _has_actives(before):
+                took_ms = self._now_ms - after.drain.since_ms
+                self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
+
+
+def triggers_of(before: Group, item: Input, decision: Decision) -> tuple[str, ...]:
+    """Return why a placement was made: what had scheduled it, or the look that found it better."""
+    new = [one.trigger for one in decision.records if isinstance(one, r.RebalanceScheduled)]
+    found = tuple(dict.fromkeys((*before.triggers, *new)))
+    return found or (("probe",) if isinstance(item, Tick) else (type(item).__name__.lower(),))
+
+
+def _claims_left(before: Task, after: Task, released: MemberId) -> bool:
+    """Say whether somebody else may still be running the task."""
+    others = {one.member_id for one in before.claims if one.member_id != released}
+    return any(one.member_id in others for one in after.claims)
+
+
+def _of(stop: Stop) -> dict[str, object]:
+    return {"from": stop.member_id, "cause": stop.cause, "stopped_at": time_of(stop.at_ms)}
+
+
+def _has_actives(member: Member) -> bool:
+    return any(grant.role is Role.ACTIVE for grant in member.picture.values()) or any(
+        one.active for one in member.revoking.values()
+    )
