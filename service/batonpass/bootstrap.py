@@ -21,7 +21,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import TargetPlaced
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
-from batonpass.runtime.ports import Ports
+from batonpass.runtime.ports import Commit, Ports
 from batonpass.runtime.pulse import Pulse
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ class LoggingObserver:
                     members=len(after.members),
                     decide_ms=round(decide_ms, 1),
                 )
+
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Log nothing: the decision was logged."""
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Log an append or a read that did not go through."""

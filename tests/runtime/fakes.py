@@ -92,6 +92,9 @@ class Seen:
         assert decision.after.version == before.version + len(decision.records)
         self.effects.append(item)
 
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Note nothing: the log itself says what was committed."""
+
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Note a failure of the store."""
         self.failures.append(reason)

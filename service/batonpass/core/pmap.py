@@ -114,5 +114,21 @@ class PMap(Mapping[K, V], Generic[K, V]):
         """Return this mapping without ``key``; the same mapping when it is not there."""
         return self.updated({key: None}) if key in self else self
 
+    def changed_since(self, older: PMap[K, V]) -> dict[K, V | None]:
+        """Return what turns ``older`` into this mapping when it is given to ``updated``.
+
+        Values are compared by identity. Costs a look at the changes of both where one came from the other not long ago, else a pass over all.
+        """
+        if self._base is older._base:
+            keys = self._top.keys() | older._top.keys()
+        else:
+            keys = self._merged().keys() | older._merged().keys()
+        changed: dict[K, V | None] = {}
+        for key in keys:
+            value = self.get(key)
+            if value is not older.get(key):
+                changed[key] = value
+        return changed
+
     def __repr__(self) -> str:
         return f"PMap({dict(self)!r})"

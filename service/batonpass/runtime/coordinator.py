@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,10 +12,10 @@ from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, PollOpened, Tick
 from batonpass.runtime.deadlines import Deadline
-from batonpass.runtime.engine import Engine
+from batonpass.runtime.engine import RETRY_AFTER_MS, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.mailbox import Mailbox
-from batonpass.runtime.ports import CoordinatorLoading, Ports
+from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Ports
 from batonpass.runtime.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -92,8 +93,40 @@ class Coordinator:
             StoreUnavailable: when the log is away.
         """
         for group_id in await self._ports.log.group_ids():
-            await self._loaded(group_id)
+            if self._ports.ownership.holds(group_id):
+                await self._loaded(group_id)
         self.is_ready = True
+
+    async def ownership_changed(self) -> None:
+        """Let go of groups that fall to another coordinator now, and read those that fall to this one.
+
+        Raises:
+            StoreUnavailable: when the log is away; to be called again.
+        """
+        ownership = self._ports.ownership
+        for group_id, room in list(self._rooms.items()):
+            if room.engine.is_loaded and ownership.owner_url(group_id) is not None:
+                room.mailbox.let_go()
+        for group_id in await self._ports.log.group_ids():
+            if ownership.holds(group_id):
+                with contextlib.suppress(NotOwner):
+                    await self._loaded(group_id)
+
+    def loaded_groups(self) -> list[tuple[Group, Soft]]:
+        """Return what this coordinator has in memory of the groups that it answers for now."""
+        ownership = self._ports.ownership
+        rooms = [room for group_id, room in self._rooms.items() if ownership.holds(group_id)]
+        return [(room.engine.group, room.engine.soft) for room in rooms if room.engine.group.declared]
+
+    async def keep_snapshots(self, *, after_records: int) -> None:
+        """Have the log keep every group of which more than ``after_records`` records were added since it last did.
+
+        Raises:
+            StoreUnavailable: when the log is away.
+        """
+        for group_id, room in list(self._rooms.items()):
+            if self._ports.ownership.holds(group_id):
+                await room.engine.keep_snapshot(after_records=after_records)
 
     async def stop(self) -> None:
         """End every wait and carry out what was accepted."""
@@ -139,6 +172,7 @@ class Coordinator:
             StoreUnavailable: when it cannot be read.
         """
         room = await self._loaded(group_id)
+        self._require(group_id)
         if not room.engine.group.declared:
             raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
         return room.engine.group, room.engine.soft
@@ -178,6 +212,10 @@ class Coordinator:
         end = loop.time() + wait_s
         while True:
             engine = room.engine
+            self._require(engine.group_id)
+            if not engine.is_loaded:
+                room = await self._loaded(engine.group_id)
+                engine = room.engine
             found = self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
             left_s = end - loop.time()
             if found is not None or left_s <= 0 or self._stopping.is_set():
@@ -190,6 +228,12 @@ class Coordinator:
         if room is None or self._stopping.is_set():
             return False
         return await room.watchers.wait(member_id, wait_s) and not self._stopping.is_set()
+
+    def _require(self, group_id: GroupId) -> None:
+        """Refuse to speak for a group without a valid lease (L4)."""
+        if not self._ports.ownership.holds(group_id):
+            owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
+            raise NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
     async def _loaded(self, group_id: GroupId) -> Room:
         room = self._room(group_id)

@@ -7,17 +7,19 @@ is decided. What a heartbeat said survives a store that is away, so that nobody 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import Heartbeat, Input, Join, Started
+from batonpass.core.inputs import Heartbeat, Input, Join, PollOpened, Started
 from batonpass.core.invariants import Step
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
-from batonpass.runtime.history import NOBODY_ASKED, Asked, History
+from batonpass.runtime.historian import Historian
+from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, History
 from batonpass.runtime.ports import (
     Commit,
     CoordinatorLoading,
@@ -32,6 +34,7 @@ from batonpass.runtime.ports import (
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.ids import GroupId, MemberId
+    from batonpass.core.invariants import Violation
     from batonpass.core.records import Record
     from batonpass.core.replies import Reply
 
@@ -40,11 +43,18 @@ ATTEMPTS_MAX = 4
 
 RETRY_AFTER_MS = 1_000
 
+COPIES_DECIDED_AT_ONCE = 5_000
+"""Decisions on groups with more copies than this are made in a thread, unless they rest: placing may then take longer
+than other groups' heartbeats should wait (50 ms)."""
+
 
 class _Attempt:
-    """A decision with what it was made on; of no use any more once either of these has been replaced."""
+    """A decision with what it was made on; of no use any more once either of these has been replaced.
 
-    __slots__ = ("decide_ms", "decision", "group", "now_ms", "soft")
+    ``history`` and ``violations`` are there once it has been prepared for the log.
+    """
+
+    __slots__ = ("decide_ms", "decision", "group", "history", "now_ms", "soft", "violations")
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, decision: Decision, decide_ms: float) -> None:
         self.group = group
@@ -52,6 +62,8 @@ class _Attempt:
         self.now_ms = now_ms
         self.decision = decision
         self.decide_ms = decide_ms
+        self.history = NO_HISTORY
+        self.violations: Sequence[Violation] = ()
 
 
 class Engine:
@@ -82,10 +94,12 @@ class Engine:
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
         self._ahead: tuple[Input, _Attempt] | None = None
+        self._historian = Historian(ports.policy, ports.code)
+        self._snapshot_at = 0
 
     def answer_at_once(self, item: Input) -> Reply | None:
         """Answer an input that writes nothing, without waiting for anything; None when it has to go the long way."""
-        if not self._is_current():
+        if not self._is_current() or self._may_take_long(item):
             return None
         attempt = self._decide(item)
         if attempt.decision.records:
@@ -100,7 +114,7 @@ class Engine:
                 await self._be_current()
                 return await self._commit(item, asked)
             except NotOwner as error:
-                return error
+                return self._refuse(item, error)
             except VersionConflict as conflict:
                 self._doubtful = True
                 if isinstance(conflict, Superseded):
@@ -131,9 +145,24 @@ class Engine:
         self._wake_at(self._ports.clock.now_ms() + RETRY_AFTER_MS)
 
     def _is_current(self) -> bool:
-        return self._loaded and not self._doubtful and self._ports.stalls() == self._stalls
+        return (
+            self._loaded
+            and not self._doubtful
+            and self._ports.stalls() == self._stalls
+            and self._ports.ownership.holds(self.group_id)
+        )
+
+    def _may_take_long(self, item: Input) -> bool:
+        """Whether deciding on this input could hold up the other groups: the group is large and not at rest."""
+        group = self.group
+        copies = len(group.table.ids) * (1 + group.config.num_standby_replicas)
+        if copies <= COPIES_DECIDED_AT_ONCE:
+            return False
+        return bool(group.unsettled) or group.due_ms is not None or not isinstance(item, Heartbeat | PollOpened)
 
     async def _be_current(self) -> None:
+        if not self._ports.ownership.holds(self.group_id):
+            raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
         if not self._loaded or self._doubtful:
             await self._read()
         stalls = self._ports.stalls()
@@ -165,6 +194,8 @@ class Engine:
         else:
             self.group = self._ports.evolve(found.base or (before if self._loaded else Group(self.group_id)), records)
             self.soft = Soft()
+            self._historian.begin_anew()
+            self._snapshot_at = found.base.version if found.base else 0
             self._loaded, self._doubtful = True, False
             self._changed(None)
             await self._commit(Started())
@@ -178,29 +209,65 @@ class Engine:
         return _Attempt(group, soft, now_ms, decision, (time.perf_counter() - started) * 1_000)
 
     async def _commit(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        attempt = self._taken_ahead(item) or self._decide(item)
+        ahead = self._taken_ahead(item)
+        if self._may_take_long(item):
+            attempt = await asyncio.to_thread(self._made, item, asked, ahead)
+        else:
+            attempt = self._made(item, asked, ahead)
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
+            if not self._ports.ownership.holds(self.group_id):
+                raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
             return self._take_effect(item, attempt)
-        if self._ports.policy.check_laws and (violations := self._ports.check_step(_step(item, attempt))):
-            self._ports.observer.law_broken(self.group_id, item, violations)
+        if attempt.violations:
+            self._ports.observer.law_broken(self.group_id, item, attempt.violations)
             self.look_again_soon()
-            laws = ", ".join(sorted({violation.law for violation in violations}))
+            laws = ", ".join(sorted({violation.law for violation in attempt.violations}))
             return Defect(f"the decision would break {laws}; it was dropped and nothing has changed")
+        await self._append(attempt)
+        return self._take_effect(item, attempt)
+
+    async def _append(self, attempt: _Attempt) -> None:
+        commit = Commit(self.group_id, self._epoch, attempt.group.version, attempt.decision.records, attempt.history)
+        started = time.perf_counter()
         try:
-            await self._ports.log.append(
-                Commit(
-                    self.group_id,
-                    self._epoch,
-                    attempt.group.version,
-                    decision.records,
-                    History(asked=asked, at_ms=attempt.now_ms),
-                )
-            )
+            await self._ports.log.append(commit)
         except StoreUnavailable:
             self._pending, self._doubtful = attempt, True
             raise
-        return self._take_effect(item, attempt)
+        self._historian.committed(attempt.soft)
+        self._ports.observer.committed(commit, (time.perf_counter() - started) * 1_000)
+
+    def _made(self, item: Input, asked: Asked, ahead: _Attempt | None) -> _Attempt:
+        """Decide, and prepare what is to be written. Touches nothing of this engine, so that a thread may do it."""
+        attempt = ahead or self._decide(item)
+        if attempt.decision.records and self._ports.policy.check_laws:
+            attempt.violations = self._ports.check_step(_step(item, attempt))
+        if attempt.decision.records:
+            before, took = (attempt.group, attempt.soft), (attempt.now_ms, attempt.decide_ms)
+            attempt.history = self._historian.history(asked, item, before, attempt.decision, at=took)
+        elif asked.command:
+            attempt.history = History(asked=asked, at_ms=attempt.now_ms)
+        return attempt
+
+    async def keep_snapshot(self, *, after_records: int = 0) -> None:
+        """Have the log keep the group as it is, if more than ``after_records`` were added since it last did.
+
+        Raises:
+            StoreUnavailable: when the log is away.
+        """
+        group = self.group
+        if self._loaded and group.version - self._snapshot_at > after_records:
+            before, self._snapshot_at = self._snapshot_at, group.version
+            try:
+                await self._ports.log.keep_snapshot(group)
+            except BaseException:
+                self._snapshot_at = before
+                raise
+
+    def _whose(self) -> str:
+        owner = self._ports.ownership.owner_url(self.group_id)
+        return f"group {self.group_id} is served by {owner or 'a coordinator that is not known yet'}; try again"
 
     def _taken_ahead(self, item: Input) -> _Attempt | None:
         """Return the decision that ``answer_at_once`` has made on this input, if nothing has happened since."""
@@ -219,8 +286,10 @@ class Engine:
         self._ports.observer.decided(attempt.group, item, decision, attempt.decide_ms)
         return decision.reply
 
-    def _refuse(self, item: Input, error: StoreUnavailable) -> ProtocolError:
+    def _refuse(self, item: Input, error: StoreUnavailable | NotOwner) -> ProtocolError:
         self.look_again_soon()
+        if isinstance(error, NotOwner) and not self._loaded:
+            return error
         if not self._loaded:
             return CoordinatorLoading(
                 f"group {self.group_id} could not be read yet: {error.detail}", retry_after_ms=RETRY_AFTER_MS
@@ -229,6 +298,8 @@ class Engine:
             # The word of a member counts although nothing of it could be written: the store must not expire it (L5).
             self._missed[item.member_id] = item, self._ports.clock.now_ms()
             self.soft = count_as_heard(self.group, self.soft, *self._missed[item.member_id])
+        if isinstance(error, NotOwner):
+            return error
         return StoreUnavailable(error.detail, retry_after_ms=error.retry_after_ms or RETRY_AFTER_MS)
 
 

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from batonpass.codec.traces import Trace
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Input
-from batonpass.core.policy import Policy
 from batonpass.core.reasons import Reason
-from batonpass.core.soft import EndOffset, MemberSoft
 
 
 class Asked(NamedTuple):
@@ -72,8 +70,8 @@ class Change(NamedTuple):
     """One task of one member changed: its role (``active``, ``standby``, ``warmup``, ``none``) or its state.
 
     ``kind`` is ``granted``, ``revoked`` (told to give it up), ``released`` (known not to run it), ``reported``
-    (state of an active) or ``gone`` (lost with its member). ``warm`` says of a granted active whether its copy was
-    ready.
+    (state of an active), ``adopted`` (after lost commits) or ``gone`` (lost with its member). ``warm`` says
+    of a granted active whether its copy was ready.
     """
 
     task: TaskId
@@ -83,11 +81,11 @@ class Change(NamedTuple):
     role: str
     at_ms: int
     generation: int
-    member_epoch: int
-    token: int
-    state: str
-    warm: bool | None
-    why: str
+    member_epoch: int = 0
+    token: int = 0
+    state: str = ""
+    warm: bool | None = None
+    why: str = ""
 
 
 class Event(NamedTuple):
@@ -99,32 +97,6 @@ class Event(NamedTuple):
     member: MemberId | None
     task: TaskId | None
     body: Mapping[str, object]
-
-
-class SoftDelta(NamedTuple):
-    """What changed in soft state since the trace before; ``from_empty``: since the group was loaded.
-
-    A value of None says that the entry is gone.
-    """
-
-    from_empty: bool
-    started_ms: int
-    judge_from_ms: int
-    wake_ms: int | None
-    bound_target: bool
-    members: Mapping[MemberId, MemberSoft | None]
-    end_offsets: Mapping[tuple[str, int], EndOffset | None]
-
-
-class Trace(NamedTuple):
-    """Everything that a writing decision was made of, but for the group, which the records before it add up to."""
-
-    item: Input
-    now_ms: int
-    soft: SoftDelta
-    policy: Policy
-    decide_ms: float
-    code: str
 
 
 @dataclass(frozen=True, slots=True)

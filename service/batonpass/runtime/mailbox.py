@@ -43,6 +43,7 @@ class Mailbox:
         self._heard: dict[MemberId, Heartbeat] = {}
         self._busy: asyncio.Task[None] | None = None
         self._closed = False
+        self._let_go = False
 
     @property
     def is_idle(self) -> bool:
@@ -75,6 +76,13 @@ class Mailbox:
         self._put(Letter(item, None))
         return True
 
+    def let_go(self) -> None:
+        """Have the engine forget the group, as soon as what is being carried out has been."""
+        if self._busy is None:
+            self._engine.let_go()
+        else:
+            self._let_go = True
+
     async def close(self) -> None:
         """Refuse what comes, and wait until what was accepted has been carried out."""
         self._closed = True
@@ -89,6 +97,7 @@ class Mailbox:
     async def _empty(self) -> None:
         try:
             while self._letters:
+                self._let_go_now()
                 letter = self._letters.popleft()
                 if isinstance(letter.item, Tick):
                     await self._make_up()
@@ -97,6 +106,12 @@ class Mailbox:
                     letter.reply.set_result(reply)
         finally:
             self._busy = None
+            self._let_go_now()
+
+    def _let_go_now(self) -> None:
+        if self._let_go:
+            self._let_go = False
+            self._engine.let_go()
 
     async def _carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         try:

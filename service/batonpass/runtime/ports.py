@@ -195,6 +195,9 @@ class Observer(Protocol):
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Hear of a decision that took effect, and of how long deciding took."""
 
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Hear of a commit that is in the log, and of how long that took."""
+
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Hear of an append or a read that did not go through."""
 
@@ -218,7 +221,8 @@ Evolve = Callable[["Group", "Sequence[Record]"], "Group"]
 class Ports:
     """Everything that a group's engine works with, built once by the composition root.
 
-    ``stalls`` returns how often this process has stood still so far (``pulse``).
+    ``stalls`` returns how often this process has stood still so far (``pulse``). ``code`` identifies the program that
+    decides, as traces tell it.
     """
 
     log: RecordLog
@@ -232,3 +236,4 @@ class Ports:
     check_step: CheckStep
     stalls: Callable[[], int]
     policy: Policy
+    code: str = ""

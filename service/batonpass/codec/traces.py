@@ -1,0 +1,148 @@
+"""Traces to versioned JSON and back: everything that a decision was made of, for whoever decides it again (L10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+import msgspec
+
+from batonpass.core.ids import MemberId
+from batonpass.core.inputs import EndOffsets, Input
+from batonpass.core.policy import Policy
+from batonpass.core.soft import EndOffset, MemberSoft, Soft
+
+TRACE_VERSION: Final = 1
+"""The version in which traces are written. A reader that meets another one says so, and replays nothing of it."""
+
+
+class UnreadableTrace(Exception):
+    """A stored trace is of another version, or damaged."""
+
+
+class SoftDelta(msgspec.Struct, frozen=True):
+    """What changed in soft state since the trace before; ``from_empty``: since the group was loaded.
+
+    A value of None says that the entry is gone.
+    """
+
+    from_empty: bool
+    started_ms: int
+    judge_from_ms: int
+    wake_ms: int | None
+    bound_target: bool
+    members: Mapping[MemberId, MemberSoft | None]
+    end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """Everything that a writing decision was made of, but for the group, which the records before it add up to.
+
+    ``code`` identifies the program that decided; ``version`` is how many records the group held before.
+    """
+
+    item: Input
+    now_ms: int
+    version: int
+    soft: SoftDelta
+    policy: Policy
+    code: str
+    decide_ms: float = 0.0
+
+
+def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
+    """Return what turns ``older`` (None: empty soft state) into ``soft``."""
+    base = older or Soft()
+    ends = soft.end_offsets.changed_since(base.end_offsets)
+    return SoftDelta(
+        from_empty=older is None,
+        started_ms=soft.started_ms,
+        judge_from_ms=soft.judge_from_ms,
+        wake_ms=soft.wake_ms,
+        bound_target=soft.bound_target,
+        members=soft.members.changed_since(base.members),
+        end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
+    )
+
+
+def soft_after(older: Soft, delta: SoftDelta) -> Soft:
+    """Return the soft state that a delta leads to from the one before it."""
+    base = Soft() if delta.from_empty else older
+    return Soft(
+        started_ms=delta.started_ms,
+        judge_from_ms=delta.judge_from_ms,
+        members=base.members.updated(delta.members),
+        end_offsets=base.end_offsets.updated({(topic, part): end for topic, part, end in delta.end_offsets}),
+        wake_ms=delta.wake_ms,
+        bound_target=delta.bound_target,
+    )
+
+
+def encode_trace(trace: Trace) -> bytes:
+    """Return a trace as a JSON object in UTF-8."""
+    item: object = trace.item
+    if isinstance(item, EndOffsets):
+        item = _StoredEnds(tuple((*key, offset) for key, offset in sorted(item.offsets.items())), item.read_ms)
+    return _encoder.encode(
+        _Stored(
+            _KINDS[type(trace.item)],
+            item,
+            trace.now_ms,
+            trace.version,
+            trace.soft,
+            trace.policy,
+            trace.code,
+            trace.decide_ms,
+        )
+    )
+
+
+def decode_trace(version: int, payload: bytes) -> Trace:
+    """Return the trace that was stored.
+
+    Raises:
+        UnreadableTrace: when it is of another version or its payload does not fit.
+    """
+    if version != TRACE_VERSION:
+        raise UnreadableTrace(f"a trace of version {version}; this program reads version {TRACE_VERSION}")
+    try:
+        stored = _decoder.decode(payload)
+        item = msgspec.convert(stored.item, _ITEM_TYPES[stored.kind], strict=True)
+    except KeyError as error:
+        raise UnreadableTrace(f"no input of kind {error} is known") from error
+    except msgspec.MsgspecError as error:
+        raise UnreadableTrace(f"a trace that does not fit: {error}") from error
+    if isinstance(item, _StoredEnds):
+        item = EndOffsets({(topic, part): offset for topic, part, offset in item.offsets}, item.read_ms)
+    return Trace(item, stored.now_ms, stored.version, stored.soft, stored.policy, stored.code, stored.decide_ms)
+
+
+class _StoredEnds(msgspec.Struct, frozen=True):
+    """End offsets as JSON has them: without keys that are pairs."""
+
+    offsets: tuple[tuple[str, int, int], ...]
+    read_ms: int
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    kind: str
+    item: Any
+    now_ms: int
+    version: int
+    soft: SoftDelta
+    policy: Policy
+    code: str
+    decide_ms: float
+
+
+def _kind(item_type: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", item_type.__name__).lower()
+
+
+_KINDS: Final[Mapping[type, str]] = {item_type: _kind(item_type) for item_type in get_args(Input)}
+_ITEM_TYPES: Final[Mapping[str, Any]] = {
+    kind: _StoredEnds if item_type is EndOffsets else item_type for item_type, kind in _KINDS.items()
+}
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(_Stored)

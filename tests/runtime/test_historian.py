@@ -1,0 +1,231 @@
+"""What is committed beside the records is enough to rebuild who held what, and to decide everything again."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+from tests.core.relay import Relay
+from tests.core.scene import Scene, failed, topology
+
+from batonpass.codec.replay import replay
+from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    EndOffsets,
+    Eviction,
+    Input,
+    Leave,
+    PauseRequest,
+    ResumeRequest,
+    Started,
+)
+from batonpass.core.invariants import check_repeated
+from batonpass.core.model import Group
+from batonpass.core.records import Record
+from batonpass.core.replies import Done, Reply
+from batonpass.core.soft import Soft
+from batonpass.runtime.historian import Historian
+from batonpass.runtime.history import NOBODY_ASKED, Change, Generation, History
+
+
+@dataclass
+class Written:
+    """What went into the log with one decision."""
+
+    records: tuple[Record, ...]
+    history: History
+    trace: bytes = field(repr=False)
+
+
+class Chronicle(Scene):
+    """A scene whose decisions are written down as a coordinator would."""
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__(**fields)  # type: ignore[arg-type]
+        self.historian = Historian(self.policy, "code-1")
+        self.written: list[Written] = []
+
+    def do(self, item: Input) -> Reply:
+        """Let ``item`` happen, and write down what it changed."""
+        before = self.group, self.soft
+        reply = super().do(item)
+        assert self.last is not None
+        if self.last.records:
+            history = self.historian.history(NOBODY_ASKED, item, before, self.last, at=(self.now_ms, 0.5))
+            assert history.trace is not None
+            self.written.append(Written(self.last.records, history, encode_trace(history.trace)))
+            self.historian.committed(before[1])
+        return reply
+
+
+def played(seed: int) -> Chronicle:
+    """Return what was written of some hundred random things that happened to a group."""
+    fate = random.Random(seed)
+    relay = Relay(topology(12))
+    scene = Chronicle()
+    relay.scene = scene
+    scene.declare(topology(12), acceptable_recovery_lag=100, num_standby_replicas=1)
+    present: list[str] = []
+    for number in range(80):
+        choice = fate.random()
+        if choice < 0.2 or len(present) < 2:
+            present.append(f"m{number}")
+            relay.join(present[-1], instance_id=f"i{number}" if fate.random() < 0.5 else None)
+        elif choice < 0.3:
+            _happen(scene, fate, present)
+        scene.wait(fate.choice((100, 5_000)))
+        present = [name for name in present if MemberId(name) in scene.group.members]
+        relay.silent = {MemberId(name) for name in present if scene.member(name).away_until_ms is not None}
+        relay.round()
+        if fate.random() < 0.1:
+            scene.soft = Soft()
+            scene.historian.begin_anew()
+            scene.ok(Started(), Done)
+    return scene
+
+
+def _happen(scene: Scene, fate: random.Random, present: list[str]) -> None:
+    member_id = MemberId(fate.choice(present))
+    member = scene.group.members[member_id]
+    actives = [task for task, grant in member.picture.items() if grant.token]
+    what = fate.randrange(6)
+    if what == 0:
+        scene.do(Leave(member_id, restart=member.instance_id is not None))
+    elif what == 1:
+        scene.do(Eviction(member_id, dead=True))
+    elif what == 2:
+        scene.do(DrainRequest(member_id))
+    elif what == 3:
+        scene.do(DrainReversal(member_id))
+    elif what == 4:
+        scene.do(PauseRequest(reason="seen in a test"))
+        scene.do(ResumeRequest())
+    elif actives:
+        scene.beat(member_id, {actives[0]: failed()})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_decision_is_made_again_from_what_was_written(seed: int) -> None:
+    """The records before a trace and the traces up to it lead to the same records, byte for byte (L10)."""
+    scene = played(seed)
+    group, soft = Group(GroupId("g")), Soft()
+    for one in scene.written:
+        trace = decode_trace(TRACE_VERSION, one.trace)
+        assert trace == one.history.trace
+        assert group.version == trace.version
+        again, soft = replay(group, soft, trace)
+        assert again.records == one.records
+        assert check_repeated((again.records, (), None, ()), (one.records, (), None, ())) == []
+        group = evolve(group, one.records)
+    assert group == scene.group
+    assert len(scene.written) > 100
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_changes_add_up_to_what_members_hold(seed: int) -> None:
+    """Each line says what a member held of a task before and after it; the last ones are the present pictures."""
+    scene = played(seed)
+    held: dict[tuple[MemberId, TaskId], str] = {}
+    for one in scene.written:
+        for change in one.history.changes:
+            key = change.member, change.task
+            assert held.get(key, "none") == change.role_before, change
+            held[key] = change.role
+    present = {
+        (member.id, task): str(grant.role)
+        for member in scene.group.members.values()
+        for task, grant in member.picture.items()
+    }
+    assert {key: role for key, role in held.items() if role != "none"} == present
+
+
+def test_a_granted_active_says_whether_it_was_ready() -> None:
+    """A handover's grant is warm, a first start's is cold, and each names its token and why."""
+    scene = played(1)
+    granted = [
+        change
+        for one in scene.written
+        for change in one.history.changes
+        if change.kind == "granted" and change.role == "active"
+    ]
+    assert {change.warm for change in granted} == {True, False}
+    assert all(change.token > 0 for change in granted)
+    assert not granted[0].warm
+    assert sum(bool(change.why) for change in granted) > len(granted) / 2
+
+
+def test_generations_say_what_moved_and_how_even_it_became() -> None:
+    """Each generation has its number, triggers, difference and score, which a joiner raises and its target lowers."""
+    relay = Relay(topology(12))
+    scene = Chronicle()
+    relay.scene = scene
+    scene.declare(topology(12))
+    for name in ("m1", "m2", "m3"):
+        relay.join(name)
+        relay.play()
+    generations = [one.history.generation for one in scene.written if one.history.generation]
+    assert [one.number for one in generations] == list(range(1, len(generations) + 1))
+    first, last = generations[0], generations[-1]
+    assert (first.members, first.tasks, len(first.moved)) == (1, 12, 12)
+    assert first.triggers
+    assert (last.score_before, last.score, last.moves, last.lower_bound) == (6.0, 0.0, 4, 4)
+    assert {moved.owner for moved in last.moved if moved.owner != moved.owner_before} == {"m3"}
+    assert all(moved.why for moved in last.moved if moved.owner != moved.owner_before)
+
+
+def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:
+    """Of many members a trace tells anew only of those whose soft state has changed."""
+    scene = Chronicle()
+    scene.declare(topology(4))
+    for name in ("m1", "m2", "m3", "m4"):
+        scene.join(name)
+    scene.do(ResumeRequest())
+    scene.beat("m2", {})
+    scene.do(PauseRequest(reason="seen in a test"))
+    trace = scene.written[-1].history.trace
+    assert trace is not None
+    assert not trace.soft.from_empty
+    assert "m2" in trace.soft.members
+    assert "m1" not in trace.soft.members
+
+
+def test_end_offsets_come_back() -> None:
+    """Offsets by topic and partition survive JSON, which has no keys that are pairs."""
+    scene = Chronicle()
+    scene.declare(topology(1))
+    scene.join("m1")
+    scene.ok(EndOffsets({("store-changelog", 0): 70}, read_ms=scene.now_ms), Done)
+    scene.join("m2")
+    trace = scene.written[-1].history.trace
+    assert trace is not None
+    assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
+    ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, read_ms=9)
+    assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, item=ends))).item == ends
+
+
+@pytest.mark.parametrize(
+    ("version", "payload"), [(TRACE_VERSION + 1, b"{}"), (TRACE_VERSION, b"{}"), (TRACE_VERSION, b"[")]
+)
+def test_a_trace_that_cannot_be_read_is_refused(version: int, payload: bytes) -> None:
+    """Another version and damaged JSON are told apart from a decision that differs."""
+    with pytest.raises(UnreadableTrace):
+        decode_trace(version, payload)
+
+
+def test_a_trace_of_an_unknown_input_is_refused() -> None:
+    """An input that a newer program wrote is named."""
+    scene = Chronicle()
+    scene.declare(topology(1))
+    payload = scene.written[0].trace.replace(b'"group-declaration"', b'"group-dissolution"')
+    with pytest.raises(UnreadableTrace, match="group-dissolution"):
+        decode_trace(TRACE_VERSION, payload)
+
+
+def test_the_types_of_history_hold_what_they_say() -> None:
+    """Lines and generations are plain tuples, so that a store may pass over them quickly."""
+    assert issubclass(Change, tuple)
+    assert issubclass(Generation, tuple)
