@@ -225,6 +225,28 @@ def test_a_running_warmup_keeps_its_goal() -> None:
     assert {rank: name for rank, (_, name) in moved(second, placed).items() if rank in warming} == warming
 
 
+@pytest.mark.parametrize(
+    ("capacities", "have", "interim"),
+    [((1.0, 1.0, 3.0), (1, 3, 4), "b"), ((3.0, 1.0, 3.0), (3, 6, 8), "c")],
+    ids=["who takes one more", "who gives one more"],
+)
+def test_the_destination_of_a_running_warmup_holds_the_ceiling(
+    capacities: tuple[float, ...], have: tuple[int, ...], interim: str
+) -> None:
+    """Unequal capacities: while an interim owner has the task, the ceiling dealt to its destination stays there."""
+    members = tuple(seat(name, share) for name, share in zip("abc", capacities, strict=True))
+    home = tuple(name for name, count in zip("abc", have, strict=True) for _ in range(count))
+    group = Group(tasks(len(home)), members, home=home)
+    rank = home.index(interim)
+    placed = replace(group, previous={rank: "a"}, warming={rank: "a"}).place()
+    assert group.name(placed.owner[rank]) == "a"
+    without = group.place()
+    assert placed.moves == without.moves == placed.lower_bound
+    assert unbalanced(group, placed) == []
+    assert group.name(without.owner[home.index("a")]) == "a"
+    assert counts(group, placed) != counts(group, without)
+
+
 def test_a_warmup_whose_move_has_no_reason_any_more_is_dropped() -> None:
     """When the joiner that unbalanced the group is gone, its tasks simply stay."""
     before = at_rest(90, members=3)

@@ -89,7 +89,7 @@ def warm(group: Group, seed: list[int]) -> Group:
     for index, number in enumerate(seed):
         rank, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
         known.setdefault(rank, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
-    running = {rank: next(iter(held)) for rank, held in known.items() if rank % 3 == 0}
+    running = {rank: next(iter(held)) for rank, held in known.items() if rank % 3 == 0 and group.table.ids}
     return replace(group, warm=known, warming=running, stock_known=len(seed) % 2 == 0)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
 from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
@@ -118,6 +119,55 @@ def test_a_running_task_stays_with_a_member_that_does_not_know_its_topology_yet(
     assert moved(group, group.place()) == {}
 
 
+@pytest.mark.parametrize(
+    ("epochs", "home", "wanted"),
+    [
+        ("112", "aa", {"a": 1, "b": 0, "c": 1}),
+        ("1112", "aaaaaaaaaa", {"a": 5, "b": 0, "c": 0, "d": 5}),
+        ("1122", "aaaaaa", {"a": 2, "b": 0, "c": 2, "d": 2}),
+        ("12", "aa", {"a": 1, "b": 1}),
+    ],
+)
+def test_what_runs_on_a_member_of_an_older_topology_goes_only_up_and_never_waits(
+    epochs: str, home: str, wanted: dict[str, int]
+) -> None:
+    """A changed subtopology is relieved by those who know it; members that may not take it are no place for it."""
+    names = "abcd"[: len(epochs)]
+    members = tuple(seat(name, topology_epoch=int(one)) for name, one in zip(names, epochs, strict=True))
+    group = Group(tasks(len(home), epochs={0: 2}), members, home=tuple(home))
+    placed = group.place()
+    assert placed.waiting == {}
+    assert counts(group, placed) == wanted
+    assert group.settle(placed).place().moves == 0
+
+
+def test_older_tasks_make_way_for_what_is_relieved() -> None:
+    """Members that may take anything leave older tasks to the others, and what cannot be given stays where it runs."""
+    table = tasks(10, 2, epochs={0: 2})
+    members = (*(seat(name, topology_epoch=1) for name in "abc"), seat("d", topology_epoch=2))
+    group = Group(table, members, home=(*("a",) * 10, "d", "d"))
+    placed = group.place()
+    assert placed.waiting == {}
+    assert counts(group, placed) == {"a": 5, "b": 1, "c": 1, "d": 5}
+    pending = group.pending(placed)
+    warming = {rank: "d" for rank in list(pending.previous)[-3:] if pending.previous[rank] == "d"}
+    assert replace(pending, warming=warming).place().owner == placed.owner
+
+
+def test_what_has_no_owner_finds_a_seat_though_its_level_is_full_and_limits_hold() -> None:
+    """Tasks that nobody has are placed above the even part of those who may take them; only limits make them wait."""
+    table = tasks(9, 3, epochs={0: 2, 1: 3})
+    members = (seat("a", topology_epoch=1, max_tasks=6), seat("b", topology_epoch=2), seat("c", topology_epoch=3))
+    group = Group(table, members, home=(*("a",) * 9, None, None, "a"))
+    placed = group.place()
+    assert placed.waiting == {}
+    assert counts(group, placed)["a"] <= 6
+    full = replace(group, seats=(members[0], *(replace(one, max_tasks=2) for one in members[1:])))
+    beyond = full.place()
+    assert counts(full, beyond) == {"a": 6, "b": 2, "c": 2}
+    assert set(beyond.waiting.values()) == {WaitReason.NO_CAPACITY}
+
+
 def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
     """Step by step members learn a new subtopology; every step is at rest at once, and in the end all have the same."""
     table = tasks(12, 12, epochs={1: 2})
@@ -159,14 +209,16 @@ def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
     assert {group.name(placed.owner[rank]) for rank in range(3)} == {"a"}
 
 
-def test_what_finds_no_room_at_its_level_waits() -> None:
-    """Should counts ever promise less than there is to place, the rest waits rather than go where it may not."""
-    group = Group(tasks(2, epochs={0: 2}), (seat("a", topology_epoch=1), seat("b", topology_epoch=2)))
+@pytest.mark.parametrize(("limit", "wanted"), [(None, [1, 1]), (1, [1, -1])])
+def test_what_finds_no_room_at_its_level_goes_above_it_but_not_above_a_limit(
+    limit: int | None, wanted: list[int]
+) -> None:
+    """Should counts ever promise less than there is to place, the rest is placed beyond them as far as limits allow."""
+    group = Group(tasks(2, epochs={0: 2}), (seat("a", topology_epoch=1), seat("b", topology_epoch=2, max_tasks=limit)))
     draft = Draft(group.request())
     held = take_stock(draft, range(2), stateful=True)
     _Shuffle(draft, _Levels(draft, held), [0, 1]).run()
-    assert draft.owner == [1, -1]
-    assert draft.waiting == {1: WaitReason.NO_CAPACITY}
+    assert draft.owner == wanted
 
 
 def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:

@@ -191,6 +191,13 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
         stateful=True,
         have=[held.total(seat) for seat in range(seats)],
     )
+    if draft.request.warming:
+        # A ceiling that was dealt to the destination of a warmup stays there. Who gives one more, or takes one more, is
+        # open here, so this costs neither a move nor balance.
+        aimed = destinations(draft, held)
+        above = {seat: aimed[seat] > floor for seat, floor in zip(draft.open, quota.floors, strict=True)}
+        exchange.narrow_gifts(lambda seat: float(above[seat]))
+        exchange.narrow_room(lambda seat: float(not above[seat]))
     # What a ceiling weighs differs between capacities: the lowest load per capacity gets it, the highest goes without.
     ceiling = {seat: (floor + 1) / draft.capacity[seat] for seat, floor in zip(draft.open, quota.floors, strict=True)}
     exchange.narrow_gifts(lambda seat: -ceiling[seat])
@@ -199,6 +206,19 @@ def open_exchange(draft: Draft, held: Held, quota: Quotas) -> Exchange:
     if exchange.pools:
         fill_pools(exchange.pools, held, draft.request.bound)
     return exchange
+
+
+def destinations(draft: Draft, held: Held) -> list[int]:
+    """Return how many of the tasks each seat has if every warmup that runs is counted where it is going."""
+    request = draft.request
+    aimed = [held.total(seat) for seat in range(len(draft.capacity))]
+    for rank, target in request.warming.items():
+        if request.table.stateful[rank] and rank not in request.bound and not draft.closed[target]:
+            aimed[target] += 1
+            home = request.home[rank]
+            if not draft.closed[home]:
+                aimed[home] -= 1
+    return aimed
 
 
 def fill_pools(pools: dict[int, list[int]], held: Held, bound: Mapping[int, int]) -> None:

@@ -4,6 +4,9 @@ A task that asks for a topology epoch may go only to seats at or above it, so th
 seats for older ones. Where newer tasks are more than their seats' even part, these seats form a block of their own,
 share those tasks evenly, and leave everything older to the others; blocks are found densest first. Newer tasks are then
 placed before older ones, with as few evictions as their level lacks room.
+
+What runs on a seat that does not know its topology may stay there, and can go only up. Where that leaves more of it
+than the blocks have room for, it is relieved one by one, as long as that lowers the higher of two loads.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from batonpass.core.placement_actives import Held, fit, stateless_running, take_stock
+from batonpass.core.placement_actives import Held, destinations, fit, stateless_running, take_stock
 from batonpass.core.placement_bounds import Quotas, most_kept, quotas, water_level
 from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_evenness import Evenness
-from batonpass.core.placement_types import Ready, WaitReason, Warmth
+from batonpass.core.placement_types import NOBODY, Ready, WaitReason, Warmth
 
 _NOTHING = Warmth(int(Ready.NOTHING), 0)
 
@@ -121,12 +124,13 @@ class _Levels:
     def counts(self, block: _Block) -> dict[int, int]:
         """Settle who of a block gets a ceiling: enough for every newer level, then those that have the task already."""
         held, quota = self.held, block.quota
+        aimed = destinations(self.draft, held)
         counts = dict(zip(block.seats, quota.floors, strict=True))
         fractional = {seat for seat, part in zip(block.seats, quota.fractional, strict=True) if part}
 
-        def order(seat: int) -> tuple[bool, float, int]:
+        def order(seat: int) -> tuple[bool, bool, float, int]:
             have = held.total(seat)
-            return have <= counts[seat], have / self.draft.capacity[seat], seat
+            return have <= counts[seat], aimed[seat] <= counts[seat], have / self.draft.capacity[seat], seat
 
         waiting = sorted(fractional, key=order)
         left = quota.ceilings
@@ -143,15 +147,18 @@ class _Levels:
 class _Shuffle:
     """The exchange of tasks between seats of different epochs.
 
-    ``room`` is, per seat, how many more tasks it is to have than it has; negative where it has to give.
+    ``room`` is, per seat, how many more tasks it is to have than it has; negative where it has to give. ``size`` is how
+    many it has. ``stuck`` are the tasks that were to be given, found no room, and went back home.
     """
 
-    __slots__ = ("draft", "even", "levels", "room")
+    __slots__ = ("draft", "even", "levels", "room", "size", "stuck")
 
     def __init__(self, draft: Draft, levels: _Levels, room: list[int]) -> None:
         self.draft = draft
         self.levels = levels
         self.room = room
+        self.size = [levels.held.total(seat) for seat in range(len(room))]
+        self.stuck: dict[int, list[int]] = {}
         self.even = Evenness(draft.request.table, draft.owner, draft.open, draft.capacity)
 
     def run(self) -> None:
@@ -164,6 +171,7 @@ class _Shuffle:
             newest = [rank for rank in items if levels.need[rank] >= epoch or epoch == levels.epochs[0]]
             items = [rank for rank in items if rank not in newest]
             self._place(newest)
+        self._relieve()
 
     def _first_to_go(self, tasks: Iterable[int]) -> list[int]:
         """Sort tasks so that those under way go first, then older ones, then those with little state."""
@@ -179,6 +187,7 @@ class _Shuffle:
         seat = self.draft.owner[rank]
         self.levels.free[seat].remove(rank)
         self.room[seat] += 1
+        self.size[seat] -= 1
         return rank
 
     def _give(self) -> list[int]:
@@ -229,6 +238,7 @@ class _Shuffle:
         self.even.shift(self.draft.request.table.subtopology[rank], self.draft.owner[rank], seat)
         self.draft.owner[rank] = seat
         self.room[seat] -= 1
+        self.size[seat] += 1
 
     def _place_anywhere(self, rank: int) -> None:
         draft = self.draft
@@ -244,7 +254,47 @@ class _Shuffle:
             for seat in draft.open
             if self._has_room(rank, seat)
         ]
+        home = draft.owner[rank]
         if fit:
             self._go(rank, min(fit)[3])
-        else:
-            draft.wait(rank, WaitReason.NO_CAPACITY)
+            return
+        if not draft.closed[home]:
+            self.room[home] -= 1
+            self.size[home] += 1
+        self.stuck.setdefault(NOBODY if draft.closed[home] else home, []).append(rank)
+
+    def _relieve(self) -> None:
+        """Find a seat for what nobody has room for, then let what is stuck go up as long as that lowers a load."""
+        draft = self.draft
+        for rank in self.stuck.pop(NOBODY, ()):
+            if not self._go_up(rank, float("inf")):
+                draft.wait(rank, WaitReason.NO_CAPACITY)
+        left = {seat: self._first_to_go(ranks)[::-1] for seat, ranks in self.stuck.items()}
+        while left:
+            seat = min(left, key=lambda one: (-self.size[one] / draft.capacity[one], one))
+            rank = left[seat].pop()
+            is_over = self.size[seat] > draft.limit[seat]
+            if self._go_up(rank, float("inf") if is_over else self.size[seat] / draft.capacity[seat]):
+                self.size[seat] -= 1
+            elif is_over:
+                self.size[seat] -= 1
+                draft.wait(rank, WaitReason.NO_CAPACITY)
+            if not left[seat]:
+                del left[seat]
+
+    def _go_up(self, rank: int, height: float) -> bool:
+        """Let a task go where it stays below a load per capacity; a warmup that runs goes on if it can."""
+        draft, request = self.draft, self.draft.request
+        warming, previous = request.warming.get(rank), request.previous.get(rank)
+        better = [
+            (warming != to, previous != to, self._height(to), to)
+            for to in draft.open
+            if draft.takes(rank, to) and self.size[to] < draft.limit[to] and self._height(to) < height
+        ]
+        if better:
+            self._go(rank, min(better)[-1])
+        return bool(better)
+
+    def _height(self, seat: int) -> float:
+        """Return the load per capacity with one more task."""
+        return (self.size[seat] + 1) / self.draft.capacity[seat]
