@@ -5,6 +5,7 @@
 from alembic import context
 from sqlalchemy import text
 
+from batonpass.postgres.standing import least_known
 from batonpass.postgres.tables import metadata
 
 ONE_AT_A_TIME = 7_046_029_254_386_353
@@ -27,3 +28,5 @@ with context.begin_transaction():
     # Before the present version is read: an upgrade that waited here finds what the other one has done.
     connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
     context.run_migrations()
+    # What a program must know to work on this schema; it decides whether one before this may go on (`standing`).
+    connection.execute(text(f"comment on table alembic_version is '{least_known(context.script)}'"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -33,7 +33,11 @@ def async_url(url: str) -> URL:
     Raises:
         ValueError: when it is not a URL of Postgres.
     """
-    parsed = make_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        # Without its text, which may hold a password.
+        raise ValueError("this is no URL; expected postgresql://user:password@host:port/database") from None
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError(f"{parsed.render_as_string()} is not a URL of Postgres; expected postgresql://...")
     return parsed.set(drivername="postgresql+asyncpg")

@@ -2,23 +2,55 @@
 
 The record log is the truth: one row per record, in the order of ``seq`` within its group. A group's head says how many
 there are and which coordinator may add to them; every append begins by moving the head, so that of two writers one
-finds that it has moved (L4).
+finds that it has moved (L4). All else is written by the same statement, or can be had again from what was.
+
+Instants that a decision was made at come from its coordinator's clock, leases from the database's. Payloads are json,
+never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, DateTime, MetaData, SmallInteger, Table, Text, func
-from sqlalchemy.dialects.postgresql import JSON
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
 metadata = MetaData()
+
+
+def _required(name: str, kind: Any, comment: str | None = None, **more: Any) -> Column[Any]:
+    return Column(name, kind, nullable=False, comment=comment, **more)
+
+
+def _instant(name: str, comment: str | None = None, **more: Any) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), comment=comment, **more)
+
 
 group_heads = Table(
     "group_heads",
     metadata,
     Column("group_id", Text, primary_key=True),
-    Column("version", BigInteger, nullable=False, comment="how many records the group holds"),
-    Column("coordinator_epoch", BigInteger, nullable=False, comment="lower ones may not append any more"),
+    _required("version", BigInteger, "how many records the group holds"),
+    _required("coordinator_epoch", BigInteger, "lower ones may not append any more"),
     Column("owner", Text, comment="the coordinator that alone may append; null: released"),
+    _instant("recovered_at", "an operator said that the store lost commits; the group has not been told yet"),
     # Every append changes a head in place; room on its page lets it stay there, without a change to any index.
     postgresql_with={"fillfactor": 50},
 )
@@ -27,11 +59,11 @@ coordinators = Table(
     "coordinators",
     metadata,
     Column("id", Text, primary_key=True, comment="of one stretch of ownership; never used twice"),
-    Column("url", Text, nullable=False, comment="where others forward to; empty: nowhere"),
-    Column("code", Text, nullable=False, comment="the version of the program"),
-    Column("reads", JSON, nullable=False, comment="the newest version that it reads of each kind"),
-    Column("started_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("expires_at", DateTime(timezone=True), nullable=False, comment="by the database's clock"),
+    _required("url", Text, "where others forward to; empty: nowhere"),
+    _required("code", Text, "the version of the program"),
+    _required("reads", JSON, "the newest version that it reads of each kind"),
+    _instant("started_at", nullable=False, server_default=func.now()),
+    _instant("expires_at", "by the database's clock", nullable=False),
 )
 
 record_log = Table(
@@ -39,10 +71,163 @@ record_log = Table(
     metadata,
     Column("group_id", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True, comment="from 1, without gaps"),
-    Column("coordinator_epoch", BigInteger, nullable=False, comment="of the coordinator that appended"),
-    Column("at", DateTime(timezone=True), nullable=False, server_default=func.now(), comment="by the database's clock"),
-    Column("kind", Text, nullable=False),
-    Column("version", SmallInteger, nullable=False, comment="of the payload"),
-    # Not jsonb: what is read must be what was written, byte for byte (L10). jsonb orders keys anew and has no NUL.
-    Column("payload", JSON, nullable=False),
+    _required("coordinator_epoch", BigInteger, "of the coordinator that appended"),
+    _instant("at", "by the database's clock", nullable=False, server_default=func.now()),
+    _required("kind", Text),
+    _required("version", SmallInteger, "of the payload"),
+    _required("payload", JSON),
 )
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True, comment="the group as the first so many records make it"),
+    _required("format", SmallInteger, "of the payload"),
+    _instant("at", "by the database's clock", nullable=False, server_default=func.now()),
+    _required("payload", LargeBinary, "JSON, compressed with zlib"),
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    _required("version", BigInteger, "how many records the group held before the decision"),
+    _required("group_epoch", BigInteger),
+    _instant("at", nullable=False),
+    _required("triggers", ARRAY(Text)),
+    _required("members", Integer),
+    _required("tasks", Integer),
+    _required("moves", Integer),
+    _required("lower_bound", Integer),
+    _required("warmups", Integer),
+    _required("score_before", Double),
+    _required("score", Double),
+    _required("decide_ms", Double),
+    _required("moved", JSON, "[task, owner before, owner, standbys before, standbys, why], ..."),
+    _required("reasons", JSON, "[code, task, to, detail, tasks], ..."),
+    Index("generations_by_time", "at"),
+)
+
+assignment_events = Table(
+    "assignment_events",
+    metadata,
+    _required("group_id", Text),
+    _instant("at", nullable=False),
+    _required("version", BigInteger, "how many records the group held before the decision"),
+    _required("place", Integer, "orders the changes of one decision"),
+    _required("task_id", Text),
+    _required("member_id", Text),
+    _required("kind", Text),
+    _required("role_before", Text),
+    _required("role", Text),
+    _required("state", Text),
+    _required("generation", BigInteger),
+    _required("member_epoch", BigInteger),
+    _required("token", BigInteger),
+    Column("warm", Boolean),
+    _required("why", Text),
+    Index("assignment_events_by_task", "group_id", "task_id", "version"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+traces = Table(
+    "traces",
+    metadata,
+    _required("group_id", Text),
+    _instant("at", nullable=False),
+    _required("version", BigInteger, "how many records the group held before the decision"),
+    _required("format", SmallInteger, "of the payload"),
+    _required("code", Text, "the version of the program that decided"),
+    _required("payload", JSON),
+    Index("traces_by_version", "group_id", "version"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    _required("group_id", Text),
+    _instant("at", nullable=False),
+    _required("copies", JSON, "[task, member, role, state, lag, rate], ...; null: unknown"),
+    Index("samples_by_time", "group_id", "at"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("member_id", Text, primary_key=True),
+    Column("instance_id", Text),
+    Column("endpoint", Text),
+    _required("capacity", Double),
+    _required("client_tags", JSON),
+    _instant("joined_at", nullable=False),
+    _instant("draining_since"),
+    _instant("away_until", "its place is kept until then"),
+    _instant("gone_at"),
+    Column("cause", Text, comment="why it is gone"),
+)
+
+event_counter = Table(
+    "event_counter",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    _required("position", BigInteger, "of the newest event"),
+    CheckConstraint("id = 1", name="event_counter_is_one_row"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False, comment="in the order of the commits"),
+    _required("group_id", Text),
+    _instant("at", nullable=False),
+    _required("type", Text),
+    _required("generation", BigInteger),
+    Column("member_id", Text),
+    Column("task_id", Text),
+    _required("body", JSON),
+    Index("events_by_group", "group_id", "position"),
+)
+
+outbox_readers = Table(
+    "outbox_readers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _required("position", BigInteger, "up to which it has passed events on"),
+    _instant("at", "by the database's clock", nullable=False, server_default=func.now()),
+)
+
+commands = Table(
+    "commands",
+    metadata,
+    Column("position", BigInteger, Identity(always=True), primary_key=True),
+    _required("group_id", Text),
+    _instant("at", nullable=False),
+    _required("command", Text),
+    _required("who", Text),
+    _required("asked", JSON, "as it was said: who, reason, cause, command"),
+    _required("subject", JSON),
+    Index("commands_by_group", "group_id", "position"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _required("digest", LargeBinary, "SHA-256 of the secret, which is not kept", unique=True),
+    _required("name", Text),
+    _required("role", Text),
+    Column("group_id", Text, comment="the one that it is bound to"),
+    _required("last_four", Text),
+    _instant("created_at", nullable=False, server_default=func.now()),
+    _required("created_by", Text, server_default=text("''")),
+    _instant("expires_at"),
+    _instant("revoked_at"),
+)
+
+PARTITIONED = (assignment_events, traces, samples)
+"""The tables that are cut into days, each of which is dropped whole when it is old enough."""
