@@ -1,8 +1,8 @@
 """The command line, for people and scripts: each subcommand is a module here, imported only when it is called.
 
-`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names, which
-has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` neither pays for nor fails for want of what
-only `batonpass up` needs.
+`COMMANDS` names them. The entry `x` stands for the module `batonpass.cli.x`, or another one that `MODULE_OF` names,
+which has either `app`, a Typer application, or a function `x` that is the command. So `batonpass plan` neither pays for
+nor fails for want of what only `batonpass up` needs.
 """
 
 import importlib

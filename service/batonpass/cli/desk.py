@@ -177,7 +177,9 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
     if len(here) > 1:
         listed = ", ".join(f"{one.url} ({one.folder})" for one in here)
         raise Failure(
-            Exit.BAD_INPUT, f"several coordinators run on this machine: {listed}.", todo="Choose one with --data or --url."
+            Exit.BAD_INPUT,
+            f"several coordinators run on this machine: {listed}.",
+            todo="Choose one with --data or --url.",
         )
     if not here:
         return DEFAULT_URL, token

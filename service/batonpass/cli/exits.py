@@ -39,7 +39,7 @@ class Failure(Exception):
         self.problem = dict(problem or {})
 
     def show(self, *, as_json: bool) -> None:
-        """Tell it on standard error: as sentences, or as one line of JSON (the coordinator's problem, where it is one)."""
+        """Tell it on standard error: as sentences, or as one line of JSON (the coordinator's own, where it has one)."""
         if as_json:
             body = {"type": "failed", "detail": self.sentence, **self.problem, "exit_code": int(self.code)}
             if self.todo:

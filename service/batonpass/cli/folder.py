@@ -7,7 +7,7 @@
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
 
-Each running `up` leaves the path of its folder under the user's state folder, so that commands without `--data` find it.
+Each running `up` leaves the path of its folder under the user's state folder, so that commands find it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ class DataFolder:
             form = int(noted["format"])
         except (ValueError, KeyError, TypeError):
             raise Failure(
-                Exit.REFUSED, f"{mark} is damaged.", todo=f'If the folder is Batonpass\'s, write {{"format": {FORMAT}}}.'
+                Exit.REFUSED,
+                f"{mark} is damaged.",
+                todo=f'If the folder is Batonpass\'s, write {{"format": {FORMAT}}}.',
             ) from None
         if form > FORMAT:
             raise Failure(

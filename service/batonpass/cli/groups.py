@@ -142,8 +142,8 @@ def standing(body: dict[str, Any]) -> list[str]:
     """Return where a group stands, a sentence a line."""
     detail = f" ({body['detail']})" if body.get("detail") else ""
     lines = [
-        f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}, "
-        f"{body['members']} members, {body['tasks']} tasks."
+        f"Group {body['group']}: {body['state']}{detail}, generation {body['generation']}.",
+        f"{body['members']} members, {body['tasks']} tasks.",
     ]
     if body["warmups"] or body["moves_pending"]:
         soon = "" if body.get("eta_ms") is None else f", caught up in about {span(body['eta_ms'])}"
@@ -166,5 +166,3 @@ def standing(body: dict[str, Any]) -> list[str]:
 def _parts(topology: dict[str, Any]) -> list[list[Any]]:
     names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics")
     return [[part.get(name) for name in names] for part in topology["subtopologies"]]
-
-

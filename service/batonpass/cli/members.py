@@ -70,7 +70,9 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
         said = reports.get(task, {})
         rate = said.get("records_per_second")
         rate = None if rate is None else round(rate)
-        rows.append([task, role, token, said.get("role"), said.get("state"), said.get("lag"), rate, ago(said.get("at"))])
+        rows.append(
+            [task, role, token, said.get("role"), said.get("state"), said.get("lag"), rate, ago(said.get("at"))]
+        )
     return rows
 
 

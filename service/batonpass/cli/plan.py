@@ -1,41 +1,98 @@
-"""``batonpass plan``: the dry run. With ``--snapshot`` it needs no server."""
+"""``batonpass plan``: the dry run, against a live group, or with ``--snapshot`` without any server."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from batonpass.cli.desk import Desk, Folder, Token, Url, console, failing_well, reach, table
+from batonpass.cli.exits import Exit
+from batonpass.cli.rest import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.errors import ProtocolError
-from batonpass.core.plan import Plan, plan_snapshot
+from batonpass.core.plan import plan_snapshot
 from batonpass.core.policy import Policy
-
-BAD_FILE = 2
-"""The exit code when the file cannot be read or understood."""
 
 _Line = tuple[int, bytes]
 
 
 def plan(
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="A live group to decide about.")] = None,
     snapshot: Annotated[
-        str, typer.Option("--snapshot", metavar="FILE", help="A snapshot, or JSON lines of them; - is standard input.")
-    ],
+        str | None,
+        typer.Option("--snapshot", metavar="FILE", help="A snapshot, or JSON lines of them; - is standard input."),
+    ] = None,
+    join: Annotated[
+        list[str] | None, typer.Option("--join", metavar="COUNT[xCAPACITY]", help="As if so many members joined.")
+    ] = None,
+    leave: Annotated[list[str] | None, typer.Option("--leave", metavar="MEMBER", help="As if it left.")] = None,
+    drain: Annotated[list[str] | None, typer.Option("--drain", metavar="MEMBER", help="As if it drained.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As if the group's config said so.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+    folder: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON answer a line instead of tables.")] = False,
 ) -> None:
-    """Show what would move, without moving it."""
+    """Show what would move, without moving it: in a live group, or with --snapshot in one from a file."""
+    if (group is None) == (snapshot is None):
+        _refuse("name a group, or give a file with --snapshot (one of the two)")
+    if snapshot is not None:
+        if join or leave or drain or setting:
+            _refuse("--join, --leave, --drain and --set are for a live group; change the snapshot instead")
+        try:
+            for number, text in _snapshots(snapshot):
+                _answer(number, text, as_json=as_json)
+        except OSError as error:
+            _refuse(f"{snapshot}: {error.strerror or error}; give a file of snapshots, or - for standard input")
+        return
+    change = {"join": [_newcomers(one) for one in join or []], "config": dict(_setting(one) for one in setting or [])}
+    with failing_well(as_json=as_json), reach(url=url, token=token, folder=folder, as_json=as_json) as desk:
+        _live(desk, str(group), change, {"leave": leave or [], "drain": drain or []})
+
+
+def _live(desk: Desk, group: str, change: dict[str, Any], members: Mapping[str, list[str]]) -> None:
+    """Ask the coordinator, and show its answer."""
+    for what, names in members.items():
+        change[what] = [desk.member_of(group, name) for name in names]
+    given = {name: wanted for name, wanted in change.items() if wanted}
+    found = desk.coordinator.call("POST", path("groups", group, "plan"), body=given).body
+    if desk.as_json:
+        desk.answer(found)
+        return
+    _show(found)
+    before, after = found["balance"]["before"], found["balance"]["after"]
+    desk.say(
+        f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
+    )
+
+
+def _newcomers(text: str) -> dict[str, Any]:
+    """Read `2` or `2x4`: two members, two members of capacity four."""
+    count, _, capacity = text.partition("x")
     try:
-        for number, text in _snapshots(snapshot):
-            _answer(number, text, as_json=as_json)
-    except OSError as error:
-        _refuse(f"{snapshot}: {error.strerror or error}; give a file of snapshots, or - for standard input")
+        return {"count": int(count), "capacity": float(capacity or 1)}
+    except ValueError:
+        message = f"{text!r} is no number of members; write for example 2, or 2x4 for a capacity of 4"
+        raise typer.BadParameter(message, param_hint="--join") from None
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, given, rest = text.partition("=")
+    if not given:
+        raise typer.BadParameter(f"{text!r} has no value; write NAME=VALUE", param_hint="--set")
+    try:
+        return name, json.loads(rest)
+    except ValueError:
+        # Text needs no quotes: 10%, read_committed.
+        return name, rest
 
 
 def _snapshots(name: str) -> Iterator[_Line]:
@@ -83,22 +140,28 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")) + "\n")
         sys.stdout.flush()
     else:
-        _show(found, decide_ms)
+        _show(write_plan(found, decide_ms=decide_ms))
 
 
 def _refuse(message: str) -> NoReturn:
     sys.stderr.write(message + "\n")
-    raise typer.Exit(BAD_FILE)
+    raise typer.Exit(Exit.BAD_INPUT)
 
 
-def _show(found: Plan, decide_ms: float) -> None:
-    console = Console()
-    table = Table("member", "now runs", "stands by", "warms up", "belongs there", title="After one step")
-    for member, roles in found.assignment.items():
-        cells = [", ".join(roles[role]) or "-" for role in ("active", "standby", "warmup")]
-        table.add_row(member, *cells, ", ".join(found.target[member]["active"]) or "-")
-    console.print(table)
-    rest = "at rest" if found.at_rest else ("more to come" if found.probing_needed else "this step is the last")
-    console.print(f"{found.moves} moves (lower bound {found.lower_bound}), {rest}, decided in {decide_ms:.1f} ms")
-    for one in found.held_back:
-        console.print(f"  {one.task} waits to go to {one.to or 'anybody'}: {one.reason.value}")
+def _show(found: Mapping[str, Any]) -> None:
+    shown = console()
+    rows = [
+        [
+            member,
+            *(", ".join(roles[role]) for role in ("active", "standby", "warmup")),
+            found["target"][member]["active"],
+        ]
+        for member, roles in found["assignment"].items()
+    ]
+    shown.print(
+        table("member", "now runs", "stands by", "warms up", "belongs there", rows=rows, title="After one step")
+    )
+    rest = "at rest" if found["at_rest"] else ("more to come" if found["probing_needed"] else "this step is the last")
+    shown.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
+    for one in found["held_back"]:
+        shown.print(f"  {one['task']} waits to go to {one['to'] or 'anybody'}: {one['reason']}", markup=False)

@@ -61,20 +61,11 @@ class Coordinator:
         if token:
             headers["authorization"] = f"Bearer {token}"
         self.url = url.rstrip("/")
-        try:
-            parsed = httpx.URL(self.url)
-            if parsed.scheme not in {"http", "https"} or not parsed.host:
-                raise ValueError(self.url)
-            self._client = httpx.Client(
-                base_url=self.url,
-                headers=headers,
-                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-                transport=transport,
-            )
-        except (httpx.InvalidURL, ValueError, UnicodeError):
+        if not _is_url(self.url):
             raise Failure(
                 Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo="It looks like http://127.0.0.1:8420."
-            ) from None
+            )
+        self._client = httpx.Client(base_url=self.url, headers=headers, transport=transport)
 
     def __enter__(self) -> Self:
         """Use it for one command."""
@@ -149,6 +140,14 @@ class Coordinator:
         )
 
 
+def _is_url(text: str) -> bool:
+    try:
+        parsed = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    return parsed.scheme in {"http", "https"} and bool(parsed.host)
+
+
 def unreachable(url: str, error: httpx.HTTPError) -> Failure:
     """Return the failure of a call that was not answered."""
     match error:
@@ -159,7 +158,7 @@ def unreachable(url: str, error: httpx.HTTPError) -> Failure:
         case httpx.TimeoutException():
             said = f"the coordinator at {url} did not answer in time; what was asked may have been done."
         case _:
-            said = f"the coordinator at {url} broke off ({error or type(error).__name__}); what was asked may be done."
+            said = f"the coordinator at {url} broke off ({str(error) or type(error).__name__}); what was asked may be done."
     todo = "Start one with `batonpass up`, or say where it is with --url or BATONPASS_URL."
     return Failure(Exit.UNREACHABLE, said, todo=todo)
 
