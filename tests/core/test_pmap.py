@@ -75,6 +75,19 @@ def test_two_histories_of_the_same_content_are_equal() -> None:
     assert one != PMap({2: "c"})
 
 
+@given(st.dictionaries(KEYS, st.integers()), CHANGES)
+def test_what_changed_since_turns_the_older_into_the_newer(
+    start: dict[int, int], changes: list[dict[int, int | None]]
+) -> None:
+    """What a mapping says has changed since an older one is exactly what takes the older one there."""
+    older = newer = PMap(start)
+    for change in changes:
+        newer = newer.updated(change)
+        assert older.updated(older_to_newer := newer.changed_since(older)) == newer
+        assert all(newer.get(key) is not older.get(key) for key in older_to_newer)
+    assert older.changed_since(older) == {}
+
+
 def test_it_prints_what_it_holds() -> None:
     """Its printed form shows its present content, which is what two decisions are compared by."""
     assert repr(PMap({1: "a", 2: "b"}).without(1)) == "PMap({2: 'b'})"

@@ -18,7 +18,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import PictureChanged, ProbeScheduled, Record
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import MemberSoft, Soft
-from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Ports, StoreUnavailable
 
 GROUP = GroupId("orders")
@@ -34,6 +34,22 @@ class SetClock:
     def now_ms(self) -> int:
         """Return what it was set to."""
         return self.at_ms
+
+
+class SetOwnership:
+    """An ownership that is what the test sets: ``lost`` groups are not this coordinator's, and fall to ``url``."""
+
+    def __init__(self) -> None:
+        self.lost: set[GroupId] = set()
+        self.url: str | None = None
+
+    def holds(self, group_id: GroupId) -> bool:
+        """Whether the test has not taken the group away."""
+        return group_id not in self.lost
+
+    def owner_url(self, group_id: GroupId) -> str | None:
+        """Return where the test says that a lost group went."""
+        return self.url if group_id in self.lost else None
 
 
 class BreakableLog(MemoryRecordLog):
@@ -186,16 +202,18 @@ class World:
     core: SmallCore
     ports: Ports
     stalls: list[int]
+    ownership: SetOwnership
 
 
 def make_world(check: Callable[[Step], Sequence[Violation]] = lambda _step: ()) -> World:
     """Return a fresh world whose laws are those of ``check``."""
+    ownership = SetOwnership()
     clock, log, seen, stalls = SetClock(), BreakableLog(), Seen(), [0]
     core = SmallCore(seen)
     ports = Ports(
         log=log,
         archive=log,
-        ownership=Alone(),
+        ownership=ownership,
         clock=clock,
         observer=seen,
         decide=core.decide,
@@ -205,4 +223,4 @@ def make_world(check: Callable[[Step], Sequence[Violation]] = lambda _step: ()) 
         stalls=lambda: stalls[0],
         policy=Policy(),
     )
-    return World(clock, log, seen, core, ports, stalls)
+    return World(clock, log, seen, core, ports, stalls, ownership)

@@ -117,7 +117,8 @@ class PMap(Mapping[K, V], Generic[K, V]):
     def changed_since(self, older: PMap[K, V]) -> dict[K, V | None]:
         """Return what turns ``older`` into this mapping when it is given to ``updated``.
 
-        Values are compared by identity. Costs a look at the changes of both where one came from the other not long ago, else a pass over all.
+        Values are compared by identity. Costs a look at what has changed where the one came from the other not long
+        ago, else a pass over all.
         """
         if self._base is older._base:
             keys = self._top.keys() | older._top.keys()

@@ -1,0 +1,169 @@
+"""A coordinator speaks only for the groups that are its own now (L4), and forgets what is not."""
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+from tests.runtime.fakes import GROUP, M1, M2, World, make_world
+
+from batonpass.core.decide import Decision
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, Started
+from batonpass.core.model import Group, Subtopology, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.records import ProbeScheduled
+from batonpass.core.replies import Answer, Done
+from batonpass.core.soft import Soft
+from batonpass.core.topology import build_table
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
+from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable
+
+OTHER = GroupId("other")
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world without laws."""
+    return make_world()
+
+
+def take_away(world: World, group_id: GroupId, url: str | None = "http://other") -> None:
+    """Let the group be another coordinator's from now on; without a URL nobody knows whose."""
+    world.ownership.lost.add(group_id)
+    world.ownership.url = url
+    world.log.owner = url
+
+
+async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
+    """Heartbeats, looks and long-polls are refused for as long as the lease is over, and served again after it."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    take_away(world, GROUP, None)
+    assert isinstance(await coordinator.ask(GROUP, Heartbeat(M1, 1, 1)), NotOwner)
+    assert isinstance(await coordinator.ask(GROUP, ProbeRequest()), NotOwner)
+    with pytest.raises(NotOwner):
+        await coordinator.look(GROUP)
+    with pytest.raises(NotOwner):
+        await coordinator.poll(GROUP, M1, after=0, wait_ms=0)
+    world.ownership.lost.clear()
+    assert await coordinator.ask(GROUP, Heartbeat(M1, 2, 1)) == Done()
+    assert (await coordinator.look(GROUP))[0].version == 1
+
+
+async def test_a_heartbeat_that_is_refused_for_want_of_a_lease_was_heard(world: World) -> None:
+    """Nobody is expired for a silence that was the coordinator's own (L5)."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
+    take_away(world, GROUP, None)
+    world.clock.at_ms += 5_000
+    await coordinator.ask(GROUP, Heartbeat(M1, 2, 1))
+    world.ownership.lost.clear()
+    _, soft = await coordinator.look(GROUP)
+    assert soft.members[M1].heard_ms == world.clock.at_ms
+
+
+async def test_a_group_that_went_to_another_is_let_go(world: World) -> None:
+    """Its long-polls end with the word that another one serves it, and its memory is given up."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    waiting = asyncio.create_task(coordinator.poll(GROUP, M1, after=0, wait_ms=5_000))
+    await asyncio.sleep(0.01)
+    take_away(world, GROUP)
+    await coordinator.ownership_changed()
+    with pytest.raises(NotOwner, match="http://other"):
+        await asyncio.wait_for(waiting, 1)
+    assert coordinator.loaded_groups() == []
+
+
+async def test_a_group_that_comes_to_this_one_is_taken_over_and_read(world: World) -> None:
+    """A group that falls to this coordinator is read without anybody asking, and judged from then on (L3)."""
+    await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
+    take_away(world, GROUP)
+    coordinator = Coordinator(world.ports)
+    await coordinator.start()
+    assert coordinator.loaded_groups() == []
+    world.ownership.lost.clear()
+    world.log.owner = None
+    await coordinator.ownership_changed()
+    assert [group.version for group, _ in coordinator.loaded_groups()] == [1]
+    assert Started() in world.seen.asked
+
+
+async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: World) -> None:
+    """An append that was begun is answered, because the log still took it."""
+    coordinator = Coordinator(world.ports)
+    await coordinator.ask(GROUP, ProbeRequest())
+    world.log.open.clear()
+    writing = asyncio.create_task(coordinator.ask(GROUP, ProbeRequest()))
+    await asyncio.sleep(0.01)
+    take_away(world, GROUP)
+    await coordinator.ownership_changed()
+    world.log.open.set()
+    assert await writing == Done()
+    assert (await world.log.read(GROUP)).version == 2
+    assert coordinator.loaded_groups() == []
+
+
+async def test_two_coordinators_never_both_write(world: World) -> None:
+    """Of two that both believe to own a group the one that took it over later writes, whatever the first still tries (L4)."""
+    first, second = Coordinator(world.ports), Coordinator(world.ports)
+    await first.ask(GROUP, ProbeRequest())
+    await second.ask(GROUP, ProbeRequest())
+    world.log.owner = "http://second"
+    assert isinstance(await first.ask(GROUP, ProbeRequest()), NotOwner)
+    assert await second.ask(GROUP, ProbeRequest()) == Done()
+    assert (await world.log.read(GROUP)).version == 3
+
+
+async def test_a_long_decision_holds_up_no_other_group() -> None:
+    """While one large group is being decided on, which takes as long as the test likes, another one is answered."""
+    world = make_world()
+    held = threading.Event()
+    large = Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1)
+    table = build_table(Topology(1, (large,)))
+
+    def decide(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
+        if group.id == GROUP and isinstance(item, PauseRequest):
+            held.wait(10)
+        decision = world.core.decide(group, soft, item, now_ms, policy)
+        return replace(decision, after=replace(decision.after, table=table)) if decision.records else decision
+
+    coordinator = Coordinator(replace(world.ports, decide=decide))
+    await coordinator.ask(GROUP, ProbeRequest())
+    await coordinator.ask(OTHER, ProbeRequest())
+    deciding = asyncio.create_task(coordinator.ask(GROUP, PauseRequest(reason=M2)))
+    behind = asyncio.create_task(coordinator.ask(GROUP, Heartbeat(M1, 1, 1)))
+    waiting = asyncio.create_task(coordinator.poll(GROUP, M2, after=0, wait_ms=5_000))
+    await asyncio.sleep(0.05)
+    assert await asyncio.wait_for(coordinator.ask(OTHER, Heartbeat(M1, 1, 1)), 1) == Done()
+    assert not deciding.done()
+    assert not behind.done()
+    held.set()
+    assert await deciding == Done()
+    assert await behind == Done()
+    assert isinstance(await waiting, Answer)
+
+
+async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> None:
+    """The log is asked to keep a group when it has grown by more than so many records; a failure is tried again."""
+    kept: list[int] = []
+
+    async def keep(group: Group) -> None:
+        kept.append(group.version)
+        if len(kept) == 1:
+            raise StoreUnavailable("the store is away")
+
+    world.log.keep_snapshot = keep  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    for _ in range(3):
+        await coordinator.ask(GROUP, ProbeRequest())
+    await coordinator.keep_snapshots(after_records=3)
+    assert kept == []
+    with pytest.raises(StoreUnavailable):
+        await coordinator.keep_snapshots(after_records=2)
+    await coordinator.keep_snapshots(after_records=2)
+    await coordinator.keep_snapshots(after_records=2)
+    assert kept == [3, 3]
