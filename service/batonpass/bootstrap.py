@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -122,12 +122,23 @@ def build_app(settings: Settings) -> tuple[ASGIApp, Coordinator]:
 
 
 class Server(uvicorn.Server):
-    """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting."""
+    """A server that says when it listens, and that ends long-polls when it is told to stop, instead of waiting.
 
-    def __init__(self, config: uvicorn.Config, coordinator: Coordinator, listening: Callable[[], None]) -> None:
+    ``stopping`` is called when it was told to stop, and awaited before it stops to answer.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        coordinator: Coordinator,
+        *,
+        listening: Callable[[], None],
+        stopping: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         super().__init__(config)
         self._coordinator = coordinator
         self._listening = listening
+        self._stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
@@ -137,18 +148,29 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end what is under way, and close."""
+        if self._stopping is not None and not self.force_exit:
+            await self._stopping()
         self._coordinator.end_waits()
         await super().shutdown(sockets)
 
 
-def serve(settings: Settings, *, listening: Callable[[str], None]) -> None:
+def serve(
+    settings: Settings,
+    *,
+    listening: Callable[[str], None],
+    stopping: Callable[[], Awaitable[None]] | None = None,
+    listener: socket.socket | None = None,
+) -> None:
     """Serve until interrupted. ``listening`` hears the base URL once requests are accepted.
+
+    ``stopping`` is awaited when it was interrupted, while it still answers. ``listener`` is a socket that was bound
+    before (``bind``); without it, one is bound as the settings say.
 
     Raises:
         OSError: when the address cannot be bound.
     """
     structlog.configure(processors=_log_lines())
-    listener = bind(settings.host, settings.port)
+    listener = listener or bind(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     app, coordinator = build_app(settings)
     config = uvicorn.Config(
@@ -159,7 +181,7 @@ def serve(settings: Settings, *, listening: Callable[[str], None]) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    server = Server(config, coordinator, lambda: listening(url))
+    server = Server(config, coordinator, listening=lambda: listening(url), stopping=stopping)
     asyncio.run(server.serve(sockets=[listener]))
 
 

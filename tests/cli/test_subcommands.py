@@ -26,7 +26,7 @@ def test_the_version_is_the_packages() -> None:
 
 def test_help_lists_every_subcommand_that_there_is() -> None:
     """`batonpass --help` shows each subcommand with its line, and offers none whose module is missing."""
-    there = {name for name in cli.COMMANDS if importlib.util.find_spec(f"batonpass.cli.{name}")}
+    there = {name for name in cli.COMMANDS if importlib.util.find_spec(cli.module_of(name))}
     assert {command.name for command in cli.app.registered_commands} == there
     shown = python("import sys; sys.argv = ['batonpass', '--help']; from batonpass.__main__ import main; main()").stdout
     for name in there:

