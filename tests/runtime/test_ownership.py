@@ -108,7 +108,7 @@ async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: Wor
 
 
 async def test_two_coordinators_never_both_write(world: World) -> None:
-    """Of two that both believe to own a group the one that took it over later writes, whatever the first still tries (L4)."""
+    """Of two that both believe to own a group the one that took it over last writes, whatever the first still tries."""
     first, second = Coordinator(world.ports), Coordinator(world.ports)
     await first.ask(GROUP, ProbeRequest())
     await second.ask(GROUP, ProbeRequest())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from batonpass.codec.traces import Trace
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.reasons import Reason
 
 
@@ -112,6 +112,28 @@ class History:
 
 
 NO_HISTORY: Final = History()
+
+
+class CopySample(NamedTuple):
+    """How far one copy of a task had come: ``lag`` in records, ``rate`` in records a second; None: unknown.
+
+    ``state`` is that of an active, "" for other roles; ``role`` is ``none`` for state on disk.
+    """
+
+    task: TaskId
+    member: MemberId
+    role: str
+    state: str
+    lag: int | None
+    rate: float | None
+
+
+class Sample(NamedTuple):
+    """The lags and rates of one group at one instant, for those who look back (the audit, the simulator)."""
+
+    group: GroupId
+    at_ms: int
+    copies: tuple[CopySample, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group
-from batonpass.runtime.history import Change, Generation, History, StoredCommand, StoredEvent
+from batonpass.runtime.history import Change, Generation, History, Sample, StoredCommand, StoredEvent
 from batonpass.runtime.ports import Commit, Loaded, Superseded, VersionConflict
 
 
@@ -37,6 +37,7 @@ class MemoryRecordLog:
         self._histories: dict[GroupId, list[History]] = {}
         self._events: list[StoredEvent] = []
         self._commands: list[StoredCommand] = []
+        self.samples: list[Sample] = []
 
     async def take_over(self, group_id: GroupId) -> int:
         """Return the next coordinator epoch of the group; appends of lower ones fail from now on."""
@@ -82,6 +83,10 @@ class MemoryRecordLog:
 
     async def keep_snapshot(self, group: Group) -> None:
         """Do nothing: reading from the beginning costs this log no more."""
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep the samples until this log is gone."""
+        self.samples.extend(samples)
 
     async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
         """Return generations below ``before``, newest first, without ``moved``."""

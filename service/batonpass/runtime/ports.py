@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from batonpass.core.errors import ProtocolError
-from batonpass.runtime.history import NO_HISTORY, Change, Generation, History, StoredCommand, StoredEvent
+from batonpass.runtime.history import NO_HISTORY, Change, Generation, History, Sample, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
@@ -139,6 +139,18 @@ class RecordLog(Protocol):
 
         Raises:
             StoreUnavailable: when the log is away.
+        """
+        ...
+
+
+class Samples(Protocol):
+    """Where samples of lags and rates go."""
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep samples of several groups, all or none.
+
+        Raises:
+            StoreUnavailable: when they could not be kept; a sample that is lost is not made up for.
         """
         ...
 

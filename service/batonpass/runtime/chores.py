@@ -1,0 +1,77 @@
+"""What a coordinator does now and then on its own account: samples of lags, and snapshots of groups that have grown.
+
+A chore that fails is tried again at its next turn; none of them may fail a decision or hold one up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from batonpass.core.ids import GroupId
+from batonpass.runtime.history import CopySample, Sample
+from batonpass.runtime.ports import StoreUnavailable
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group
+    from batonpass.core.soft import Soft
+    from batonpass.runtime.coordinator import Coordinator
+    from batonpass.runtime.ports import Observer, Samples
+
+SAMPLE_EVERY_S = 60.0
+SNAPSHOT_EVERY_RECORDS = 2_000
+COPIES_AT_ONCE = 10_000
+"""How many copies are looked at before other work is let through."""
+
+
+def sample_of(group: Group, soft: Soft, now_ms: int) -> Sample:
+    """Return how far every reported copy of the group has come."""
+    return Sample(group.id, now_ms, tuple(_copies(group, soft)))
+
+
+def _copies(group: Group, soft: Soft) -> Iterator[CopySample]:
+    for member_id in sorted(group.members):
+        heard = soft.members.get(member_id)
+        if heard is None:
+            continue
+        for task, report in heard.reports.items():
+            yield CopySample(task, member_id, report.said.role, report.said.state or "", report.lag, report.rate)
+
+
+class Chores:
+    """Runs the chores of one coordinator."""
+
+    def __init__(self, coordinator: Coordinator, samples: Samples, observer: Observer, *, snapshot_every: int) -> None:
+        self._coordinator = coordinator
+        self._samples = samples
+        self._observer = observer
+        self._snapshot_every = snapshot_every
+
+    async def once(self) -> None:
+        """Take one turn."""
+        now_ms = self._coordinator.now_ms()
+        taken = []
+        for group, soft in self._coordinator.loaded_groups():
+            taken.append(sample_of(group, soft, now_ms))
+            if sum(len(one.copies) for one in taken) >= COPIES_AT_ONCE:
+                await self._keep(taken)
+                taken = []
+        if taken:
+            await self._keep(taken)
+        try:
+            await self._coordinator.keep_snapshots(after_records=self._snapshot_every)
+        except StoreUnavailable as error:
+            self._observer.store_failed(GroupId(""), error.detail)
+
+    async def _keep(self, taken: list[Sample]) -> None:
+        try:
+            await self._samples.keep_samples(taken)
+        except StoreUnavailable as error:
+            self._observer.store_failed(taken[0].group, error.detail)
+
+    async def run(self) -> None:
+        """Take a turn once a minute until cancelled."""
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            await self.once()

@@ -1,0 +1,66 @@
+"""Samples and snapshots are taken now and then, and never stand in the way."""
+
+from tests.core.scene import Scene, copy, running, topology
+from tests.runtime.fakes import GROUP, World, make_world
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Heartbeat, ProbeRequest
+from batonpass.core.model import Group
+from batonpass.runtime.chores import Chores, sample_of
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.history import CopySample
+from batonpass.runtime.ports import StoreUnavailable
+
+
+def test_a_sample_says_how_far_every_copy_has_come() -> None:
+    """Actives with their state, copies with lag and rate, state on disk with no role; what is unknown is None."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1")
+    scene.beat("m1", {"0_0": running(), "0_1": copy("none", None)})
+    scene.join("m2", {"0_1": copy("none", 40)})
+    sample = sample_of(scene.group, scene.soft, scene.now_ms)
+    assert (sample.group, sample.at_ms) == (scene.group.id, scene.now_ms)
+    assert set(sample.copies) == {
+        CopySample(TaskId("0_0"), MemberId("m1"), "active", "running", None, None),
+        CopySample(TaskId("0_1"), MemberId("m1"), "none", "", None, None),
+        CopySample(TaskId("0_1"), MemberId("m2"), "none", "", 40, None),
+    }
+
+
+async def a_coordinator(world: World) -> Coordinator:
+    """Return a coordinator with one group of three records."""
+    coordinator = Coordinator(world.ports)
+    for _ in range(3):
+        await coordinator.ask(GROUP, ProbeRequest())
+    await coordinator.ask(GROUP, Heartbeat(MemberId("m1"), 1, 1))
+    return coordinator
+
+
+async def test_a_turn_keeps_a_sample_of_every_group_and_a_snapshot_of_those_that_have_grown() -> None:
+    """Each turn samples each group once; a snapshot is kept when more records came than were asked to be waited for."""
+    world = make_world()
+    kept: list[int] = []
+
+    async def keep(group: Group) -> None:
+        kept.append(group.version)
+
+    world.log.keep_snapshot = keep  # type: ignore[method-assign]
+    chores = Chores(await a_coordinator(world), world.log, world.seen, snapshot_every=2)
+    await chores.once()
+    await chores.once()
+    assert [sample.group for sample in world.log.samples] == [GROUP, GROUP]
+    assert kept == [3]
+
+
+async def test_a_turn_survives_a_store_that_is_away() -> None:
+    """What could not be kept is told, and the next turn goes on."""
+    world = make_world()
+
+    async def refuse(*_: object) -> None:
+        raise StoreUnavailable("the store is away")
+
+    world.log.keep_snapshot = world.log.keep_samples = refuse  # type: ignore[assignment, method-assign]
+    chores = Chores(await a_coordinator(world), world.log, world.seen, snapshot_every=2)
+    await chores.once()
+    assert world.seen.failures == ["the store is away"] * 2
