@@ -1,0 +1,162 @@
+"""Everything that may be said of a member beside its coordinator, its group and its callbacks."""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypedDict
+
+import httpx
+
+from batonpass.worker.clock import Clock, system_clock
+from batonpass.worker.protocol import LeaveMode, MemberSettings, OnLeaseLost, Progress
+from batonpass.worker.wire import WireOptions
+
+
+class Exit(StrEnum):
+    """How a worker goes.
+
+    ``leave``: stop, and let others take over what is warm at once and restore the rest. ``restart``: stop, and have the
+    place kept for this instance id. ``drain``: keep processing until everything was handed over warm, then leave.
+    """
+
+    LEAVE = "leave"
+    RESTART = "restart"
+    DRAIN = "drain"
+
+    @property
+    def mode(self) -> LeaveMode:
+        """What the coordinator is told."""
+        return LeaveMode.RESTART if self is Exit.RESTART else LeaveMode.LEAVE
+
+
+class MemberOptions(TypedDict, total=False):
+    """The keyword arguments of `Member`; `Options` says what each means and what it is when left out."""
+
+    instance_id: str | None
+    takeover: bool
+    replaces: str | None
+    capacity: float
+    max_tasks: int | None
+    client_tags: Mapping[str, str]
+    topology_epoch: int | None
+    endpoint: str | None
+    on_lease_lost: OnLeaseLost
+    stop_early_ms: int
+    on_disk: Mapping[str, Progress]
+    token: str | Callable[[], str] | None
+    tls: ssl.SSLContext | bool
+    headers: Mapping[str, str]
+    transport: httpx.AsyncBaseTransport | None
+    on_exit: Exit | None
+    stop_deadline_ms: int
+    retry_failed_ms: int
+    drain_deadline_ms: int
+    exit_timeout_ms: int
+    poll_wait_ms: int
+    request_timeout_ms: int
+    clock: Clock
+    new_member_id: Callable[[], str]
+
+
+def fresh_member_id() -> str:
+    """Return an id that no run ever had."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a member. Durations are milliseconds.
+
+    What it says of itself when it joins (`MemberSettings`): ``instance_id``, ``takeover``, ``capacity``, ``max_tasks``,
+    ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``; ``stop_early_ms`` ends its lease so much
+    sooner here. ``replaces`` is the member id of this worker's former process, where that is known and known to be
+    dead. ``on_disk`` is the state that the process finds when it starts, by task.
+
+    How it reaches the coordinator: a bearer ``token``, or a function that returns it each time; ``tls`` is False to
+    trust anybody, or a context with authorities and client certificate (`tls_context`); ``headers`` go with every
+    request; ``transport`` replaces the network.
+
+    How it stops: ``on_exit`` when the ``async with`` block ends (restart with an instance id, else leave). An
+    `on_revoke` has ``stop_deadline_ms``; past that the commit is given up. An `on_active` that raised is called again
+    after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and everything about an exit, the drain
+    aside, ``exit_timeout_ms``.
+    """
+
+    instance_id: str | None = None
+    takeover: bool = False
+    replaces: str | None = None
+    capacity: float = 1
+    max_tasks: int | None = None
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    topology_epoch: int | None = None
+    endpoint: str | None = None
+    on_lease_lost: OnLeaseLost = OnLeaseLost.STOP
+    stop_early_ms: int = 0
+    on_disk: Mapping[str, Progress] = field(default_factory=dict)
+    token: str | Callable[[], str] | None = None
+    tls: ssl.SSLContext | bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    transport: httpx.AsyncBaseTransport | None = None
+    on_exit: Exit | None = None
+    stop_deadline_ms: int = 30_000
+    retry_failed_ms: int = 5_000
+    drain_deadline_ms: int = 25_000
+    exit_timeout_ms: int = 40_000
+    poll_wait_ms: int = 30_000
+    request_timeout_ms: int = 3_000
+    clock: Clock = field(default_factory=system_clock)
+    new_member_id: Callable[[], str] = fresh_member_id
+
+    @property
+    def exit(self) -> Exit:
+        """How the member goes when it is not said."""
+        if self.on_exit is not None:
+            return self.on_exit
+        return Exit.LEAVE if self.instance_id is None else Exit.RESTART
+
+    def settings(self) -> MemberSettings:
+        """Return what the protocol's machine is told."""
+        return MemberSettings(
+            instance_id=self.instance_id,
+            takeover=self.takeover,
+            capacity=self.capacity,
+            max_tasks=self.max_tasks,
+            client_tags=self.client_tags,
+            topology_epoch=self.topology_epoch,
+            on_lease_lost=OnLeaseLost(self.on_lease_lost),
+            endpoint=self.endpoint,
+            poll_wait_ms=self.poll_wait_ms,
+            stop_early_ms=self.stop_early_ms,
+            request_timeout_ms=self.request_timeout_ms,
+            jitter_seed=random.SystemRandom().getrandbits(32),
+        )
+
+    def wire(self) -> WireOptions:
+        """Return how the coordinators are reached."""
+        return WireOptions(token=self.token, tls=self.tls, headers=self.headers, transport=self.transport)
+
+
+def tls_context(
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+) -> ssl.SSLContext:
+    """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
+
+    With ``cert_file`` it shows that certificate to the coordinator; ``key_file`` has its key, where that is not in the
+    same file.
+
+    Raises:
+        OSError: when a file cannot be read.
+        ssl.SSLError: when one does not hold what it should.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    if cert_file is not None:
+        context.load_cert_chain(cert_file, key_file)
+    return context

@@ -1,0 +1,278 @@
+"""A coordinator for tests: the real decisions on a record log in memory, in this process or behind a port.
+
+It serves what workers and their tests need of the API. It keeps nothing, knows no tokens, and is no way to run a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from batonpass.codec.answers import answer_body, drain_body, problem_body, to_json
+from batonpass.codec.bodies import DrainQuery, EvictQuery, LeaveQuery, PollQuery
+from batonpass.codec.requests import checked_name, read_declaration, read_heartbeat, read_join
+from batonpass.codec.shape import Shape
+from batonpass.codec.views import assignments_body, group_summary
+from batonpass.core.answers import poll
+from batonpass.core.decide import decide
+from batonpass.core.describe import describe_assignments, describe_group
+from batonpass.core.errors import InvalidRequest, ProtocolError
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Input, Leave, ProbeRequest
+from batonpass.core.invariants import check_step
+from batonpass.core.policy import Policy
+from batonpass.core.replies import Answer, Declared, Done, DrainProgress
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.runtime.ports import Defect, Ports, RecordLog
+from batonpass.worker.testing.line import Line, LocalTransport
+from batonpass.worker.testing.replies import Reply
+from batonpass.worker.testing.virtual_time import VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from batonpass.core.decide import Decision
+    from batonpass.core.invariants import Violation
+    from batonpass.core.model import Group
+    from batonpass.runtime.ports import Commit
+
+EPOCH_MS = 1_800_000_000_000
+"""The instant at which a virtual clock begins."""
+
+TASKS_MAX = 20_000
+
+_POLL = Shape(PollQuery)
+_LEAVE = Shape(LeaveQuery)
+_DRAIN = Shape(DrainQuery)
+_EVICT = Shape(EvictQuery)
+
+R = TypeVar("R", Answer, Declared, Done, DrainProgress)
+
+
+class _Observer:
+    """Remembers what must not happen."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Hear of a decision."""
+
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Hear of a commit."""
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Hear of a log that failed."""
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Keep a decision that would have broken a law."""
+        self.faults += [f"{group_id}: {type(item).__name__} would break {violation}" for violation in violations]
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Keep an error of the program."""
+        self.faults.append(f"{group_id}: {item!r} made the coordinator fail: {error!r}")
+
+    def stalled(self, gap_ms: float) -> None:
+        """Hear that the process stood still."""
+
+
+class _Clock:
+    """The coordinator's clock: the loop's time, so that it is virtual where the loop's is."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        is_virtual = isinstance(self._loop, VirtualTimeLoop)
+        self._offset_ms = EPOCH_MS if is_virtual else round((time.time() - self._loop.time()) * 1_000)
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970."""
+        return round(self._loop.time() * 1_000) + self._offset_ms
+
+
+class LocalCoordinator:
+    """A coordinator in this process.
+
+        async with LocalCoordinator() as coordinator:
+            await coordinator.declare("orders", partitions=4)
+            async with Member(coordinator.url, "orders", callbacks, transport=coordinator.transport()) as member:
+                await coordinator.at_rest("orders")
+
+    When the block ends it is an error if a decision broke a law on the way.
+    """
+
+    url = "http://coordinator.test"
+
+    def __init__(self, *, log: RecordLog | None = None) -> None:
+        """Make a coordinator that begins with the groups of ``log``, or with none."""
+        self._log = log or MemoryRecordLog()
+        self._observer = _Observer()
+        self._coordinator: Coordinator | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+        ports = Ports(
+            log=self._log,
+            archive=MemoryRecordLog(),
+            ownership=Alone(),
+            clock=_Clock(),
+            observer=self._observer,
+            decide=decide,
+            evolve=evolve,
+            poll=poll,
+            check_step=check_step,
+            stalls=lambda: 0,
+            policy=Policy(max_tasks_per_heartbeat=TASKS_MAX),
+        )
+        self._coordinator = Coordinator(ports)
+        await self._coordinator.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it.
+
+        Raises:
+            AssertionError: when it broke a law or failed, which is a defect of Batonpass.
+        """
+        await self.coordinator.stop()
+        if error is None and self._observer.faults:
+            raise AssertionError("\n".join(self._observer.faults))
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """What carries the calls out."""
+        if self._coordinator is None:
+            raise RuntimeError("this coordinator is not running; use it in an `async with` block")
+        return self._coordinator
+
+    def transport(self, line: Line | None = None) -> LocalTransport:
+        """Return a way for one member to reach this coordinator; what happens to its calls, ``line`` says."""
+        return LocalTransport(self.answer, line or Line())
+
+    # --- for tests ----------------------------------------------------------------------------------------------
+
+    async def declare(self, group: str, *, partitions: int = 1, **config: object) -> None:
+        """Declare a group with one stateful subtopology, whose config is as quick as it can be unless it says so.
+
+        Raises:
+            ProtocolError: when the coordinator refuses it.
+        """
+        quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
+        subtopology = {"id": "0", "partitions": partitions, "changelog_topics": [f"{group}-changelog"]}
+        body = to_json({"topology": {"subtopologies": [subtopology]}, "config": quick | config})
+        await self._ask(GroupId(group), read_declaration(GroupId(group), body, if_match=None)[0], Declared)
+
+    async def describe(self, group: str) -> dict[str, Any]:
+        """Return where a group stands, and its target, intermediate and current assignment.
+
+        Raises:
+            ProtocolError: when it is not declared.
+        """
+        found, soft = await self.coordinator.look(GroupId(group))
+        now_ms, policy = self.coordinator.now_ms(), self.coordinator.policy
+        summary = group_summary(found, describe_group(found, soft, now_ms, policy))
+        return summary | assignments_body(describe_assignments(found, soft, now_ms, policy))
+
+    async def at_rest(self, group: str, *, timeout_s: float = 60) -> dict[str, Any]:
+        """Wait until every task is where it belongs and runs, and return the group's description.
+
+        Raises:
+            TimeoutError: when that takes longer.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not (found := await self.describe(group))["at_rest"]:  # noqa: ASYNC110 - seen from outside only
+                await asyncio.sleep(0.02)
+        return found
+
+    async def evict(self, group: str, member: str, *, dead: bool = False) -> None:
+        """Remove a member, as an operator does."""
+        await self._ask(GroupId(group), Eviction(MemberId(member), dead=dead), Done)
+
+    async def probe(self, group: str) -> None:
+        """Have the group looked at now, as an operator does."""
+        await self._ask(GroupId(group), ProbeRequest(), Done)
+
+    # --- calls --------------------------------------------------------------------------------------------------
+
+    async def answer(self, method: str, target: str, body: bytes = b"") -> Reply:
+        """Answer one call; to cancel it says that its caller went away."""
+        split = urlsplit(target)
+        query = dict(parse_qsl(split.query, keep_blank_values=True))
+        try:
+            return await self._call(method, [unquote(part) for part in split.path.split("/")], query, body)
+        except ProtocolError as error:
+            return Reply(error.status, to_json(problem_body(error)))
+
+    async def _call(self, method: str, parts: Sequence[str], query: Mapping[str, str], body: bytes) -> Reply:
+        match (method, *parts[1:]):
+            case ("PUT", "v1", "groups", group):
+                item, _ = read_declaration(GroupId(checked_name("group", group)), body, if_match=None)
+                declared = await self._ask(GroupId(group), item, Declared)
+                return Reply(201 if declared.created else 200, to_json(await self.describe(group)))
+            case ("GET", "v1", "groups", group):
+                return Reply(200, to_json(await self.describe(group)))
+            case (verb, "v1", "groups", group, "members", member, *rest):
+                call = self._calls.get((verb, *rest))
+                if call is not None:
+                    names = GroupId(checked_name("group", group)), MemberId(checked_name("member", member))
+                    return await call(self, *names, query, body)
+            case _:
+                pass
+        raise InvalidRequest(f"{method} {'/'.join(parts)} is not served by a coordinator for tests")
+
+    async def _join(self, group: GroupId, member: MemberId, _query: Mapping[str, str], body: bytes) -> Reply:
+        joined = await self._ask(group, read_join(member, body or b"{}", tasks_max=TASKS_MAX), Answer)
+        return Reply(201 if joined.created else 200, to_json(answer_body(joined)))
+
+    async def _heartbeat(self, group: GroupId, member: MemberId, _query: Mapping[str, str], body: bytes) -> Reply:
+        answer = await self._ask(group, read_heartbeat(member, body, tasks_max=TASKS_MAX), Answer)
+        return Reply(200, to_json(answer_body(answer)))
+
+    async def _assignment(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
+        asked = _POLL.read(query, prefix="query")
+        found = await self.coordinator.poll(group, member, after=asked.after, wait_ms=asked.wait_ms)
+        if isinstance(found, ProtocolError):
+            raise found
+        return Reply(204) if found is None else Reply(200, to_json(answer_body(found)))
+
+    async def _leave(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
+        await self._ask(group, Leave(member, restart=_LEAVE.read(query, prefix="query").mode == "restart"), Done)
+        return Reply(204)
+
+    async def _drain(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
+        asked = _DRAIN.read(query, prefix="query")
+        deadline_ms = None if asked.deadline_ms is msgspec.UNSET else asked.deadline_ms
+        progress = await self._ask(group, DrainRequest(member, deadline_ms), DrainProgress)
+        return Reply(202 if progress.remaining else 200, to_json(drain_body(progress)))
+
+    async def _undrain(self, group: GroupId, member: MemberId, _query: Mapping[str, str], _body: bytes) -> Reply:
+        await self._ask(group, DrainReversal(member), Done)
+        return Reply(204)
+
+    async def _evict(self, group: GroupId, member: MemberId, query: Mapping[str, str], _body: bytes) -> Reply:
+        await self._ask(group, Eviction(member, dead=_EVICT.read(query, prefix="query").dead), Done)
+        return Reply(204)
+
+    _calls: Mapping[tuple[str, ...], Callable[..., Awaitable[Reply]]] = {
+        ("PUT",): _join,
+        ("DELETE",): _leave,
+        ("POST", "heartbeat"): _heartbeat,
+        ("GET", "assignment"): _assignment,
+        ("POST", "drain"): _drain,
+        ("DELETE", "drain"): _undrain,
+        ("POST", "evict"): _evict,
+    }
+
+    async def _ask(self, group: GroupId, item: Input, kind: type[R]) -> R:
+        reply = await self.coordinator.ask(group, item)
+        if isinstance(reply, kind):
+            return reply
+        raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")

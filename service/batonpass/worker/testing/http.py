@@ -1,0 +1,130 @@
+"""A small HTTP/1.1 server for coordinators in tests, which can break connections off as real networks do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Self
+
+import h11
+
+from batonpass.worker.testing.replies import Answerer, Reply
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_CHUNK_BYTES = 65_536
+
+
+class HttpServer:
+    """Serves one answerer on a port of this machine, for as long as its `async with` block lasts."""
+
+    def __init__(self, answer: Answerer, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._answer = answer
+        self._host = host
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen.
+
+        Raises:
+            OSError: when the port is taken.
+        """
+        self._server = await asyncio.start_server(self._connected, self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening, and break off what is open."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return f"http://{self._host}:{self._port}"
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+        try:
+            with contextlib.suppress(ConnectionError, h11.RemoteProtocolError):
+                await _Connection(reader, writer, self._answer).serve()
+        except asyncio.CancelledError:
+            # The server closes; nobody waits for this task but the server itself.
+            writer.transport.abort()
+        finally:
+            writer.close()
+
+
+class _Connection:
+    """One connection: a request at a time, each answered before the next is read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answerer) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answer = answer
+        self._http = h11.Connection(h11.SERVER)
+
+    async def serve(self) -> None:
+        """Answer request after request until one side has enough."""
+        while True:
+            request, body = await self._receive()
+            if request is None:
+                return
+            method, target = request.method.decode("ascii"), request.target.decode("ascii")
+            reply = await self._answered(method, target, body)
+            if reply is None:
+                self._writer.transport.abort()
+                return
+            await self._send(reply)
+            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                return
+            self._http.start_next_cycle()
+
+    async def _receive(self) -> tuple[h11.Request | None, bytes]:
+        request: h11.Request | None = None
+        body = bytearray()
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(await self._reader.read(_CHUNK_BYTES))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                return request, bytes(body)
+            else:
+                return None, b""
+
+    async def _answered(self, method: str, target: str, body: bytes) -> Reply | None:
+        """Return the answer; None when the caller goes away before it, or it is to be broken off."""
+        answering = asyncio.ensure_future(self._answer(method, target, body))
+        leaving = asyncio.ensure_future(self._reader.read(1))
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return answering.result() if answering.done() else None
+        finally:
+            answering.cancel()
+            leaving.cancel()
+
+    async def _send(self, reply: Reply) -> None:
+        headers = [("content-length", str(len(reply.body)))] if reply.status != 204 else []
+        if reply.body:
+            headers.append(("content-type", reply.content_type))
+        out = self._http.send(h11.Response(status_code=reply.status, headers=headers)) or b""
+        if reply.body:
+            out += self._http.send(h11.Data(data=reply.body)) or b""
+        out += self._http.send(h11.EndOfMessage()) or b""
+        self._writer.write(out)
+        await self._writer.drain()

@@ -1,0 +1,259 @@
+"""One task's callbacks, in order: what begins it, what ends it, and the word that it has stopped.
+
+A revocation is confirmed only after `on_revoke` has returned without an error and the callback that began the task has
+ended. Whatever hangs stays unconfirmed, is logged again and again, and holds up nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from batonpass.worker.protocol import Offsets, Role
+from batonpass.worker.tasks import Callbacks, Revocation, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = logging.getLogger("batonpass.worker")
+
+DETAIL_CHARS_MAX = 500
+RETRY_REVOKE_S = 1.0
+"""How long to wait before an `on_revoke` that raised is called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all tasks of a member share. Durations are seconds.
+
+    ``stopped`` hears that nothing of a task runs any more, ``demoted`` that it goes on as a copy, ``failed`` that a
+    callback raised, ``again`` that it is about to be called once more.
+    """
+
+    callbacks: Callbacks
+    stop_deadline_s: float
+    retry_failed_s: float
+    stopped: Callable[[str, Offsets | None], None]
+    demoted: Callable[[str, Offsets | None], None]
+    failed: Callable[[str, str], None]
+    again: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _End:
+    """An order to stop; ``commit`` may be taken back while it is carried out."""
+
+    commit: bool
+    becomes: Role | None
+
+
+class Work:
+    """What is done here with the tasks of one id, one after another."""
+
+    def __init__(self, task_id: str, terms: Terms, make: Callable[[Role, Role | None], Task]) -> None:
+        self._id = task_id
+        self._terms = terms
+        self._make = make
+        self._orders: deque[Task | _End] = deque()
+        self._ending: _End | None = None
+        self._abort = asyncio.Event()
+        self._busy: asyncio.Task[None] | None = None
+        # The task that was begun last and not ended yet, and the callback that began it.
+        self.task: Task | None = None
+        self._run: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of the task runs here."""
+        return self.task is None and self._busy is None
+
+    def begin(self, task: Task) -> None:
+        """Begin the task, in place of the copy that is here, if there is one."""
+        self._put(task)
+
+    def rename(self, role: Role) -> None:
+        """Let a copy go on under another role."""
+        for task in (self.task, *self._orders):
+            if isinstance(task, Task):
+                task.role = role
+
+    def end(self, *, commit: bool, becomes: Role | None = None) -> None:
+        """Stop the task; without a commit also if it is stopping with one already."""
+        if self._ending is None:
+            self._ending = _End(commit, becomes)
+            self._put(self._ending)
+        elif not commit:
+            self._ending.commit = False
+        if not commit:
+            self._abort.set()
+        if self.task is not None:
+            self.task.ask_to_stop()
+
+    def close(self) -> Iterable[asyncio.Task[None]]:
+        """Cancel whatever is left, confirmed or not, and return it."""
+        left = [one for one in (self._busy, self._run) if one is not None]
+        for one in left:
+            one.cancel()
+        return left
+
+    def _put(self, order: Task | _End) -> None:
+        self._orders.append(order)
+        if self._busy is None:
+            self._busy = asyncio.create_task(self._carry_out(), name="batonpass work")
+
+    async def _carry_out(self) -> None:
+        try:
+            while self._orders:
+                order = self._orders.popleft()
+                if isinstance(order, _End):
+                    await self._end(order)
+                else:
+                    await self._begin(order)
+        finally:
+            self._busy = None
+
+    # --- beginning --------------------------------------------------------------------------------------------------
+
+    async def _begin(self, task: Task) -> None:
+        if self.task is not None:
+            self.task.ask_to_stop()
+            await self._end_run("before the copy is promoted")
+        if self._orders and isinstance(self._orders[0], _End):
+            # It was taken away again before it began.
+            return
+        if self.task is not None:
+            self.task.end()
+        self._start(task)
+
+    def _start(self, task: Task) -> None:
+        self.task = task
+        self._run = asyncio.create_task(self._call(task), name=f"batonpass {task.role} {task.id}")
+        # Not in the coroutine, which never runs if it is cancelled before its first step.
+        self._run.add_done_callback(lambda _run: task.callback_returned())
+
+    async def _call(self, task: Task) -> None:
+        """Run the callback of the task's role, again if it raises."""
+        while True:
+            try:
+                await self._callback(task)
+            except Exception as error:
+                log.exception("the callback of %r raised", task)
+                if task.stopping:
+                    return
+                if task.role is Role.ACTIVE:
+                    self._terms.failed(task.id, f"{type(error).__name__}: {error}"[:DETAIL_CHARS_MAX])
+            else:
+                return
+            try:
+                async with asyncio.timeout(self._terms.retry_failed_s):
+                    await task.stop_requested()
+            except TimeoutError:
+                log.warning("%r is tried again", task)
+            else:
+                return
+            if task.role is Role.ACTIVE:
+                self._terms.again(task.id)
+
+    def _callback(self, task: Task) -> Coroutine[Any, Any, None]:
+        match task.role:
+            case Role.ACTIVE:
+                return self._terms.callbacks.on_active(task)
+            case Role.WARMUP:
+                return self._terms.callbacks.on_warmup(task)
+            case _:
+                return self._terms.callbacks.on_standby(task)
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    async def _end(self, end: _End) -> None:
+        """Stop what there is, and say so once that is true."""
+        task, final, kept = self.task, None, False
+        if task is not None:
+            task.ask_to_stop()
+            kept, final = await self._stop_well(task, end)
+            if not kept:
+                final = None
+                await self._stop_at_once(task)
+            task.end()
+        self.task, self._run, self._ending = None, None, None
+        self._abort = asyncio.Event()
+        if task is None:
+            self._terms.stopped(self._id, None)
+        elif kept and end.becomes is not None:
+            self._start(self._make(end.becomes, Role.ACTIVE))
+            self._terms.demoted(self._id, final)
+        else:
+            self._terms.stopped(self._id, final)
+
+    async def _stop_well(self, task: Task, end: _End) -> tuple[bool, Offsets | None]:
+        """Stop with a commit; return whether that was done, and where the changelog ends."""
+        if not end.commit:
+            return False, None
+        call = asyncio.ensure_future(
+            self._terms.callbacks.on_revoke(task, Revocation(commit=True, becomes=end.becomes))
+        )
+        aborted = asyncio.ensure_future(self._abort.wait())
+        try:
+            await asyncio.wait(
+                (call, aborted), timeout=self._terms.stop_deadline_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        finally:
+            aborted.cancel()
+        if not call.done():
+            if not self._abort.is_set():
+                log.error(
+                    "%r has not stopped within %s s; it is stopped without a commit", task, self._terms.stop_deadline_s
+                )
+            call.cancel()
+            await self._ended(call, task, "after its commit was cancelled")
+        if call.cancelled() or call.exception() is not None:
+            if not call.cancelled():
+                log.error("on_revoke of %r raised; it is stopped without a commit", task, exc_info=call.exception())
+            return False, None
+        final = call.result()
+        await self._end_run("after it was revoked")
+        return True, final
+
+    async def _stop_at_once(self, task: Task) -> None:
+        """Stop without a commit; return when nothing of the task runs any more, however long that takes."""
+        if self._run is not None:
+            self._run.cancel()
+        while True:
+            call = asyncio.ensure_future(self._terms.callbacks.on_revoke(task, Revocation(commit=False)))
+            try:
+                await self._ended(call, task, "without a commit")
+            except asyncio.CancelledError:
+                call.cancel()
+                raise
+            if not call.cancelled() and call.exception() is None:
+                break
+            log.error(
+                "on_revoke of %r raised; it is called again, and the task stays unconfirmed",
+                task,
+                exc_info=None if call.cancelled() else call.exception(),
+            )
+            await asyncio.sleep(RETRY_REVOKE_S)
+        await self._end_run("after it was stopped")
+
+    async def _end_run(self, when: str) -> None:
+        """Cancel the callback that began the task, and wait until it has ended."""
+        if self._run is not None and self.task is not None:
+            self._run.cancel()
+            await self._ended(self._run, self.task, when)
+
+    async def _ended(self, running: asyncio.Future[Any], task: Task, when: str) -> None:
+        """Wait until something has ended; say so each time that it takes another deadline longer."""
+        waited_s = 0.0
+        while True:
+            await asyncio.wait((running,), timeout=self._terms.stop_deadline_s)
+            if running.done():
+                return
+            waited_s += self._terms.stop_deadline_s
+            log.error("%r still runs %s s %s; its revocation is not confirmed", task, waited_s, when)
