@@ -26,7 +26,6 @@ class EventType(StrEnum):
     STORM_BEGAN = "storm-began"
     STORM_ENDED = "storm-ended"
     COMMITS_LOST = "commits-lost"
-    GRANTS_HELD = "grants-held"
     MEMBER_JOINED = "member-joined"
     MEMBER_GONE = "member-gone"
     MEMBER_AWAY = "member-away"
@@ -38,7 +37,6 @@ class EventType(StrEnum):
     DRAIN_DONE = "drain-done"
     HANDOVER_BEGUN = "handover-begun"
     HANDOVER_REDIRECTED = "handover-redirected"
-    HANDOVER_CANCELLED = "handover-cancelled"
     TASK_STOPPED = "task-stopped"
     HANDOVER_DONE = "handover-done"
     TAKEOVER_BEGUN = "takeover-begun"
@@ -60,78 +58,76 @@ class EventType(StrEnum):
 
 _E = EventType
 
-MEANINGS: Final[Mapping[EventType, tuple[str, str]]] = {
-    _E.GROUP_DECLARED: ("The group was created.", "topology_epoch, tasks"),
-    _E.TOPOLOGY_CHANGED: ("The group has another topology.", "topology_epoch, tasks, tasks_before"),
-    _E.CONFIG_CHANGED: ("Settings of the group changed.", "changed (setting to from and to)"),
-    _E.GROUP_DELETED: ("The group was deleted.", "members, granted_from_at"),
+MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
+    _E.GROUP_DECLARED: ("The group was created.", ("topology_epoch", "tasks")),
+    _E.TOPOLOGY_CHANGED: ("The group has another topology.", ("topology_epoch", "tasks", "tasks_before")),
+    _E.CONFIG_CHANGED: ("Settings of the group changed.", ("changed",)),
+    _E.GROUP_DELETED: ("The group was deleted.", ("members", "granted_from_at")),
     _E.GENERATION: (
         "A new target assignment was committed.",
-        "number, group_epoch, triggers, changed, moves, lower_bound, members, tasks",
+        ("number", "group_epoch", "triggers", "changed", "moves", "lower_bound", "members", "tasks"),
     ),
-    _E.AT_REST: ("Every task is where it belongs and every copy is caught up; nothing is looked at any more.", ""),
-    _E.PROBED: ("A probing rebalance that was due looked at the group.", "changed, next_probe_at"),
-    _E.PAUSED: ("An operator holds moves.", "scope, reason, expires_at"),
-    _E.RESUMED: ("Moves go on.", "scope, paused_at, expired"),
+    _E.AT_REST: ("Every task is where it belongs and every copy is caught up; nothing is looked at any more.", ()),
+    _E.PROBED: ("A probing rebalance that was due looked at the group.", ("changed", "next_probe_at")),
+    _E.PAUSED: ("An operator holds moves.", ("scope", "reason", "expires_at")),
+    _E.RESUMED: ("Moves go on.", ("scope", "paused_at", "expired")),
     _E.STORM_BEGAN: (
         "Too many members vanished at once: balance moves and cold takeovers stop.",
-        "lost, members_left",
+        ("lost", "members_left"),
     ),
-    _E.STORM_ENDED: ("The storm is over.", "began_at"),
-    _E.COMMITS_LOST: ("Alarm: the store lost commits; what members run is adopted.", "reason, until_at"),
-    _E.GRANTS_HELD: ("Nothing is granted for a while.", "reason, until_at"),
+    _E.STORM_ENDED: ("The storm is over.", ("began_at",)),
+    _E.COMMITS_LOST: ("Alarm: the store lost commits; what members run is adopted.", ("reason", "until_at")),
     _E.MEMBER_JOINED: (
         "A member joined.",
-        "instance_id, capacity, max_tasks, client_tags, endpoint, on_lease_lost, in_place_of",
+        ("instance_id", "capacity", "max_tasks", "client_tags", "endpoint", "on_lease_lost", "in_place_of"),
     ),
     _E.MEMBER_GONE: (
         "A member is no longer one.",
-        "cause, running (tasks that it ran), lease_end_at, last_heard_at, instance_id, joined_at",
+        ("cause", "running", "lease_end_at", "last_heard_at", "instance_id", "joined_at"),
     ),
-    _E.MEMBER_AWAY: ("A member stopped to restart; its place is kept.", "until_at, running, instance_id"),
-    _E.MEMBER_SUSPECTED: ("A member's long-poll broke and it has not spoken since.", "running"),
-    _E.SUSPICION_CLEARED: ("A suspected member spoke.", ""),
-    _E.TASKS_ADOPTED: ("After lost commits, what a member reported became its own.", "tasks, dropped"),
-    _E.DRAIN_STARTED: ("A member hands everything over, or has another deadline.", "deadline_at, gives_up_at, running"),
-    _E.DRAIN_CANCELLED: ("A draining member stays.", "since_at"),
-    _E.DRAIN_DONE: ("A draining member has no active task left.", "took_ms"),
-    _E.HANDOVER_BEGUN: (
-        "The running owner was told to give the task up; `member` is who gets it.",
-        "from, why",
+    _E.MEMBER_AWAY: ("A member stopped to restart; its place is kept.", ("until_at", "running", "instance_id")),
+    _E.MEMBER_SUSPECTED: ("A member's long-poll broke and it has not spoken since.", ("running",)),
+    _E.SUSPICION_CLEARED: ("A suspected member spoke.", ()),
+    _E.TASKS_ADOPTED: ("After lost commits, what a member reported became its own.", ("tasks", "dropped")),
+    _E.DRAIN_STARTED: (
+        "A member hands everything over, or has another deadline.",
+        ("deadline_at", "gives_up_at", "running"),
     ),
-    _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", "before"),
-    _E.HANDOVER_CANCELLED: ("Nobody is to get the task that is being handed over.", "before"),
+    _E.DRAIN_CANCELLED: ("A draining member stays.", ("since_at",)),
+    _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
+    _E.HANDOVER_BEGUN: ("The running owner was told to give the task up; `member` is who gets it.", ("from", "why")),
+    _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", ("before",)),
     _E.TASK_STOPPED: (
         "From here on nobody runs the task: its last owner (`member`) confirmed, or its lease ran out.",
-        "cause, to",
+        ("cause", "to"),
     ),
     _E.HANDOVER_DONE: (
         "The new owner (`member`) runs the task.",
-        "from, warm, gap_ms (since it stopped), stopped_at, granted_at, fencing_token",
+        ("from", "cause", "warm", "gap_ms", "stopped_at", "granted_at", "fencing_token"),
     ),
     _E.TAKEOVER_BEGUN: (
         "A task without a running owner was granted to `member`.",
-        "from, cause, why, warm, stopped_at, fencing_token",
+        ("from", "cause", "why", "warm", "stopped_at", "fencing_token"),
     ),
     _E.TAKEOVER_DONE: (
         "The task runs again, on `member`.",
-        "from, cause, warm, gap_ms, stopped_at, granted_at, fencing_token",
+        ("from", "cause", "warm", "gap_ms", "stopped_at", "granted_at", "fencing_token"),
     ),
-    _E.TASK_RECOVERED: ("The owner of a task that had fallen back runs it again.", "cause, gap_ms, stopped_at"),
-    _E.TASK_REVOKED: ("The running owner was told to give the task up, and nobody is to have it now.", "why"),
-    _E.WARMUP_STARTED: ("A member began to restore a copy.", "owner"),
-    _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", "took_ms"),
-    _E.WARMUP_STALLED: ("A warmup made no progress; another member is tried.", "until_at"),
-    _E.WARMUP_DROPPED: ("A warmup is not needed any more.", "after_ms"),
-    _E.TASK_FAILED: ("The owner reports that the task failed.", "detail, failures"),
-    _E.TASK_LOST: ("The owner lost the state of the task.", "detail"),
-    _E.TASK_RESTORING: ("An owner that ran the task restores it again.", "detail"),
-    _E.TASK_PARKED: ("The task failed on too many members and is tried no more.", "members"),
-    _E.TASK_UNPARKED: ("An operator lets a parked task be tried again.", ""),
-    _E.TASK_PINNED: ("An operator bound the task to `member`.", "before"),
-    _E.TASK_UNPINNED: ("An operator took the pin off the task.", "before"),
+    _E.TASK_RECOVERED: ("The owner of a task that had fallen back runs it again.", ("cause", "gap_ms", "stopped_at")),
+    _E.TASK_REVOKED: ("The running owner was told to give the task up, and nobody is to have it now.", ("why",)),
+    _E.WARMUP_STARTED: ("A member began to restore a copy.", ("owner",)),
+    _E.WARMUP_CAUGHT_UP: ("A warmup caught up.", ("took_ms",)),
+    _E.WARMUP_STALLED: ("A warmup made no progress; another member is tried.", ("until_at",)),
+    _E.WARMUP_DROPPED: ("A warmup is not needed any more.", ("after_ms",)),
+    _E.TASK_FAILED: ("The owner reports that the task failed.", ("detail", "failures")),
+    _E.TASK_LOST: ("The owner lost the state of the task.", ("detail",)),
+    _E.TASK_RESTORING: ("An owner that ran the task restores it again.", ("detail",)),
+    _E.TASK_PARKED: ("The task failed on too many members and is tried no more.", ("members",)),
+    _E.TASK_UNPARKED: ("An operator lets a parked task be tried again.", ()),
+    _E.TASK_PINNED: ("An operator bound the task to `member`.", ("before",)),
+    _E.TASK_UNPINNED: ("An operator took the pin off the task.", ("before",)),
 }
-"""What each type says, and the fields of its body."""
+"""What each type says, and the names that stand in its body, all of them, always."""
 
 MANY: Final = 100
 """More events than this of one type and member, in one decision, are told as one: see ``merged`` in ``events_of``."""

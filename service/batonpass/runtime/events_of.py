@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from batonpass.codec.answers import rfc3339
 from batonpass.core import records as r
+from batonpass.core.ids import task_order
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
@@ -66,7 +67,8 @@ def merged(events: Iterable[Event]) -> list[Event]:
             found.append(event)
         elif key not in told:
             told.add(key)
-            body: dict[str, object] = {"tasks": len(alike), "sample": [one.task for one in alike[:MANY]]}
+            tasks = sorted((one.task for one in alike if one.task is not None), key=task_order)
+            body: dict[str, object] = {"tasks": len(alike), "sample": tasks[:MANY]}
             gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
             found.append(event._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {})))
     return found
@@ -187,11 +189,10 @@ class _Teller:
         )
 
     def _heir(self, record: r.HeirChosen) -> None:
-        task = self._before.tasks[record.task]
-        if task.heir is None or record.task in self._handed:
-            return
-        kind = EventType.HANDOVER_CANCELLED if record.heir is None else EventType.HANDOVER_REDIRECTED
-        self._add(kind, member=record.heir, task=record.task, before=task.heir)
+        """Tell that a handover goes to somebody else than was told before."""
+        task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
+        if record.task not in self._handed and stop is not None and stop.cause in _TAKEN:
+            self._add(EventType.HANDOVER_REDIRECTED, member=record.heir, task=record.task, before=task.heir)
 
     def _released(self, record: r.TaskReleased) -> None:
         before, after = self._before.tasks[record.task], self._after.tasks[record.task]

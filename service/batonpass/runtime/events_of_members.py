@@ -96,9 +96,8 @@ def told_of_group(before: Group, record: r.Record, item: Input, after: Group) ->
         case r.GroupDeleted(lease_end_ms=lease_end_ms):
             body = {"members": len(before.members), "granted_from_at": rfc3339(lease_end_ms)}
             return EventType.GROUP_DELETED, None, body
-        case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=adopting):
-            kind = EventType.COMMITS_LOST if adopting else EventType.GRANTS_HELD
-            return kind, None, {"reason": reason, "until_at": rfc3339(until_ms)}
+        case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=True):
+            return EventType.COMMITS_LOST, None, {"reason": reason, "until_at": rfc3339(until_ms)}
         case r.Paused(pause=pause):
             scope, expires_at = pause.scope.value, time_of(pause.expires_ms)
             return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
