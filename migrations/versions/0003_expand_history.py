@@ -66,6 +66,7 @@ def make_partitioned() -> None:
         required("version", sa.BigInteger, BEFORE),
         required("format", sa.SmallInteger, "of the payload"),
         required("code", sa.Text, "the version of the program that decided"),
+        required("cause", sa.Text, "the id under which the request and its log lines are found; empty: none"),
         required("payload", postgresql.JSON),
         postgresql_partition_by="RANGE (at)",
     )

@@ -7,79 +7,225 @@ row of its head: the second one waits for the first, then sees what it has done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import TextClause, text
 
-from batonpass.codec.records import StoredRecord, encode_records
-from batonpass.runtime.ports import Commit
+from batonpass.postgres.rows import Prepared
 
 
-class Prepared(NamedTuple):
-    """A commit in its stored form. ``weight`` is about how many bytes it has."""
+class Part(NamedTuple):
+    """The rows of one table: what they are made of, in the order of ``rows``, and the insert that adds them.
 
-    commit: Commit
-    records: tuple[StoredRecord, ...]
-    weight: int
-
-
-def prepare(commit: Commit) -> Prepared:
-    """Return the stored form of a commit.
-
-    Raises:
-        UnwritableRecord: when a record has no stored form.
+    In ``sql`` the rows are ``r``, the commits whose guard held are ``m``, and ``$from`` joins the two.
     """
-    records = encode_records(commit.records)
-    return Prepared(commit, records, sum(len(one.payload) for one in records))
 
+    columns: Mapping[str, str]
+    sql: str
+
+
+def instant(column: str) -> str:
+    """Return the instant that a column of milliseconds stands for, exactly."""
+    return f"(timestamptz 'epoch' + r.{column} * interval '1 millisecond')"
+
+
+AT: Final = instant("at_ms")
+CHANGE_COLUMNS: Final = (
+    "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
+    " warm, why"
+)
+
+PARTS: Final[Mapping[str, Part]] = {
+    "records": Part(
+        {"seq": "bigint", "kind": "text", "version": "smallint", "payload": "text"},
+        "insert into record_log (group_id, seq, coordinator_epoch, kind, version, payload)"
+        " select m.group_id, r.seq, m.epoch, r.kind, r.version, cast(r.payload as json) $from",
+    ),
+    "generations": Part(
+        {
+            "number": "bigint",
+            "version": "bigint",
+            "group_epoch": "bigint",
+            "at_ms": "bigint",
+            "triggers": "text",
+            "members": "int",
+            "tasks": "int",
+            "moves": "int",
+            "lower_bound": "int",
+            "warmups": "int",
+            "score_before": "float8",
+            "score": "float8",
+            "decide_ms": "float8",
+            "reasons": "text",
+            "moved": "text",
+        },
+        # Numbers come again only when commits were lost; what is written then is what became so.
+        "insert into generations as g (group_id, number, version, group_epoch, at, triggers, members, tasks, moves,"
+        " lower_bound, warmups, score_before, score, decide_ms, reasons, moved)"
+        f" select m.group_id, r.number, r.version, r.group_epoch, {AT},"
+        " array(select json_array_elements_text(cast(r.triggers as json))), r.members, r.tasks, r.moves,"
+        " r.lower_bound, r.warmups, r.score_before, r.score, r.decide_ms, cast(r.reasons as json),"
+        " cast(r.moved as json) $from"
+        " on conflict (group_id, number) do update set version = excluded.version, group_epoch = excluded.group_epoch,"
+        " at = excluded.at, triggers = excluded.triggers, members = excluded.members, tasks = excluded.tasks,"
+        " moves = excluded.moves, lower_bound = excluded.lower_bound, warmups = excluded.warmups,"
+        " score_before = excluded.score_before, score = excluded.score, decide_ms = excluded.decide_ms,"
+        " reasons = excluded.reasons, moved = excluded.moved",
+    ),
+    "traces": Part(
+        {"at_ms": "bigint", "version": "bigint", "format": "smallint", "code": "text", "cause": "text", "body": "text"},
+        "insert into traces (group_id, at, version, format, code, cause, payload)"
+        f" select m.group_id, {AT}, r.version, r.format, r.code, r.cause, cast(r.body as json) $from",
+    ),
+    "commands": Part(
+        {"at_ms": "bigint", "command": "text", "who": "text", "asked": "text", "subject": "text"},
+        "insert into commands (group_id, at, command, who, asked, subject)"
+        f" select m.group_id, {AT}, r.command, r.who, cast(r.asked as json), cast(r.subject as json) $from",
+    ),
+    "changes": Part(
+        {
+            "at_ms": "bigint",
+            "version": "bigint",
+            "number": "int",
+            "task_id": "text",
+            "member_id": "text",
+            "kind": "text",
+            "role_before": "text",
+            "role": "text",
+            "state": "text",
+            "generation": "bigint",
+            "member_epoch": "bigint",
+            "token": "bigint",
+            "warm": "boolean",
+            "why": "text",
+        },
+        f"insert into assignment_events ({CHANGE_COLUMNS})"
+        f" select m.group_id, {AT}, r.version, r.number, r.task_id, r.member_id, r.kind, r.role_before, r.role,"
+        " r.state, r.generation, r.member_epoch, r.token, r.warm, r.why $from",
+    ),
+    "joined": Part(
+        {
+            "member_id": "text",
+            "instance_id": "text",
+            "endpoint": "text",
+            "capacity": "float8",
+            "joined_ms": "bigint",
+            "drains_since_ms": "bigint",
+            "away_until_ms": "bigint",
+            "gone_ms": "bigint",
+            "cause": "text",
+            "client_tags": "text",
+        },
+        "insert into members (group_id, member_id, instance_id, endpoint, capacity, joined_at, draining_since,"
+        " away_until, gone_at, cause, client_tags)"
+        f" select m.group_id, r.member_id, r.instance_id, r.endpoint, r.capacity, {instant('joined_ms')},"
+        f" {instant('drains_since_ms')}, {instant('away_until_ms')}, {instant('gone_ms')}, r.cause,"
+        " cast(r.client_tags as json) $from"
+        " on conflict (group_id, member_id) do update set instance_id = excluded.instance_id,"
+        " endpoint = excluded.endpoint, capacity = excluded.capacity, joined_at = excluded.joined_at,"
+        " draining_since = excluded.draining_since, away_until = excluded.away_until, gone_at = excluded.gone_at,"
+        " cause = excluded.cause, client_tags = excluded.client_tags",
+    ),
+    "fates": Part(
+        {
+            "member_id": "text",
+            "drains_since_ms": "bigint",
+            "drain_said": "boolean",
+            "away_until_ms": "bigint",
+            "gone_ms": "bigint",
+            "cause": "text",
+        },
+        "update members k set"  # noqa: S608 - constants
+        f" draining_since = case when r.drain_said then {instant('drains_since_ms')} else k.draining_since end,"
+        f" away_until = coalesce({instant('away_until_ms')}, k.away_until),"
+        f" gone_at = coalesce({instant('gone_ms')}, k.gone_at), cause = coalesce(r.cause, k.cause) $from"
+        " where k.group_id = m.group_id and k.member_id = r.member_id",
+    ),
+    "emptied": Part(
+        {"at_ms": "bigint"},
+        f"update members k set gone_at = {AT}, cause = 'group-deleted' $from"  # noqa: S608 - constants
+        " where k.group_id = m.group_id and k.gone_at is null",
+    ),
+    "events": Part(
+        {
+            "number": "int",
+            "at_ms": "bigint",
+            "type": "text",
+            "generation": "bigint",
+            "member_id": "text",
+            "task_id": "text",
+            "body": "text",
+        },
+        # The counter stays locked to the end of the transaction: whoever gets the next positions commits later.
+        "insert into events (position, group_id, at, type, generation, member_id, task_id, body)"
+        " select c.position - c.added + row_number() over (order by r.place, r.number), m.group_id,"
+        f" {AT}, r.type, r.generation, r.member_id, r.task_id, cast(r.body as json) $from cross join counted c",
+    ),
+}
 
 _GUARDS: Final = """
     asked as (
         select * from unnest(cast(:groups as text[]), cast(:expected as bigint[]), cast(:added as bigint[]),
-                             cast(:epochs as bigint[])) with ordinality as a(group_id, expected, added, epoch, place)
+                             cast(:epochs as bigint[]), cast(:tells as bigint[]), cast(:heals as boolean[]))
+                      with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
     ), locked as (
         -- In one order, so that two coordinators that write to the same groups never wait for each other in a circle.
         select h.group_id from group_heads h join asked a on a.group_id = h.group_id order by h.group_id for update of h
     ), moved as (
-        update group_heads h set version = a.expected + a.added, coordinator_epoch = a.epoch
+        update group_heads h
+           set version = a.expected + a.added, coordinator_epoch = a.epoch,
+               recovered_at = case when a.heals then null else h.recovered_at end
           from asked a join locked l on l.group_id = a.group_id
          where h.group_id = a.group_id and h.version = a.expected and h.coordinator_epoch <= a.epoch
            and h.owner = :owner
-        returning h.group_id, a.expected, a.epoch, a.place
+        returning h.group_id, a.expected, a.epoch, a.tells, a.place
     )
 """
-_RECORDS: Final = """
-    , records as (
-        insert into record_log (group_id, seq, coordinator_epoch, kind, version, payload)
-        select m.group_id, r.seq, m.epoch, r.kind, r.version, cast(r.payload as json)
-          from unnest(cast(:record_places as bigint[]), cast(:seqs as bigint[]), cast(:kinds as text[]),
-                      cast(:versions as smallint[]), cast(:payloads as text[])) as r(place, seq, kind, version, payload)
-          join moved m on m.place = r.place
+_COUNTED: Final = """
+    counted as (
+        insert into event_counter as e (id, position) select 1, sum(tells) from moved having sum(tells) > 0
+        on conflict (id) do update set position = e.position + excluded.position
+        returning e.position, (select sum(tells) from moved) as added
     )
 """
-APPEND: Final[TextClause] = text(f"with {_GUARDS} {_RECORDS} select place from moved")  # noqa: S608 - constants
 
 
-def parameters(batch: Sequence[Prepared], owner: str) -> dict[str, Any]:
+@lru_cache
+def statement(parts: frozenset[str]) -> TextClause:
+    """Return the statement that writes these parts. What it returns are the places of the commits that it has made."""
+    # The last one in the list is carried out first; the counter, which other coordinators wait for, is to be last.
+    steps = [_COUNTED] if "events" in parts else []
+    steps += [_step(name) for name in ("events", *(other for other in PARTS if other != "events")) if name in parts]
+    return text(f"with {', '.join([_GUARDS, *steps])} select place from moved")  # noqa: S608 - constants
+
+
+def _step(name: str) -> str:
+    part = PARTS[name]
+    arrays = ", ".join(f"cast(:{name}_{column} as {kind}[])" for column, kind in part.columns.items())
+    columns = ", ".join(part.columns)
+    joined = (
+        f"from unnest(cast(:{name}_place as bigint[]), {arrays}) as r(place, {columns})"
+        f" join moved m on m.place = r.place"
+    )
+    return f"{name} as ({part.sql.replace('$from', joined)})"
+
+
+def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> dict[str, Any]:
     """Return the parameters of the statement; commits are known by their place in the batch, from 1."""
-    places: list[int] = []
-    seqs: list[int] = []
-    stored: list[StoredRecord] = []
-    for place, one in enumerate(batch, start=1):
-        first = one.commit.expected_version + 1
-        places += [place] * len(one.records)
-        seqs += range(first, first + len(one.records))
-        stored += one.records
-    return {
+    commits = [one.commit for one in batch]
+    given: dict[str, Any] = {
         "owner": owner,
-        "groups": [one.commit.group_id for one in batch],
-        "expected": [one.commit.expected_version for one in batch],
-        "added": [len(one.records) for one in batch],
-        "epochs": [one.commit.coordinator_epoch for one in batch],
-        "record_places": places,
-        "seqs": seqs,
-        "kinds": [one.kind for one in stored],
-        "versions": [one.version for one in stored],
-        "payloads": [one.payload.decode() for one in stored],
+        "groups": [commit.group_id for commit in commits],
+        "expected": [commit.expected_version for commit in commits],
+        "added": [len(commit.records) for commit in commits],
+        "epochs": [commit.coordinator_epoch for commit in commits],
+        "tells": [len(commit.history.events) for commit in commits],
+        "heals": [one.heals for one in batch],
     }
+    for name in sorted(parts):
+        rows = [(place, *row) for place, one in enumerate(batch, start=1) for row in one.rows.get(name, ())]
+        columns = ("place", *PARTS[name].columns)
+        given |= {f"{name}_{column}": values for column, values in zip(columns, zip(*rows, strict=True), strict=True)}
+    return given

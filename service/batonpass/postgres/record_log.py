@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.postgres.append import APPEND, Prepared, parameters, prepare
+from batonpass.postgres.append import parameters, statement
 from batonpass.postgres.connect import reaching
+from batonpass.postgres.rows import Prepared, prepare
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
@@ -101,7 +102,8 @@ class PostgresRecordLog:
         return outcomes
 
     async def _try(self, connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> list[Outcome]:
-        made = set((await connection.execute(APPEND, parameters(batch, owner))).scalars())
+        parts = frozenset(name for one in batch for name in one.rows)
+        made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
         if len(made) == len(batch):
             return [None] * len(batch)
         failed = [one.commit for place, one in enumerate(batch, start=1) if place not in made]

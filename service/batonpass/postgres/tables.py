@@ -140,6 +140,7 @@ traces = Table(
     _required("version", BigInteger, "how many records the group held before the decision"),
     _required("format", SmallInteger, "of the payload"),
     _required("code", Text, "the version of the program that decided"),
+    _required("cause", Text, "the id under which the request and its log lines are found; empty: none"),
     _required("payload", JSON),
     Index("traces_by_version", "group_id", "version"),
     postgresql_partition_by="RANGE (at)",

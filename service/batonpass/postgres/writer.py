@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
-from batonpass.postgres.append import Prepared
+from batonpass.postgres.rows import Prepared
 from batonpass.runtime.ports import StoreUnavailable
 
 BATCH_COMMITS_MAX: Final = 256

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
+from batonpass.codec.subjects import subject_of
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group
 from batonpass.runtime.history import Change, Generation, History, Sample, StoredCommand, StoredEvent
@@ -67,9 +70,11 @@ class MemoryRecordLog:
     def _remember(self, group_id: GroupId, history: History) -> None:
         self._histories.setdefault(group_id, []).append(history)
         for event in history.events:
-            self._events.append(StoredEvent(len(self._events) + 1, group_id, event))
+            body = msgspec.json.decode(msgspec.json.encode(event.body))
+            self._events.append(StoredEvent(len(self._events) + 1, group_id, event._replace(body=body)))
         if history.asked.command:
-            row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked)
+            subject = subject_of(history.trace.item) if history.trace else {}
+            row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked, subject)
             self._commands.append(row)
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:

@@ -1,0 +1,129 @@
+"""What was committed beside the records, read back from Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.reasons import Reason
+from batonpass.postgres.connect import reaching
+from batonpass.runtime.history import Asked, Change, Event, Generation, Moved, StoredCommand, StoredEvent
+
+
+def _ms(column: str) -> str:
+    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
+
+
+_COUNTS: Final = (
+    f"number, group_epoch, {_ms('at')}, triggers, members, tasks, moves, lower_bound, warmups, score_before, score,"
+    " decide_ms, cast(reasons as text)"
+)
+_GENERATIONS: Final = text(
+    f"select {_COUNTS} from generations where group_id = :of_group and number < :before"  # noqa: S608 - constants
+    " order by number desc limit :most"
+)
+_GENERATION: Final = text(
+    f"select {_COUNTS}, cast(moved as text) from generations"  # noqa: S608 - constants
+    " where group_id = :of_group and number = :number"
+)
+_CHANGES: Final = text(
+    f"select task_id, member_id, kind, role_before, role, {_ms('at')}, generation, member_epoch, token,"  # noqa: S608
+    " state, warm, why from assignment_events where group_id = :of_group and task_id = :task"
+    " order by version desc, place desc limit :most"
+)
+_EVENT: Final = f"position, group_id, type, {_ms('at')}, generation, member_id, task_id, cast(body as text)"
+_EVENTS: Final = text(
+    f"select {_EVENT} from events where position > :after order by position limit :most"  # noqa: S608 - constants
+)
+_EVENTS_OF_GROUP: Final = text(
+    f"select {_EVENT} from events where group_id = :of_group and position > :after"  # noqa: S608 - constants
+    " order by position limit :most"
+)
+_POSITION: Final = text("select position from event_counter")
+_COMMAND: Final = f"position, group_id, {_ms('at')}, cast(asked as text), cast(subject as text)"
+_COMMANDS: Final = text(
+    f"select {_COMMAND} from commands where position < :before order by position desc limit :most"  # noqa: S608
+)
+_COMMANDS_OF_GROUP: Final = text(
+    f"select {_COMMAND} from commands where group_id = :of_group and position < :before"  # noqa: S608 - constants
+    " order by position desc limit :most"
+)
+BEYOND_ALL: Final = 2**63 - 1
+
+
+class PostgresArchive:
+    """The history of all groups in one database. It reads what is committed, and nothing that still could be undone."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Read from a database; any coordinator may, of any group."""
+        self._engine = engine
+
+    async def _ask(self, question: TextClause, **parameters: Any) -> Sequence[tuple[Any, ...]]:
+        async with reaching(self._engine) as connection:
+            return [tuple(row) for row in await connection.execute(question, parameters)]
+
+    async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
+        """Return generations below ``before`` (None: from the newest), newest first, without ``moved``."""
+        until = BEYOND_ALL if before is None else before
+        rows = await self._ask(_GENERATIONS, of_group=group_id, before=until, most=limit)
+        return [_generation(row) for row in rows]
+
+    async def generation(self, group_id: GroupId, number: int) -> Generation | None:
+        """Return one generation whole."""
+        for row in await self._ask(_GENERATION, of_group=group_id, number=number):
+            return _generation(row)._replace(moved=msgspec.json.decode(row[-1], type=tuple[Moved, ...]))
+        return None
+
+    async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
+        """Return what last changed of a task, newest first."""
+        return [Change(*row) for row in await self._ask(_CHANGES, of_group=group_id, task=task, most=limit)]
+
+    async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
+        """Return events after a position, in order; of all groups when ``group_id`` is None.
+
+        An event is never returned before one of a lower position could still be committed.
+        """
+        if group_id is None:
+            return [_event(row) for row in await self._ask(_EVENTS, after=after, most=limit)]
+        rows = await self._ask(_EVENTS_OF_GROUP, of_group=group_id, after=after, most=limit)
+        return [_event(row) for row in rows]
+
+    async def last_position(self) -> int:
+        """Return the position of the newest event; 0 before the first."""
+        return next((int(row[0]) for row in await self._ask(_POSITION)), 0)
+
+    async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
+        """Return rows of the audit trail below a position (None: from the newest), newest first."""
+        until = BEYOND_ALL if before is None else before
+        if group_id is None:
+            rows = await self._ask(_COMMANDS, before=until, most=limit)
+        else:
+            rows = await self._ask(_COMMANDS_OF_GROUP, of_group=group_id, before=until, most=limit)
+        return [
+            StoredCommand(
+                position,
+                name,
+                at_ms,
+                Asked(**msgspec.json.decode(asked)),
+                msgspec.json.decode(subject),
+            )
+            for position, name, at_ms, asked, subject in rows
+        ]
+
+
+def _generation(row: tuple[Any, ...]) -> Generation:
+    number, group_epoch, at_ms, triggers, *counts, reasons = row[:13]
+    return Generation(
+        number, group_epoch, at_ms, tuple(triggers), *counts, (), msgspec.json.decode(reasons, type=tuple[Reason, ...])
+    )
+
+
+def _event(row: tuple[Any, ...]) -> StoredEvent:
+    position, group_id, kind, at_ms, generation, member, task, body = row
+    held = (MemberId(member) if member is not None else None, TaskId(task) if task is not None else None)
+    return StoredEvent(position, group_id, Event(kind, at_ms, generation, *held, msgspec.json.decode(body)))
