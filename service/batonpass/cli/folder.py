@@ -45,7 +45,7 @@ def default_folder() -> Path:
 
     For root that is outside root's home, which the database, that does not run as root, could not reach.
     """
-    if os.geteuid() == 0:
+    if _is_root():
         return Path("/var/lib/batonpass")
     kept = os.environ.get("XDG_DATA_HOME") or ""
     return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
@@ -155,7 +155,11 @@ class DataFolder:
         return None
 
     def _make(self) -> None:
-        self.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for folder in reversed([self.path, *self.path.parents]):
+            if not folder.exists():
+                folder.mkdir()
+                if _is_root():
+                    folder.chmod(0o711)
         mark = self.path / MARK
         if mark.exists():
             self._check(mark)
@@ -169,6 +173,9 @@ class DataFolder:
                 todo="Name an empty folder, or one that does not exist yet, with --data.",
             )
         mark.write_text(json.dumps({"batonpass": __version__, "format": FORMAT}) + "\n")
+        if _is_root():
+            # The database does not run as root, and has to pass through to its own folder.
+            self.path.chmod(self.path.stat().st_mode | 0o011)
 
     def _check(self, mark: Path) -> None:
         try:
@@ -210,6 +217,10 @@ class DataFolder:
         lock.truncate()
         lock.write(json.dumps(noted) + "\n")
         lock.flush()
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def running_here() -> list[Running]:

@@ -1,59 +1,167 @@
-"""`batonpass up`: run the whole of Batonpass on this machine."""
+"""`batonpass up`: run the whole of Batonpass on this machine: a database, a coordinator, and workers to look at."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import signal
+import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
+from pydantic import SecretStr
 from rich.console import Console
 
-from batonpass.bootstrap import serve
+from batonpass.bootstrap import bind
+from batonpass.cli.crew import DEMO, Crew
+from batonpass.cli.database import upgraded
+from batonpass.cli.desk import failing_well
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import DataFolder, default_folder
+from batonpass.cli.greeting import greeting
+from batonpass.cli.serve import busy, listen, settings_of
+from batonpass.postgres.binaries import EmbeddedPostgresError
+from batonpass.postgres.embedded import EmbeddedPostgres
+from batonpass.runtime.access import SECRET_PREFIX
 from batonpass.settings import Settings
 
-EXIT_ADDRESS = 1
-EXIT_USAGE = 2
+LOOK_EVERY_S = 1.0
 
 
 def up(
-    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes any free one.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Where everything is kept (BATONPASS_DATA); made if it is not there."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port to listen on; 0 takes any free one.")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo/--no-demo", help="A group of simulated workers, to have something to see.")
+    ] = True,
+    workers: Annotated[int, typer.Option(min=0, max=100, help="How many simulated workers.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Say in one line of JSON what runs.")] = False,
 ) -> None:
-    """Run a coordinator on this machine. This version keeps everything in memory."""
-    console = Console(highlight=False, soft_wrap=True)
-    given = {name: value for name, value in (("port", port), ("host", host)) if value is not None}
+    """Run everything on this machine: a database of its own, a coordinator, and simulated workers.
+
+    Everything is kept in one folder; the next start finds it again. Ctrl-C stops all of it.
+    """
+    with failing_well(as_json=as_json):
+        _die_in_order()
+        named = os.environ.get("BATONPASS_DATA", "").strip()
+        folder = DataFolder(data or (Path(named) if named else default_folder()))
+        stay = _Stay(folder, crew=Crew(folder, workers, _tell) if demo else None, as_json=as_json)
+        try:
+            stay.run(port=port, host=host)
+        except EmbeddedPostgresError as error:
+            raise Failure(Exit.REFUSED, str(error)) from None
+
+
+class _Stay:
+    """One run of `up`, from taking the folder to letting go of it."""
+
+    def __init__(self, folder: DataFolder, *, crew: Crew | None, as_json: bool) -> None:
+        self._folder = folder
+        self._crew = crew
+        self._as_json = as_json
+        self._postgres = EmbeddedPostgres(folder.postgres, port=_free_port())
+        self._token = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def run(self, *, port: int | None, host: str | None) -> None:
+        """Start everything, and stop it when told to."""
+        settings = settings_of({"port": port, "host": host})
+        self._folder.hold()
+        try:
+            with _bound(settings) as listener:
+                self._token = self._folder.secret("token", prefix=SECRET_PREFIX)
+                url = self._postgres.start()
+                upgraded(url)
+                secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
+                settings = settings.model_copy(update={**secrets, "url": None})
+                listen(settings, listening=self._begin, stopping=self._end, listener=listener)
+        except KeyboardInterrupt:
+            # Before it listened; later the server takes note of the signal itself.
+            pass
+        finally:
+            if self._crew is not None:
+                self._crew.kill()
+            self._postgres.stop()
+            self._folder.release()
+        if not self._as_json:
+            print(f"Stopped. Everything is kept in {self._folder.path}.")
+
+    def _begin(self, url: str) -> None:
+        """Go on within the server's loop, once it listens."""
+        self._folder.announce(url)
+        self._tasks = [asyncio.create_task(self._greet(url)), asyncio.create_task(self._keep_postgres())]
+
+    async def _greet(self, url: str) -> None:
+        workers: list[tuple[str, int]] = []
+        if self._crew is not None:
+            try:
+                await self._crew.start(url, self._token)
+            except Failure as failure:
+                failure.show(as_json=self._as_json)
+            except OSError as error:
+                _tell(f"cannot start the simulated workers: {error}")
+            workers = [(one.name, one.process.pid) for one in self._crew.workers]
+        if self._as_json:
+            shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
+            group = None if self._crew is None else DEMO
+            print(json.dumps({**shown, "group": group, "workers": dict(workers)}), flush=True)
+        else:
+            greeting(Console(highlight=False, soft_wrap=True), url, self._token, self._folder, workers)
+        if self._crew is not None:
+            await self._crew.watch()
+
+    async def _keep_postgres(self) -> None:
+        """Start the database again when it died."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not self._postgres.is_running:
+                _tell("The database has died; it is started again.")
+                try:
+                    await asyncio.to_thread(self._postgres.start)
+                except EmbeddedPostgresError as error:
+                    _tell(f"The database does not start: {error}")
+
+    async def _end(self) -> None:
+        """Stop what works with the coordinator while it still answers."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._crew is not None:
+            await self._crew.stop()
+
+
+def _bound(settings: Settings) -> socket.socket:
     try:
-        settings = Settings(**given)  # type: ignore[arg-type]
-    except ValidationError as error:
-        for fault in error.errors():
-            print(f"batonpass: {'.'.join(map(str, fault['loc']))}: {fault['msg']}", file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    # The server ends in good order when it is interrupted or terminated, and raises the signal again when it has.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        serve(settings, listening=lambda url: _greet(console, url))
+        return bind(settings.host, settings.port)
     except OSError as error:
-        print(f"batonpass: cannot listen on {settings.host}:{settings.port}: {error.strerror}.", file=sys.stderr)
-        print("batonpass: choose another port with --port N, or any free one with --port 0.", file=sys.stderr)
-        raise typer.Exit(EXIT_ADDRESS) from None
-    except KeyboardInterrupt:
-        pass
-    console.print("Stopped. What was in memory is gone.")
+        raise busy(settings, error) from None
 
 
-def _greet(console: Console, url: str) -> None:
-    console.print(f"[bold]Batonpass[/bold] listens on {url}")
-    console.print("This version keeps everything in memory: when it stops, groups and members are forgotten.\n")
-    console.print(f"  API         {url}/docs")
-    console.print(f"  Readiness   {url}/readyz\n")
-    console.print("Try next (docs/first-handover.md goes on from here to a warm handover):\n")
-    console.print(f"  curl -X PUT {url}/v1/groups/orders \\", markup=False)
-    console.print(
-        """    -d '{"topology": {"subtopologies": [{"id": "0", "partitions": 4, "changelog_topics": ["store"]}]}}'""",
-        markup=False,
-    )
-    console.print(f"  curl -X PUT {url}/v1/groups/orders/members/m1", markup=False)
-    console.print(f"  curl {url}/v1/groups/orders\n", markup=False)
-    console.print("Ctrl-C stops it.")
+def _die_in_order() -> None:
+    """Let SIGTERM, and the end of the terminal, stop everything as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _tell(sentence: str) -> None:
+    sys.stderr.write(f"batonpass: {sentence}\n")
+    sys.stderr.flush()
+
+
+def _free_port() -> int:
+    """Return a port that is free now. The database is to have the same one when it is started again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,143 @@
+"""The simulated workers of `batonpass up`: real processes that speak the protocol and pretend to have state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from batonpass.cli import tethered
+from batonpass.cli.exits import Failure
+from batonpass.cli.folder import DataFolder
+from batonpass.cli.rest import Coordinator
+
+DEMO: Final = "demo"
+SIMULATED: Final = "batonpass.worker.simulated"
+STOP_PATIENCE_S: Final = 8.0
+LOOK_EVERY_S: Final = 0.5
+
+DECLARATION: Final[dict[str, Any]] = {
+    "topology": {
+        "epoch": 1,
+        "subtopologies": [
+            {"id": "orders", "partitions": 8, "source_topics": ["orders"], "changelog_topics": ["orders-by-customer"]},
+            {"id": "alerts", "partitions": 4, "source_topics": ["payments"], "stateful": False},
+        ],
+    },
+    "config": {
+        "acceptable_recovery_lag": 200,
+        "num_standby_replicas": 1,
+        "heartbeat_interval_ms": 1_000,
+        "session_timeout_ms": 12_000,
+        "probing_rebalance_interval_ms": 10_000,
+        "initial_rebalance_delay_ms": 1_500,
+        "rejoin_grace_ms": 20_000,
+    },
+    "reason": "the built-in group of `batonpass up`",
+}
+"""Small times, so that everything can be watched; state that takes some ten seconds to restore at `RATE`."""
+
+SIZE: Final = 20_000
+RATE: Final = 2_000
+GROWTH: Final = 20
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker, its process and its log."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    missed: bool = False
+
+
+@dataclass(slots=True)
+class Crew:
+    """The workers of one `up`. ``tell`` hears a sentence when one of them has ended by itself."""
+
+    folder: DataFolder
+    count: int
+    tell: Callable[[str], None]
+    workers: list[Worker] = field(default_factory=list)
+
+    async def start(self, url: str, token: str) -> None:
+        """Declare the group unless it is there, and start the workers.
+
+        Raises:
+            Failure: when the group cannot be declared.
+        """
+        await asyncio.to_thread(declare_demo, url, token)
+        for number in range(1, self.count + 1):
+            self.workers.append(self._start(f"{DEMO}-{number}", url))
+
+    async def stop(self) -> None:
+        """Have them stop in good order, their places kept, and wait for that; kill who does not."""
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGTERM)
+        ends = (asyncio.to_thread(worker.process.wait, STOP_PATIENCE_S) for worker in self.workers)
+        await asyncio.gather(*ends, return_exceptions=True)
+        self.kill()
+
+    def kill(self) -> None:
+        """End whoever still runs, at once."""
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+            worker.process.wait()
+            if worker.process.stdin is not None:
+                worker.process.stdin.close()
+        self.workers.clear()
+
+    async def watch(self) -> None:
+        """Tell of every worker that ends; runs until it is cancelled."""
+        while True:
+            for worker in self.workers:
+                code = worker.process.poll()
+                if code is not None and not worker.missed:
+                    worker.missed = True
+                    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                    again = f"`batonpass worker --instance {worker.name}` starts it again"
+                    self.tell(f"Worker {worker.name} {how}; {again}, {worker.log} is its log.")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _start(self, name: str, url: str) -> Worker:
+        place = self.folder.workers / name
+        place.mkdir(parents=True, exist_ok=True)
+        log = place / "log"
+        command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), SIMULATED]
+        command += arguments(url=url, group=DEMO, instance=name, folder=place, token_file=self.folder.token_file)
+        with log.open("ab") as output:
+            # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=place, start_new_session=True
+            )
+        return Worker(name, process, log)
+
+
+def arguments(*, url: str, group: str, instance: str, folder: Path, token_file: Path | None) -> list[str]:
+    """Return the command line of a simulated worker, behind the name of its module."""
+    given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
+    given += ["--rate", str(RATE), "--growth", str(GROWTH), "--size", str(SIZE), "--on-lease-lost", "continue"]
+    return given if token_file is None else [*given, "--token-file", str(token_file)]
+
+
+def declare_demo(url: str, token: str) -> None:
+    """Declare the group of the simulated workers; one that is there stays as it is.
+
+    Raises:
+        Failure: when the coordinator refuses.
+    """
+    with Coordinator(url, token) as coordinator:
+        try:
+            coordinator.call("PUT", f"/groups/{DEMO}", body=DECLARATION)
+        except Failure as failure:
+            if failure.problem.get("type") != "precondition-required":
+                raise

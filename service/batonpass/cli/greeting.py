@@ -1,0 +1,62 @@
+"""What `batonpass up` says when everything runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from batonpass.cli.crew import DEMO
+from batonpass.cli.folder import DataFolder
+
+
+def greeting(console: Console, url: str, token: str, folder: DataFolder, workers: list[tuple[str, int]]) -> None:
+    """Say where everything is, and what to try next."""
+    console.print(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
+    # A line of its own that begins so, for whoever reads it by program.
+    print(f"token: {token}\n")
+    print(f"  API         {url}/docs")
+    print(f"  Readiness   {url}/readyz")
+    print(f"  Metrics     {url}/metrics")
+    print(f"  Data        {folder.path} (the database, the token, the workers' state and logs)")
+    if workers:
+        listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
+        print(f"  Group       {DEMO}: simulated workers {listed}")
+    print("\nTry next, in another terminal:\n")
+    own = program()
+    for command, words in _tries(own, workers):
+        print(f"  {command:<{len(own) + 28}}{words}")
+    print("\nCtrl-C stops all of it; the next start finds everything again.", flush=True)
+
+
+def program() -> str:
+    """Return how the reader calls this program, so that lines can be pasted as they stand."""
+    called = Path(sys.argv[0])
+    if called.name != "batonpass":
+        return f"{Path(sys.executable).name} -m batonpass"
+    found = shutil.which("batonpass")
+    if found and called.exists() and called.samefile(found):
+        return "batonpass"
+    shown = os.path.relpath(called)
+    return str(called) if shown.startswith("..") else shown
+
+
+def _tries(own: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
+    if not workers:
+        return [
+            (f"{own} groups declare orders FILE", "declare a group; docs/first-handover.md goes on from there"),
+            (f"{own} groups", "list the groups"),
+        ]
+    _, last = workers[-1]
+    first, _ = workers[0]
+    return [
+        (f"{own} watch {DEMO}", "watch it live"),
+        (f"{own} worker", "add a worker: it warms up before it gets anything to run"),
+        (f"kill -9 {last}", "kill one: its warm standbys take over"),
+        (f"{own} drain {DEMO} {first} --wait", "drain one: it hands over, and goes on until it has"),
+        (f"{own} explain {DEMO}", "ask why everything is where it is"),
+    ]

@@ -1,0 +1,96 @@
+"""`batonpass serve`: a coordinator on a Postgres of one's own. Everything is set by `BATONPASS_` variables."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from batonpass.bootstrap import serve as run_server
+from batonpass.cli.database import fit, shown
+from batonpass.cli.desk import failing_well
+from batonpass.cli.exits import Exit, Failure
+from batonpass.settings import Settings
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="The address to listen on (BATONPASS_HOST).")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port; 0 takes any free one (BATONPASS_PORT).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say in JSON where it listens.")] = False,
+) -> None:
+    """Run a coordinator on the Postgres that BATONPASS_DATABASE_URL names; docs/settings.md has every setting."""
+    with failing_well(as_json=as_json):
+        settings = settings_of({"host": host, "port": port})
+        if settings.database_url is None:
+            raise Failure(
+                Exit.BAD_INPUT,
+                "BATONPASS_DATABASE_URL is not set.",
+                todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
+            )
+        url = settings.database_url.get_secret_value()
+        fit(url)
+        listen(settings, listening=lambda at: _say(at, shown(url), as_json=as_json))
+
+
+def settings_of(given: dict[str, Any]) -> Settings:
+    """Return the settings from the environment and from what was given otherwise, which comes first.
+
+    Raises:
+        Failure: naming every variable that is wrong.
+    """
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        faults = [
+            {"path": f"BATONPASS_{'.'.join(map(str, fault['loc'])).upper()}", "reason": fault["msg"]}
+            for fault in error.errors()
+        ]
+        raise Failure(
+            Exit.BAD_INPUT, "the settings are not in order.", problem={"type": "invalid-settings", "errors": faults}
+        ) from None
+
+
+def listen(settings: Settings, **more: Any) -> None:
+    """Serve until interrupted or terminated.
+
+    Raises:
+        Failure: when the address cannot be had, or the coordinator cannot start.
+    """
+    heard: list[str] = []
+    listening = more.pop("listening")
+
+    def note(url: str) -> None:
+        heard.append(url)
+        listening(url)
+
+    # The server ends in good order when it is interrupted or terminated, and raises the signal again when it has.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run_server(settings, listening=note, **more)
+    except OSError as error:
+        raise busy(settings, error) from None
+    except KeyboardInterrupt:
+        return
+    if not heard:
+        raise Failure(Exit.REFUSED, "the coordinator did not start; what it said stands above.")
+
+
+def busy(settings: Settings, error: OSError) -> Failure:
+    """Return the failure of an address that cannot be had."""
+    return Failure(
+        Exit.REFUSED,
+        f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}.",
+        todo="Choose another port with --port N, or any free one with --port 0.",
+    )
+
+
+def _say(url: str, database: str, *, as_json: bool) -> None:
+    text = json.dumps({"url": url, "database": database}) if as_json else f"Batonpass listens on {url}, on {database}."
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
