@@ -1,0 +1,265 @@
+"""The worker's own code may hang, raise or be slow: heartbeats go on, and nothing is confirmed that is not true."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.worker.recording import END, Ownership, Recorder, Scene, on_virtual_time, until
+
+from batonpass.worker import Member, Offsets, Problem, Revocation, Role, Task
+from batonpass.worker.protocol import RequestKind
+from batonpass.worker.testing import LocalCoordinator
+
+DEADLINE_MS = 5_000
+INTERVAL_MS = 3_000
+SESSION_MS = 15_000
+
+
+class Stubborn(Recorder):
+    """A worker whose `on_revoke` does as the test says before it does what it should."""
+
+    hangs = False
+    ignores_cancel = False
+    raises = 0
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Misbehave, then stop."""
+        if task.role is Role.ACTIVE:
+            self.events.append(("asked", task.id, revocation.commit))
+            while self.ignores_cancel:
+                try:
+                    await asyncio.sleep(1)
+                except asyncio.CancelledError:
+                    self.events.append(("ignored", task.id))
+            if self.raises:
+                self.raises -= 1
+                raise OSError("the disk is full")
+            if self.hangs and revocation.commit:
+                await asyncio.Event().wait()
+        return await super().on_revoke(task, revocation)
+
+
+@asynccontextmanager
+async def about_to_lose_a_task(owner: Recorder, **config: object) -> AsyncIterator[tuple[Scene, Member, Recorder]]:
+    """Let a worker run two tasks, and another one join that is to have one of them."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator, owner.ownership)
+        settings = {"heartbeat_interval_ms": INTERVAL_MS, "session_timeout_ms": SESSION_MS}
+        await scene.declare(partitions=2, **(settings | config))
+        member = scene.member(owner, "owner", stop_deadline_ms=DEADLINE_MS, exit_timeout_ms=20_000)
+        async with member:
+            await scene.rest()
+            heir = scene.worker("heir")
+            async with scene.member(heir, "heir"):
+                await until(lambda: heir.of("warmup"))
+                yield scene, member, heir
+
+
+def stubborn() -> Stubborn:
+    """Return a worker that does not do as it is told."""
+    return Stubborn("owner", Ownership())
+
+
+def heartbeats(scene: Scene, name: str) -> int:
+    """Return how many heartbeats a member has sent."""
+    return sum(target.endswith("/heartbeat") for _, target in scene.lines[name].calls)
+
+
+@on_virtual_time
+async def test_a_hanging_callback_delays_no_heartbeat_and_confirms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The task stays with the owner that hangs, again and again logged, and its other task and its lease go on."""
+    owner = stubborn()
+    owner.ignores_cancel = True
+    async with about_to_lose_a_task(owner) as (scene, member, heir):
+        await until(lambda: owner.of("asked"))
+        before = heartbeats(scene, "owner")
+        with caplog.at_level(logging.ERROR):
+            await asyncio.sleep(60)
+        assert heartbeats(scene, "owner") - before >= 60_000 // INTERVAL_MS - 1
+        assert heir.of("active") == []
+        assert member.member_id is not None
+        assert [record for record in caplog.records if "is not confirmed" in record.getMessage()]
+        assert len(member.tasks) == 2
+        owner.ignores_cancel = False
+        await until(lambda: heir.of("active"))
+        assert scene.ownership.count("heir") == 1
+
+
+@on_virtual_time
+async def test_a_commit_that_is_too_slow_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Past its deadline the task is stopped without a commit, and only then confirmed, with no final position."""
+    owner = stubborn()
+    owner.hangs = True
+    async with about_to_lose_a_task(owner) as (_, _, heir):
+        await until(lambda: heir.of("active"))
+        ((task, _, restore_to),) = heir.of("active")
+        assert owner.of("asked") == [(task, True), (task, False)]
+        assert restore_to is None
+        assert "has not stopped within 5.0 s" in caplog.text
+
+
+@on_virtual_time
+async def test_a_commit_that_raises_is_followed_by_a_stop_without_one() -> None:
+    """However often stopping fails, the task is free only after it was done without an error."""
+    owner = stubborn()
+    owner.raises = 3
+    async with about_to_lose_a_task(owner) as (_, _, heir):
+        await until(lambda: heir.of("active"))
+        ((task, _, restore_to),) = heir.of("active")
+        assert owner.of("asked") == [(task, True), (task, False), (task, False), (task, False)]
+        assert restore_to is None
+
+
+@on_virtual_time
+async def test_a_task_that_never_stops_costs_its_member_its_place_and_nothing_more() -> None:
+    """After the rebalance timeout the member is fenced, and it joins no more until the task has stopped."""
+    owner = stubborn()
+    owner.ignores_cancel = True
+    async with about_to_lose_a_task(owner, rebalance_timeout_ms=30_000) as (scene, member, heir):
+        old = member.member_id
+        await until(lambda: member.phase.value == "fenced")
+        scene.ownership.owners.clear()
+        await until(lambda: len(heir.of("active")) == 2)
+        assert member.member_id == old
+        scene.ownership.owners.clear()
+        owner.ignores_cancel = False
+        await until(lambda: member.member_id != old)
+
+
+class Failing(Recorder):
+    """A worker whose first callbacks raise."""
+
+    failures = 2
+
+    async def on_active(self, task: Task) -> None:
+        """Fail, and later do not."""
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the database is away")
+        await super().on_active(task)
+
+    async def on_standby(self, task: Task) -> None:
+        """The same."""
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the broker is away")
+        await super().on_standby(task)
+
+
+@on_virtual_time
+async def test_an_active_that_raises_is_reported_as_failed_and_tried_again() -> None:
+    """The coordinator hears why; a while later the callback is called once more, and may succeed."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Failing("a", scene.ownership)
+        async with scene.member(worker, retry_failed_ms=4_000) as member:
+            await until(lambda: member.holdings and member.holdings["0_0"].stage == "failed")
+            assert member.holdings["0_0"].detail == "ConnectionError: the database is away"
+            await scene.rest()
+            assert asyncio.get_running_loop().time() >= 8
+            assert scene.ownership.tokens == {"0_0": [1]}
+
+
+@on_virtual_time
+async def test_a_copy_that_raises_is_tried_again() -> None:
+    """The warmup gets there in the end, and the handover takes place."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        worker = Failing("b", scene.ownership)
+        async with scene.member(scene.worker("a"), "a"):
+            await scene.rest()
+            async with scene.member(worker, "b", retry_failed_ms=4_000):
+                await scene.rest()
+                assert scene.ownership.count("b") == 1
+
+
+class Graceful(Recorder):
+    """A worker whose loop ends by itself when it is told to stop, with what it has in hand."""
+
+    async def on_active(self, task: Task) -> None:
+        """Work in steps of a second until told to stop, then finish."""
+        self.ownership.takes(self.name, task)
+        task.running()
+        while not task.stopping:  # noqa: ASYNC110 - as a loop over input would
+            await asyncio.sleep(1)
+        await asyncio.sleep(2)
+        self.events.append(("finished", task.id))
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Wait for the loop to end."""
+        await task.finished()
+        return await super().on_revoke(task, revocation)
+
+
+@on_virtual_time
+async def test_a_loop_may_finish_what_it_has_in_hand() -> None:
+    """`on_revoke` can wait until the first callback has returned by itself; nothing is cancelled meanwhile."""
+    worker = Graceful("owner", Ownership())
+    async with about_to_lose_a_task(worker) as (_, _, heir):
+        await until(lambda: heir.of("active"))
+        ((task, _, restore_to),) = heir.of("active")
+        assert worker.events[0] == ("finished", task)
+        assert restore_to == END
+
+
+class Restless(Recorder):
+    """A worker that calls its member from within a callback that must return at once."""
+
+    member: Member | None = None
+    drains = 0
+
+    def on_status(self, statuses: object) -> None:
+        """Call the drain off as soon as it is confirmed, and fail."""
+        super().on_status(statuses)
+        if self.statuses and self.member is not None:
+            self.drains += 1
+            self.member.undrain()
+        raise ValueError("and a defect besides")
+
+    def on_problem(self, kind: RequestKind, problem: Problem) -> None:
+        """Fail."""
+        raise ValueError(f"{kind}: {problem.type}")
+
+
+@on_virtual_time
+async def test_a_callback_may_call_the_member_and_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """What it asks for is done, and its error is logged and goes no further."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare()
+        worker = Restless("a", scene.ownership)
+        async with scene.member(worker) as member:
+            await scene.rest()
+            worker.member = member
+            scene.lines["a"].refuses_with = 503
+            await asyncio.sleep(5)
+            scene.lines["a"].refuses_with = None
+            member.drain()
+            await until(lambda: worker.drains)
+            await until(lambda: member.statuses == ())
+            await scene.rest()
+        assert "and a defect besides" in caplog.text
+        assert "store-unavailable" in caplog.text
+
+
+@on_virtual_time
+async def test_lost_state_is_told_and_restored_anew() -> None:
+    """A copy that lost its state says so, and is no candidate until it has caught up again."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1, num_standby_replicas=1)
+        async with scene.member(scene.worker("a"), "a"), scene.member(scene.worker("b"), "b") as member:
+            await scene.rest()
+            (copy,) = member.tasks
+            assert member.holdings[copy].progress.position == END
+            member.lost(copy)
+            await asyncio.sleep(5)
+            assert (await coordinator.describe("orders"))["at_rest"] is False
+            member.report(copy, END, END)
+            await scene.rest()
