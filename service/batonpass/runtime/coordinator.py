@@ -13,9 +13,10 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, PollOpened, Tick
 from batonpass.runtime.deadlines import Deadline
 from batonpass.runtime.engine import RETRY_AFTER_MS, Engine
+from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.mailbox import Mailbox
-from batonpass.runtime.ports import CoordinatorLoading, NotOwner, Ports
+from batonpass.runtime.ports import Archive, CoordinatorLoading, NotOwner, Ports
 from batonpass.runtime.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ TICK_RETRY_MS = 200
 class Room:
     """One group and everything that runs for it."""
 
-    def __init__(self, group_id: GroupId, ports: Ports, *, letters_max: int) -> None:
+    def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, letters_max: int) -> None:
         self.watchers = Watchers()
+        self._feed = feed
         self.deadline = Deadline(ports.clock, self._tick)
         self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
         self.mailbox = Mailbox(self.engine, ports.observer, limit=letters_max)
@@ -73,12 +75,23 @@ class Room:
             self.watchers.wake_all()
         else:
             self.watchers.wake(records)
+        self._feed.wake()
 
 
 class Coordinator:
     """What the shells ask: inputs are carried out, long-polls wait, and the present state can be looked at."""
 
-    def __init__(self, ports: Ports, *, letters_max: int = LETTERS_MAX, groups_max: int = GROUPS_MAX) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        letters_max: int = LETTERS_MAX,
+        groups_max: int = GROUPS_MAX,
+        streams_max: int = FOLLOWERS_MAX,
+    ) -> None:
+        self.feed = Feed(ports.archive, followers_max=streams_max)
+        self._feeding: asyncio.Task[None] | None = None
+        self._known: set[GroupId] = set()
         self._ports = ports
         self._letters_max = letters_max
         self._groups_max = groups_max
@@ -92,6 +105,8 @@ class Coordinator:
         Raises:
             StoreUnavailable: when the log is away.
         """
+        if self._feeding is None:
+            self._feeding = asyncio.create_task(self.feed.run(), name="event feed")
         for group_id in await self._ports.log.group_ids():
             if self._ports.ownership.holds(group_id):
                 await self._loaded(group_id)
@@ -136,12 +151,30 @@ class Coordinator:
         # Last, because whatever was still carried out has set a deadline anew.
         for room in rooms:
             room.deadline.cancel()
+        if self._feeding is not None:
+            await self._feeding
 
     def end_waits(self) -> None:
-        """Let every long-poll end now, as if its time were over."""
+        """Let every long-poll end now, as if its time were over, and every event stream."""
         self._stopping.set()
+        self.feed.close()
         for room in self._rooms.values():
             room.watchers.wake_all()
+
+    @property
+    def archive(self) -> Archive:
+        """What was committed beside the records of all groups, whoever owns them."""
+        return self._ports.archive
+
+    async def knows(self, group_id: GroupId) -> bool:
+        """Say whether there is, or ever was, a group of this name, whoever owns it.
+
+        Raises:
+            StoreUnavailable: when the log is away.
+        """
+        if group_id not in self._known:
+            self._known = set(await self._ports.log.group_ids())
+        return group_id in self._known
 
     @property
     def policy(self) -> Policy:
@@ -254,7 +287,7 @@ class Coordinator:
     def _room(self, group_id: GroupId) -> Room:
         room = self._rooms.get(group_id)
         if room is None:
-            room = self._rooms[group_id] = Room(group_id, self._ports, letters_max=self._letters_max)
+            room = self._rooms[group_id] = Room(group_id, self._ports, self.feed, letters_max=self._letters_max)
         return room
 
     def _tidy(self, room: Room) -> None:
