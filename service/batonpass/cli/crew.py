@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from batonpass.cli import tethered
 from batonpass.cli.exits import Failure
@@ -41,11 +41,15 @@ DECLARATION: Final[dict[str, Any]] = {
     },
     "reason": "the built-in group of `batonpass up`",
 }
-"""Small times, so that everything can be watched; state that takes some ten seconds to restore at `RATE`."""
+"""Small times, so that everything can be watched."""
 
-SIZE: Final = 20_000
-RATE: Final = 2_000
-GROWTH: Final = 20
+
+class Pace(NamedTuple):
+    """How much state a simulated task has, and how fast it is restored and grows: records, and records a second."""
+
+    size: int = 20_000
+    rate: int = 2_000
+    growth: int = 20
 
 
 @dataclass(slots=True)
@@ -113,7 +117,8 @@ class Crew:
         place.mkdir(parents=True, exist_ok=True)
         log = place / "log"
         command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), SIMULATED]
-        command += arguments(url=url, group=DEMO, instance=name, folder=place, token_file=self.folder.token_file)
+        command += arguments(url=url, group=DEMO, instance=name, folder=place, pace=Pace())
+        command += ["--token-file", str(self.folder.token_file)]
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
             process = subprocess.Popen(  # noqa: S603 - our own program
@@ -122,11 +127,11 @@ class Crew:
         return Worker(name, process, log)
 
 
-def arguments(*, url: str, group: str, instance: str, folder: Path, token_file: Path | None) -> list[str]:
+def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
     """Return the command line of a simulated worker, behind the name of its module."""
     given = ["--url", url, "--group", group, "--instance", instance, "--folder", str(folder)]
-    given += ["--rate", str(RATE), "--growth", str(GROWTH), "--size", str(SIZE), "--on-lease-lost", "continue"]
-    return given if token_file is None else [*given, "--token-file", str(token_file)]
+    given += ["--rate", str(pace.rate), "--growth", str(pace.growth), "--size", str(pace.size)]
+    return [*given, "--on-lease-lost", "continue"]
 
 
 def declare_demo(url: str, token: str) -> None:

@@ -1,0 +1,92 @@
+"""`batonpass token`: create, list and revoke the tokens that callers show."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from batonpass.cli.desk import AsJson, Desk, Folder, Token, Url, Why, at_desk, listing
+from batonpass.cli.rest import path
+from batonpass.cli.spans import ago, span_ms
+
+app = typer.Typer(add_completion=False, help="Create, list and revoke tokens; for admins.")
+COLUMNS = ("id", "name", "role", "group", "secret", "status", "created", "expires")
+
+
+class Role(StrEnum):
+    """What a token lets its bearer do."""
+
+    WORKER = "worker"
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+@app.callback(invoke_without_command=True)
+def tokens(
+    context: typer.Context, url: Url = None, token: Token = None, folder: Folder = None, as_json: AsJson = False
+) -> None:
+    """Create, list and revoke tokens; without a subcommand, list them."""
+    listing(context, list_tokens, {"url": url, "token": token, "folder": folder, "as_json": as_json})
+
+
+@app.command("list")
+@at_desk
+def list_tokens(desk: Desk) -> None:
+    """List the tokens, revoked and expired ones too; a secret is shown only when it is made."""
+    body = desk.coordinator.get("/tokens")
+    if desk.as_json:
+        desk.answer(body)
+    elif not body["tokens"]:
+        desk.say("There are no tokens but the one that the coordinator was started with.")
+    else:
+        desk.table(*COLUMNS, rows=[_row(one) for one in body["tokens"]])
+
+
+@app.command()
+@at_desk
+def create(
+    desk: Desk,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: what it does is recorded under this name.")],
+    role: Annotated[Role, typer.Option("--role", help="What it allows; admin includes all.")],
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Bind it to this group; a worker's must be.")
+    ] = None,
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="SPAN", help="It expires after this long, as in 90d.")
+    ] = None,
+    reason: Why = "",
+) -> None:
+    """Make a token, and print its secret: it is not kept, and cannot be shown again."""
+    wish: dict[str, Any] = {"name": name, "role": role.value}
+    if group is not None:
+        wish["group"] = group
+    if lasting is not None:
+        wish["expires_in_ms"] = span_ms(lasting)
+    body = desk.coordinator.call("POST", "/tokens", query={"reason": reason}, body=wish).body
+    if desk.as_json:
+        desk.answer(body)
+        return
+    bound = "" if body["group"] is None else f" for group {body['group']}"
+    desk.say(f"Token {body['id']}: {name}, {body['role']}{bound}. Keep the secret; it is not shown again.")
+    print(f"token: {body['secret']}")
+
+
+@app.command()
+@at_desk
+def revoke(
+    desk: Desk,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id; `batonpass token list` shows it.")],
+    reason: Why = "",
+) -> None:
+    """Make a token worth nothing; coordinators may remember it for some seconds more."""
+    desk.coordinator.call("DELETE", path("tokens", token_id), query={"reason": reason})
+    desk.done(f"Token {token_id} is revoked.", id=token_id)
+
+
+def _row(one: dict[str, Any]) -> list[Any]:
+    secret = f"...{one['last_four']}"
+    times = [ago(one["created_at"]), ago(one["expires_at"])]
+    return [one["id"], one["name"], one["role"], one["group"], secret, one["status"], *times]

@@ -1,0 +1,235 @@
+"""`batonpass watch`: a group live, redrawn every second; where there is no terminal, its events line by line."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from batonpass.cli.desk import Desk, GroupName, at_desk, table
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.groups import standing
+from batonpass.cli.rest import path
+from batonpass.cli.spans import ago, instant, span, span_ms
+
+EVENTS_SHOWN = 10
+MEMBERS_SHOWN = 40
+PAGE = 500
+COLOURS = {
+    "handover-done": "green",
+    "takeover-done": "green",
+    "takeover-begun": "yellow",
+    "member-gone": "red",
+    "member-suspected": "red",
+    "task-parked": "red",
+    "task-failed": "red",
+    "storm-began": "red",
+    "commits-lost": "bold red",
+    "at-rest": "cyan",
+}
+
+
+class Seen(NamedTuple):
+    """What one look at a group found."""
+
+    group: dict[str, Any]
+    members: list[dict[str, Any]]
+    more: bool
+
+
+@at_desk
+def watch(
+    desk: Desk,
+    group: GroupName,
+    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look.")] = "1s",
+    lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="End after this long.")] = None,
+) -> None:
+    """Watch a group live until Ctrl-C: where it stands, who has what, how far warmups are, what just happened.
+
+    Without a terminal, and with --json, every event is a line as it happens.
+    """
+    pause_s = max(span_ms(every) / 1_000, 0.1)
+    ends_at = None if lasting is None else time.monotonic() + span_ms(lasting) / 1_000
+    looks = _looks(pause_s, ends_at)
+    try:
+        if desk.as_json or not desk.console.is_terminal:
+            _follow(desk, group, looks)
+        else:
+            _draw(desk, group, looks)
+    except KeyboardInterrupt:
+        # How watching ends.
+        raise typer.Exit(Exit.DONE) from None
+
+
+def _looks(pause_s: float, ends_at: float | None) -> Iterator[None]:
+    """Yield as often as it is time to look."""
+    while True:
+        yield
+        if ends_at is not None and time.monotonic() + pause_s > ends_at:
+            return
+        time.sleep(pause_s)
+
+
+def _follow(desk: Desk, group: str, looks: Iterator[None]) -> None:
+    """Print every event from now on. An outage is waited out: no event is missed or told twice."""
+    events = Events(desk, group)
+    away = False
+    for _ in looks:
+        try:
+            found = events.fresh()
+        except Failure as failure:
+            if failure.code is not Exit.UNREACHABLE or events.after is None:
+                raise
+            if not away:
+                failure.show(as_json=desk.as_json)
+            away = True
+            continue
+        away = False
+        for event in found:
+            if desk.as_json:
+                desk.answer(event)
+            else:
+                desk.say(event_line(event).plain)
+
+
+def _draw(desk: Desk, group: str, looks: Iterator[None]) -> None:
+    """Redraw what one look finds; while there is no coordinator, the last look stays and says so."""
+    events, recent = Events(desk, group), deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
+    shown: RenderableType = Text("...")
+    with Live(console=desk.console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
+        for _ in looks:
+            try:
+                seen = look(desk, group)
+                recent.extend(events.fresh())
+                shown = picture(seen, list(recent))
+                live.update(shown, refresh=True)
+            except Failure as failure:
+                if failure.code is not Exit.UNREACHABLE or events.after is None:
+                    raise
+                sorry = Text(f"{failure.sentence} Workers go on; trying again.", style="bold red")
+                live.update(Stack(sorry, shown), refresh=True)
+
+
+class Events:
+    """The events of a group, each once, from the moment of the first look on."""
+
+    def __init__(self, desk: Desk, group: str) -> None:
+        self._desk = desk
+        self._path = path("groups", group, "events")
+        self.after: int | None = None
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """Return what happened since the last call."""
+        if self.after is None:
+            self.after = int(self._desk.coordinator.get(self._path, limit=1, after="last")["next"] or 0)
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self._desk.coordinator.get(self._path, limit=PAGE, after=self.after)
+            found += page["events"]
+            if page["events"]:
+                self.after = int(page["events"][-1]["position"])
+            if len(page["events"]) < PAGE:
+                return found
+
+
+def look(desk: Desk, group: str) -> Seen:
+    """Look at a group and its first members."""
+    body = desk.coordinator.get(path("groups", group))
+    page = desk.coordinator.get(path("groups", group, "members"), limit=MEMBERS_SHOWN)
+    return Seen(body, page["members"], page.get("next") is not None)
+
+
+def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
+    """Return a look as it is drawn."""
+    lines: list[RenderableType] = [Text(line) for line in standing(seen.group)]
+    names = short_names(seen.members)
+    rows = [_row(one, names) for one in seen.members]
+    lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
+    if seen.more:
+        lines.append(Text(f"... and more than these {MEMBERS_SHOWN} members."))
+    for reason, tasks in held_by_reason(seen.group):
+        lines.append(Text(f"held back by {reason}: {tasks}", style="yellow"))
+    lines += [event_line(event, names) for event in recent]
+    return Stack(*lines)
+
+
+def short_names(members: list[dict[str, Any]]) -> dict[str, str]:
+    """Return what each member is called for people: its instance id, where it has one."""
+    return {one["member_id"]: one.get("instance_id") or one["member_id"] for one in members}
+
+
+def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
+    """Return the tasks that are held back, by reason, each list cut to what can be read."""
+    counts = Counter(entry["reason"] for entry in group["held_back"])
+    told = []
+    for reason, count in sorted(counts.items()):
+        tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
+        told.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
+    return told
+
+
+def _row(one: dict[str, Any], names: dict[str, str]) -> list[Any]:
+    held, reports = one["assignment"], one["reports"]
+    state = one["state"] + (", draining" if one["draining"] else "") + (", suspected" if one["suspected"] else "")
+    active = Text(", ").join(_active(grant["task"], reports) for grant in held["active"])
+    standby = Text(", ").join(_copy(task, reports) for task in held["standby"])
+    warmup = Text(", ").join(_copy(task, reports) for task in held["warmup"])
+    if one["revoking"]:
+        active.append(f" (gives up {', '.join(one['revoking'])})", style="yellow")
+    return [names[one["member_id"]], state, active, standby, warmup, ago(one["last_heard_at"])]
+
+
+def _active(task: str, reports: dict[str, Any]) -> Text:
+    said = reports.get(task, {})
+    match said.get("state") if said.get("role") == "active" else None:
+        case "running":
+            return Text(task, style="green")
+        case "restoring":
+            return Text(f"{task} restoring{_behind(said)}", style="yellow")
+        case "failed":
+            return Text(f"{task} failed", style="red")
+        case _:
+            return Text(f"{task} starting", style="yellow")
+
+
+def _copy(task: str, reports: dict[str, Any]) -> Text:
+    said = reports.get(task, {})
+    lag = said.get("lag")
+    return Text(f"{task}{_behind(said)}", style="dim" if lag is not None and lag < 1_000 else "cyan")
+
+
+def _behind(said: dict[str, Any]) -> str:
+    lag, rate = said.get("lag"), said.get("records_per_second")
+    if lag is None:
+        return " (lag ?)"
+    soon = f", {span(lag / rate * 1_000)}" if lag and rate else ""
+    return f" (lag {lag}{soon})"
+
+
+def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Text:
+    """Return an event as one line: when, what, of whom, and the particulars that are not empty."""
+    at = instant(event["at"])
+    clock = (at or datetime.now(UTC)).astimezone().strftime("%H:%M:%S")
+    known = names or {}
+    body = event.get("body") or {}
+    words = [f"{name}={_plain(value, known)}" for name, value in body.items() if value not in (None, "", [], {})]
+    who = [one for one in (event.get("task"), known.get(event.get("member") or "", event.get("member"))) if one]
+    line = Text(f"{clock} ", style="dim")
+    line.append(event["type"], style=COLOURS.get(event["type"], "bold"))
+    line.append(f" {' '.join(who)}" if who else "")
+    line.append(f" {' '.join(words)}" if words else "", style="dim")
+    return line
+
+
+def _plain(value: Any, names: dict[str, str]) -> str:
+    if isinstance(value, list):
+        return ",".join(_plain(one, names) for one in value)
+    return names.get(str(value), str(value)) if isinstance(value, str) else str(value)

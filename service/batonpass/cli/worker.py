@@ -1,0 +1,75 @@
+"""`batonpass worker`: one more simulated worker, in the foreground."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from batonpass.cli.crew import DEMO, SIMULATED, Pace, arguments
+from batonpass.cli.desk import Folder, Token, Url, failing_well, find
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import default_folder, running_here
+from batonpass.cli.rest import Coordinator, path
+
+
+def worker(
+    group: Annotated[str, typer.Argument(metavar="[GROUP]", help="The group to join.")] = DEMO,
+    instance: Annotated[
+        str | None, typer.Option("--instance", metavar="NAME", help="Its instance id; left out: the next free one.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=0, help="Records of state that a task has at first.")] = Pace().size,
+    rate: Annotated[int, typer.Option(min=1, help="Records a second that it restores.")] = Pace().rate,
+    growth: Annotated[
+        int, typer.Option(min=0, help="Records a second that a task's changelog grows by.")
+    ] = Pace().growth,
+    url: Url = None,
+    token: Token = None,
+    folder: Folder = None,
+) -> None:
+    """Run one more simulated worker until Ctrl-C: it joins, restores what it is told to, and says so on every change.
+
+    What it keeps on disk stays there, so that it resumes when it is started again under the same name.
+    """
+    with failing_well(as_json=False):
+        at, secret = find(url, token, folder)
+        with Coordinator(at, secret) as coordinator:
+            found = coordinator.pages(path("groups", group, "members"), "members")
+            name = instance or next_name(group, (str(one["instance_id"]) for one in found))
+        place = _kept(at) / name
+        place.mkdir(parents=True, exist_ok=True)
+        given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
+        if importlib.util.find_spec(SIMULATED) is None:
+            raise Failure(Exit.REFUSED, "this installation has no simulated worker.")
+        if secret:
+            given += ["--token-file", str(_hand_over(place / "token", secret))]
+        print(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.", flush=True)
+        os.execv(sys.executable, [sys.executable, "-m", SIMULATED, *given])  # noqa: S606 - this very program
+
+
+def next_name(group: str, taken: Iterable[str]) -> str:
+    """Return `{group}-{n}` behind the highest number that is taken."""
+    numbers = [int(found[1]) for name in taken if (found := re.fullmatch(rf"{re.escape(group)}-(\d+)", name))]
+    return f"{group}-{max(numbers, default=0) + 1}"
+
+
+def _hand_over(file: Path, secret: str) -> Path:
+    """Write the token where the worker reads it, and nobody else can."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+        written.write(secret + "\n")
+    return file
+
+
+def _kept(url: str) -> Path:
+    """Return where workers of this machine keep their state: with the `up` that they speak to, where it is ours."""
+    for running in running_here():
+        if running.url == url and os.access(running.folder / "workers", os.W_OK):
+            return running.folder / "workers"
+    return default_folder().with_name("batonpass-workers")
