@@ -8,12 +8,13 @@ row of its head: the second one waits for the first, then sees what it has done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import TextClause, text
 
-from batonpass.postgres.rows import Prepared
+from batonpass.postgres.rows import Prepared, Row
 
 
 class Part(NamedTuple):
@@ -32,9 +33,13 @@ def instant(column: str) -> str:
 
 
 AT: Final = instant("at_ms")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+CHANGES: Final = "changes"
+"""The part that may have very many rows, which are then copied beside the statement."""
+
 CHANGE_COLUMNS: Final = (
-    "group_id, at, version, place, task_id, member_id, kind, role_before, role, state, generation, member_epoch, token,"
-    " warm, why"
+    *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),
+    *("generation", "member_epoch", "token", "state", "warm", "why"),
 )
 
 PARTS: Final[Mapping[str, Part]] = {
@@ -84,9 +89,8 @@ PARTS: Final[Mapping[str, Part]] = {
         "insert into commands (group_id, at, command, who, asked, subject)"
         f" select m.group_id, {AT}, r.command, r.who, cast(r.asked as json), cast(r.subject as json) $from",
     ),
-    "changes": Part(
+    CHANGES: Part(
         {
-            "at_ms": "bigint",
             "version": "bigint",
             "number": "int",
             "task_id": "text",
@@ -94,16 +98,17 @@ PARTS: Final[Mapping[str, Part]] = {
             "kind": "text",
             "role_before": "text",
             "role": "text",
-            "state": "text",
+            "at_ms": "bigint",
             "generation": "bigint",
             "member_epoch": "bigint",
             "token": "bigint",
+            "state": "text",
             "warm": "boolean",
             "why": "text",
         },
-        f"insert into assignment_events ({CHANGE_COLUMNS})"
-        f" select m.group_id, {AT}, r.version, r.number, r.task_id, r.member_id, r.kind, r.role_before, r.role,"
-        " r.state, r.generation, r.member_epoch, r.token, r.warm, r.why $from",
+        f"insert into assignment_events ({', '.join(CHANGE_COLUMNS)})"
+        f" select m.group_id, r.version, r.number, r.task_id, r.member_id, r.kind, r.role_before, r.role, {AT},"
+        " r.generation, r.member_epoch, r.token, r.state, r.warm, r.why $from",
     ),
     "joined": Part(
         {
@@ -229,3 +234,16 @@ def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> 
         columns = ("place", *PARTS[name].columns)
         given |= {f"{name}_{column}": values for column, values in zip(columns, zip(*rows, strict=True), strict=True)}
     return given
+
+
+def copied(batch: Sequence[Prepared]) -> list[Row]:
+    """Return the rows of changes as ``CHANGE_COLUMNS`` has them."""
+    instants: dict[int, datetime] = {}
+    rows: list[Row] = []
+    for one in batch:
+        group_id, changes = one.commit.group_id, one.rows.get(CHANGES, [])
+        for row in changes:
+            at_ms = row[7]
+            at = instants.get(at_ms) or instants.setdefault(at_ms, EPOCH + timedelta(milliseconds=at_ms))
+            rows.append((group_id, *row[:7], at, *row[8:]))
+    return rows

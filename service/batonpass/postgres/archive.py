@@ -117,10 +117,8 @@ class PostgresArchive:
 
 
 def _generation(row: tuple[Any, ...]) -> Generation:
-    number, group_epoch, at_ms, triggers, *counts, reasons = row[:13]
-    return Generation(
-        number, group_epoch, at_ms, tuple(triggers), *counts, (), msgspec.json.decode(reasons, type=tuple[Reason, ...])
-    )
+    fixed = (*row[:3], tuple(row[3]), *row[4:12])
+    return Generation._make((*fixed, (), msgspec.json.decode(row[12], type=tuple[Reason, ...])))
 
 
 def _event(row: tuple[Any, ...]) -> StoredEvent:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
@@ -78,6 +79,11 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         if (sqlstate(error) or "")[:2] in OWN_FAULTS:
             raise
         raise StoreUnavailable(f"Postgres: {_first_line(error.orig)}") from error
+    except (PostgresError, InterfaceError) as error:
+        # From the driver itself, where something is done that SQLAlchemy has no name for.
+        if (getattr(error, "sqlstate", None) or "")[:2] in OWN_FAULTS:
+            raise
+        raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
     except PoolTimeoutError as error:
         raise StoreUnavailable(f"Postgres: no connection came free within {POOL_TIMEOUT_S:.0f} s") from error
     except TimeoutError as error:

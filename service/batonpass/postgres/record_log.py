@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -12,11 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.postgres.append import parameters, statement
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.append import CHANGE_COLUMNS, CHANGES, copied, parameters, statement
+from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import Prepared, prepare
+from batonpass.postgres.tables import assignment_events
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
+
+COPIED_ROWS: Final = 200
+"""From so many changes on they are copied, which takes more round trips and far less time for each row."""
 
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
@@ -84,33 +88,23 @@ class PostgresRecordLog:
         await (self._small if prepared.weight < LARGE_BYTES else self._large).append(prepared)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
+        many = sum(len(one.rows.get(CHANGES, ())) for one in batch) >= COPIED_ROWS
         owner = self._owner()
         async with reaching(self._engine) as connection:
-            outcomes = await self._try(connection, batch, owner)
-            headless = [
-                place
-                for place, (one, outcome) in enumerate(zip(batch, outcomes, strict=True))
-                if isinstance(outcome, _NoHead) and not one.commit.expected_version
-            ]
-            if headless:
-                again = [batch[place] for place in headless]
-                groups = [one.commit.group_id for one in again]
-                epochs = [one.commit.coordinator_epoch for one in again]
+            made = await (_copy if many else _add)(connection, batch, owner)
+            if made is None:
+                return [(await self._write([one]))[0] for one in batch]
+            outcomes = await _outcomes(connection, batch, made, owner)
+            missing = [one for one, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, _NoHead)]
+            made_now = [one for one in missing if not one.commit.expected_version]
+            if made_now:
+                groups = [one.commit.group_id for one in made_now]
+                epochs = [one.commit.coordinator_epoch for one in made_now]
                 await connection.execute(_MAKE_HEADS, {"groups": groups, "epochs": epochs, "owner": owner})
-                for place, outcome in zip(headless, await self._try(connection, again, owner), strict=True):
-                    outcomes[place] = outcome
-        return outcomes
-
-    async def _try(self, connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> list[Outcome]:
-        parts = frozenset(name for one in batch for name in one.rows)
-        made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
-        if len(made) == len(batch):
-            return [None] * len(batch)
-        failed = [one.commit for place, one in enumerate(batch, start=1) if place not in made]
-        rows = await connection.execute(_HEADS, {"groups": [commit.group_id for commit in failed]})
-        heads = {name: (version, epoch, holder) for name, version, epoch, holder in rows}
-        why = {commit.group_id: _refusal(commit, heads.get(commit.group_id), owner) for commit in failed}
-        return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]
+        if not made_now:
+            return outcomes
+        again = dict(zip(map(id, made_now), await self._write(made_now), strict=True))
+        return [again.get(id(one), outcome) for one, outcome in zip(batch, outcomes, strict=True)]
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
         """Return the records after the first ``after_version``; None: the whole group.
@@ -143,6 +137,49 @@ class PostgresRecordLog:
 
     async def keep_snapshot(self, group: Group) -> None:
         """Do nothing yet."""
+
+
+async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
+    """Write a batch with one statement; return the places of the commits that were made."""
+    parts = frozenset(name for one in batch for name in one.rows)
+    return set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
+
+
+async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int] | None:
+    """Write a batch with many changes, all or nothing; None: one of several was refused, so each must go alone.
+
+    The changes are copied first. So the heads, and the counter of events, are locked for no longer than otherwise.
+    """
+    parts = frozenset(name for one in batch for name in one.rows) - {CHANGES}
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+    transaction = driver.transaction()
+    await transaction.start()
+    try:
+        await driver.copy_records_to_table(
+            assignment_events.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
+        )
+        made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
+    except BaseException:
+        if not driver.is_closed():
+            await transaction.rollback()
+        raise
+    if len(made) == len(batch):
+        await transaction.commit()
+        return made
+    await transaction.rollback()
+    return None if len(batch) > 1 else made
+
+
+async def _outcomes(
+    connection: AsyncConnection, batch: Sequence[Prepared], made: set[int], owner: str
+) -> list[Outcome]:
+    if len(made) == len(batch):
+        return [None] * len(batch)
+    failed = [one.commit for place, one in enumerate(batch, start=1) if place not in made]
+    rows = await connection.execute(_HEADS, {"groups": [commit.group_id for commit in failed]})
+    heads = {name: (version, epoch, holder) for name, version, epoch, holder in rows}
+    why = {commit.group_id: _refusal(commit, heads.get(commit.group_id), owner) for commit in failed}
+    return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]
 
 
 class _NoHead(VersionConflict):

@@ -17,6 +17,9 @@ from batonpass.runtime.history import Generation, History
 from batonpass.runtime.ports import Commit
 
 Row = tuple[Any, ...]
+LONG_PARTS_MAX: Final = 1_000
+"""What has more rows than this weighs enough without a look at them."""
+
 ROW_BYTES: Final = 100
 """About how many bytes a row has beside its payloads."""
 
@@ -50,7 +53,7 @@ def prepare(commit: Commit) -> Prepared:
             (number, one.at_ms, one.type, one.generation, one.member, one.task, _json(one.body))
             for number, one in enumerate(history.events)
         ],
-        "changes": _change_rows(history, version),
+        "changes": [(version, number, *one) for number, one in enumerate(history.changes)],
     }
     rows |= member_rows(commit.records)
     weight = sum(_weight(part) for part in rows.values())
@@ -67,8 +70,10 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _weight(part: Iterable[Row]) -> int:
-    return sum(ROW_BYTES + len(row[-1]) if isinstance(row[-1], str) else ROW_BYTES for row in part)
+def _weight(part: list[Row]) -> int:
+    # Only the last column may be long.
+    long = sum(len(row[-1]) for row in part if isinstance(row[-1], str)) if len(part) < LONG_PARTS_MAX else 0
+    return ROW_BYTES * len(part) + long
 
 
 def _record_rows(stored: Iterable[StoredRecord], version: int) -> list[Row]:
@@ -106,28 +111,6 @@ def _command_rows(history: History) -> list[Row]:
         return []
     subject = subject_of(history.trace.item) if history.trace else {}
     return [(history.at_ms, plain(asked.command), plain(asked.who), _json(asked._asdict()), _json(subject))]
-
-
-def _change_rows(history: History, version: int) -> list[Row]:
-    return [
-        (
-            one.at_ms,
-            version,
-            number,
-            one.task,
-            one.member,
-            one.kind,
-            str(one.role_before),
-            str(one.role),
-            one.state,
-            one.generation,
-            one.member_epoch,
-            one.token,
-            one.warm,
-            plain(one.why),
-        )
-        for number, one in enumerate(history.changes)
-    ]
 
 
 class _Fate(NamedTuple):
