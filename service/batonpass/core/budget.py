@@ -10,7 +10,9 @@ estimated catch-up, then task id. A slot that comes free is given away in the sa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from math import inf
+from typing import Final, NamedTuple
 
 from batonpass.core.copies import Ask, Staged, is_for_drain
 from batonpass.core.ids import MemberId, TaskId
@@ -20,7 +22,8 @@ from batonpass.core.reasons import Held
 from batonpass.core.room import Room
 from batonpass.core.view import View
 
-_NEVER = 2**62
+_NEVER: Final = 2**62
+Pair = tuple[Ask, Staged]
 
 
 class HeldBack(NamedTuple):
@@ -62,6 +65,13 @@ class _Slots:
             if role is Role.WARMUP:
                 self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
 
+    def left(self, *, draining: bool) -> int:
+        """Return how many slots are left.
+
+        A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
+        """
+        return min(self.drain if draining else self.balance, self.drain + self.balance)
+
     def refuse(self, ask: Ask) -> Held | None:
         """Return why the ask cannot be met now; None when it can."""
         held = self.view.moves_held(draining=ask.draining or ask.free)
@@ -71,8 +81,7 @@ class _Slots:
             return Held.NO_CAPACITY
         if ask.free:
             return None
-        # A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
-        if min(self.drain if ask.draining else self.balance, self.drain + self.balance) <= 0:
+        if self.left(draining=ask.draining) <= 0:
             return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
         if self.warmups.get(ask.member_id, 0) >= self.per_member:
             return Held.MEMBER_WARMUP_BUDGET
@@ -104,14 +113,10 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     """
     held: list[HeldBack] = []
     room = Room(view, staged)
-    asks = [(ask, one) for one in staged for ask in one.asks]
+    asks = [(ask, one) for one in staged if one.asks for ask in one.asks]
     if asks:
         slots = _Slots(view, staged, room)
-        # Free copies contend for room alone: without limits, and they are many when a group begins, none comes first.
-        contended = asks if room.is_limited else [pair for pair in asks if not pair[0].free]
-        contended.sort(key=lambda pair: _order(view, pair[0]))
-        free = [] if room.is_limited else [pair for pair in asks if pair[0].free]
-        for ask, one in (*free, *contended):
+        for ask, one in _in_order(view, asks, slots):
             refusal = slots.refuse(ask)
             if refusal is None:
                 one.copies[ask.member_id] = slots.take(ask)
@@ -123,19 +128,37 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     return held
 
 
-def _order(view: View, ask: Ask) -> tuple[bool, bool, bool, float, int, int, int]:
-    task = ask.task
-    copy = view.copy(task, ask.member_id)
-    overload = view.load(task.owner) if task.owner is not None else float("inf")
+def _in_order(view: View, asks: list[Pair], slots: _Slots) -> Iterator[Pair]:
+    """Yield what is asked for, in the order in which slots are given.
+
+    Where only slots are scarce, and they are gone, it is in any order: all that is left is refused alike.
+    """
+    is_limited = slots.room.is_limited
+    ranked: dict[tuple[bool, bool, bool, float], list[Pair]] = {}
+    for pair in asks:
+        ask = pair[0]
+        if ask.free and not is_limited:
+            key = (False, False, False, 0.0)
+        else:
+            owner = ask.task.owner
+            overload = inf if owner is None else view.load(owner)
+            key = (not ask.free, not ask.draining, not ask.for_active, -overload)
+        ranked.setdefault(key, []).append(pair)
+    for key in sorted(ranked):
+        alike = ranked[key]
+        if is_limited or (key[0] and slots.left(draining=not key[1]) > 0):
+            alike.sort(key=lambda pair: _nearness(view, pair[0]))
+        yield from alike
+
+
+def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
+    """Return how soon a copy is caught up, as far as anybody knows; the task decides between equals."""
+    copy = view.copy(ask.task, ask.member_id)
     soon = catch_up_ms(copy)
     return (
-        not ask.free,
-        not ask.draining,
-        not ask.for_active,
-        -overload,
         _NEVER if soon is None else soon,
         _NEVER if copy.lag is None else copy.lag,
-        view.group.table.rank[task.id],
+        view.group.table.rank[ask.task.id],
     )
 
 

@@ -41,52 +41,49 @@ class Staged(NamedTuple):
 def stage(view: View, task: Task) -> Staged:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
     choice = choose(view, task)
-    if task.parked or task.id not in view.group.table.rank or not view.is_stateful(task.id):
+    rank = view.group.table.rank.get(task.id)
+    if task.parked or rank is None or not view.group.table.stateful[rank]:
         return Staged(task, choice, {})
-    if choice.active is None:
+    active = choice.active
+    if active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
         return Staged(task, choice, view.holders(task))
-    wanted = [one for one in task.target_standbys if one != choice.active and view.member(one) is not None]
+    wanted = view.those_here(task.target_standbys, besides=active)
     return _asked(view, task, choice, _kept(view, task, choice, wanted), wanted)
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
-    active = choice.active
+    active, owner = choice.active, task.owner
+    keeper = owner if owner not in (None, active) else task.keeper
+    if keeper is None and not task.standbys and not task.warmups:
+        return {}
     holders = view.holders(task)
     holders.pop(active, None)  # type: ignore[arg-type]
     kept: dict[MemberId, Role] = {}
-    keeper = task.owner if task.owner not in (None, active) else task.keeper
-    if keeper is None and not holders:
-        return kept
     if keeper is not None and keeper != active and view.member(keeper) is not None:
-        if task.owner == keeper and task.state is not ActiveState.LOST:
+        if owner == keeper and task.state is not ActiveState.LOST:
             holders[keeper] = Role.STANDBY
-        was_running = task.owner != keeper or task.state is ActiveState.RUNNING
+        was_running = owner != keeper or task.state is ActiveState.RUNNING
         if keeper in holders and was_running and not view.complete:
             kept[keeper] = Role.STANDBY
-    ready = 0
-    for member_id in wanted:
-        if member_id in holders:
-            caught_up = _is_caught_up(view, task, member_id)
-            ready += caught_up
-            settled = caught_up or holders[member_id] is Role.STANDBY
-            kept[member_id] = Role.STANDBY if settled else Role.WARMUP
+    held = [one for one in wanted if one in holders]
+    for member_id in held:
+        settled = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
+        kept[member_id] = Role.STANDBY if settled else Role.WARMUP
     target = task.target
-    if (
-        target is not None
-        and target not in (active, task.owner)
-        and target in holders
-        and not view.is_stalled(task, target)
-    ):
+    if target is not None and target not in (active, owner) and target in holders and not view.is_stalled(task, target):
         kept.setdefault(target, holders[target])
-        ready += target not in wanted and _is_caught_up(view, task, target)
+        held.append(target)
     if len(kept) == len(holders):
         return kept
-    surplus = [one for one in holders if one not in kept and (one != target or one != task.owner)]
+    surplus = [one for one in holders if one not in kept and (one != target or one != owner)]
     if surplus:
-        runs = task.owner == active and task.state is ActiveState.RUNNING
+        runs = owner == active and task.state is ActiveState.RUNNING
         # While the owner keeps the task for its target, the target's copy is one of those that are wanted beside it.
-        missing = max(len(wanted), len(task.target_standbys)) - ready
+        missing = max(len(wanted), len(task.target_standbys)) - len(held)
+        if missing < len(surplus):
+            # Only a copy that is caught up makes another one superfluous.
+            missing += sum([not _is_caught_up(view, task, one) for one in held])
         for member_id in _spared(view, task, surplus, missing=missing, runs=runs or choice.ready):
             kept[member_id] = holders[member_id]
     return kept
@@ -124,7 +121,7 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 def is_for_drain(view: View, task: Task) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
     for member_id in (task.owner, task.keeper, *[claim.member_id for claim in task.claims]):
-        member = view.group.members.get(member_id) if member_id is not None else None
+        member = view.members.get(member_id) if member_id is not None else None
         if member is not None and member.drain is not None:
             return True
     return False
@@ -132,21 +129,21 @@ def is_for_drain(view: View, task: Task) -> bool:
 
 def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]) -> Staged:
     needs: dict[MemberId, bool] = {}
-    target = view.member(task.target)
-    if (
-        target is not None
-        and target.id != choice.active
-        and target.id not in copies
-        and not view.is_stalled(task, target.id)
-    ):
-        needs[target.id] = True
+    if task.target != choice.active:
+        target = view.member(task.target)
+        if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
+            needs[target.id] = True
     for member_id in wanted:
         if member_id not in copies:
             needs.setdefault(member_id, False)
     if not needs:
         return Staged(task, choice, copies)
-    draining = is_for_drain(view, task)
     free = view.config.num_standby_replicas - len(copies)
+    if free >= len(needs) and view.grants_freely(needs):
+        # Nothing that any other task asks for can stand in their way.
+        copies.update(dict.fromkeys(needs, Role.STANDBY))
+        return Staged(task, choice, copies)
+    draining = is_for_drain(view, task)
     asks = [
         Ask(task, member_id, for_active, draining, number < free)
         for number, (member_id, for_active) in enumerate(needs.items())

@@ -63,14 +63,20 @@ class Draft:
     def _unsettled(self) -> dict[TaskId, bool | None]:
         rank = self.group.table.rank
         unsettled = self.before.unsettled
+        suspects = self._suspects()
         changes: dict[TaskId, bool | None] = {}
         for task_id, task in self.tasks.items():
-            suspected = self._is_suspected(task.owner)
+            suspected = bool(suspects) and task.owner in suspects
             settled = is_settled(task) and not suspected if task_id in rank else not _held(task)
             mark = None if settled else suspected or not is_waiting(task)
             if mark is not unsettled.get(task_id):
                 changes[task_id] = mark
         return changes
+
+    def _suspects(self) -> set[MemberId | None]:
+        """Return the suspected among the owners of the tasks that changed."""
+        owners = {task.owner for task in self.tasks.values()}
+        return {one for one in owners if self._is_suspected(one)}
 
     def _is_suspected(self, member_id: MemberId | None) -> bool:
         member = None if member_id is None else self.member(member_id)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from batonpass.core import records as r
 from batonpass.core.draft import Draft, ended, failed, minus, plus, without
 from batonpass.core.ids import TaskId
-from batonpass.core.model import ActiveState, Claim, Failure, Grant, Member, Revocation, Role, Stall, Stop
+from batonpass.core.model import (
+    ActiveState,
+    Claim,
+    Failure,
+    Grant,
+    Member,
+    Revocation,
+    Role,
+    Stall,
+    Stop,
+    with_target,
+)
 
 REVOKED = "revoked"
 """The ``cause`` of a stop that the member was told to make."""
@@ -16,8 +27,8 @@ SUSPECTED = "suspected"
 def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
     """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
     tasks = draft.tasks
-    for task_id, (owner, standbys, waiting) in record.changes.items():
-        tasks[task_id] = draft.task(task_id)._replace(target=owner, target_standbys=standbys, waiting=waiting)
+    for task_id, target in record.changes.items():
+        tasks[task_id] = with_target(draft.task(task_id), target)
     draft.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
 
 

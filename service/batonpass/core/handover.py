@@ -44,19 +44,23 @@ class Choice(NamedTuple):
 
 def choose(view: View, task: Task) -> Choice:
     """Return who has the active of ``task`` when this step is complete (the table above)."""
-    if task.id not in view.group.table.rank:
+    table = view.group.table
+    rank = table.rank.get(task.id)
+    if rank is None:
         return Choice(None, Why.COPY_DROPPED)
     if task.parked:
         return Choice(None, Why.STAYS, held=Held.PARKED)
     if task.owner is None:
         return _successor(view, task)
-    owner = view.group.members[task.owner]
-    if not view.is_stateful(task.id):
+    owner = view.members[task.owner]
+    if not table.stateful[rank]:
         return _stateless(view, task, owner)
     if task.state is ActiveState.LOST:
         return _lost(view, task, owner)
     if owner.suspected:
         return _suspected(view, task, owner)
+    if task.state is ActiveState.RUNNING:
+        return _running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
         return _running(view, task, owner)
@@ -64,7 +68,7 @@ def choose(view: View, task: Task) -> Choice:
 
 
 def _stays(task: Task, held: Held | None = None) -> Choice:
-    return Choice(task.owner, Why.STAYS, ready=True, held=held)
+    return Choice(task.owner, Why.STAYS, True, held)
 
 
 def _stateless(view: View, task: Task, owner: Member) -> Choice:
@@ -95,8 +99,10 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
     drain = owner.drain
     if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
         return _deadline(view, task, owner)
+    if task.target == owner.id:
+        return _stays(task)
     target = view.member(task.target)
-    if target is None or target.id == owner.id:
+    if target is None:
         return _stays(task)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
@@ -143,6 +149,8 @@ def _successor(view: View, task: Task) -> Choice:
     if not view.is_stateful(task.id):
         return _target_or_wait(view, task)
     has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    if not has_copies and task.awaits is None and view.group.storm_since_ms is None and view.member(task.target):
+        return Choice(task.target, Why.COLD_START)
     found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
     if found is not None:
         return found
@@ -150,11 +158,9 @@ def _successor(view: View, task: Task) -> Choice:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    awaited = [view.group.members.get(one) for one in (task.target, task.awaits) if one is not None]
+    awaited = [view.members.get(one) for one in (task.target, task.awaits) if one is not None]
     if any(one is not None and one.away_until_ms is not None for one in awaited):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
-    if not has_copies:
-        return _target_or_wait(view, task)
     return _most_caught_up(view, task) or _cold(view, task)
 
 
@@ -222,7 +228,7 @@ def _best_ready(
             continue
         copy = view.copy(task, member_id)
         if copy.is_caught_up and _has_room(view, task, member_id):
-            member = view.group.members[member_id]
+            member = view.members[member_id]
             if member.suspected or (copy.on_disk and not on_disk):
                 continue
             keeps, is_target = member_id == task.keeper, member_id == task.target
@@ -235,7 +241,7 @@ def _best_ready(
 
 def _has_room(view: View, task: Task, member_id: MemberId) -> bool:
     """Say whether the member may take the task over: it holds a copy, is the target, or has no limit on copies."""
-    member = view.group.members[member_id]
+    member = view.members[member_id]
     return member.max_tasks is None or member_id == task.target or task.id in member.picture
 
 
@@ -245,6 +251,6 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)
         if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(view, task, member_id):
-            member = view.group.members[member_id]
+            member = view.members[member_id]
             ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

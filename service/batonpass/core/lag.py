@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import TaskId, split_task_id
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
@@ -42,10 +42,14 @@ class Copy(NamedTuple):
     @property
     def is_caught_up(self) -> bool:
         """Say whether the task could be handed to this copy without waiting."""
-        return self.readiness <= Readiness.CAUGHT_UP
+        return self.readiness <= _CAUGHT_UP
 
 
+_ACTIVE: Final = Role.ACTIVE
+_RUNNING: Final = ActiveState.RUNNING
+_CAUGHT_UP: Final = Readiness.CAUGHT_UP
 NOTHING = Copy(Readiness.COLD)
+LEVEL = Copy(Readiness.CAUGHT_UP, 0)
 UNREPORTED = Copy(Readiness.UNKNOWN)
 ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
@@ -153,9 +157,13 @@ def catch_up_ms(copy: Copy) -> int | None:
 
 
 def _by_lag(report: Report, config: GroupConfig, *, on_disk: bool) -> Copy:
+    lag = report.lag
     if report.said.lost:
         return NOTHING
-    if report.lag is None:
+    if lag == 0 and report.rate is None and not on_disk:
+        # No lag is too much for any setting; it is what most copies report, and one value serves them all.
+        return LEVEL
+    if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
     if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_within(report.lag, report.rate, config):
         return Copy(Readiness.CAUGHT_UP, report.lag, on_disk, report.rate)
@@ -173,30 +181,31 @@ def judge_copy(group: Group, heard: MemberSoft | None, task: Task, member: Membe
     State on disk that nobody tails is marked ``on_disk``: whether it counts as caught up depends on who else has the
     task.
     """
-    grant = member.picture.get(task.id)
-    if grant is not None and grant.role is Role.ACTIVE and task.state is ActiveState.RUNNING:
-        return ASSUMED_RUNNING
-    report = heard.reports.get(task.id) if heard is not None else None
+    task_id = task.id
+    grant = member.picture.get(task_id)
     if grant is None:
-        return NOTHING if report is None or task.id in member.revoking else _by_lag(report, group.config, on_disk=True)
-    if grant.role is Role.ACTIVE:
+        report = heard.reports.get(task_id) if heard is not None else None
+        return NOTHING if report is None or task_id in member.revoking else _by_lag(report, group.config, on_disk=True)
+    if grant.role is _ACTIVE:
+        if task.state is _RUNNING:
+            return ASSUMED_RUNNING
+        report = heard.reports.get(task_id) if heard is not None else None
         return _active(group, task, report, reported=heard is not None and heard.full)
     if member.suspected:
         # It may be dead, and its last report with it: nothing is handed to it, and nothing it has is dropped.
         return UNREPORTED
-    if heard is None or not heard.full:
-        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=_is_untailed(report))
+    if heard is None:
+        return UNREPORTED
+    report = heard.reports.get(task_id)
+    if not heard.full:
+        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=report.said.role == "none")
     if task.keeper == member.id and (report is None or (report.lag is None and not report.said.lost)):
         # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
-        return Copy(Readiness.CAUGHT_UP, 0)
+        return LEVEL
     if report is None:
         return NOTHING
-    return _by_lag(report, group.config, on_disk=_is_untailed(report))
-
-
-def _is_untailed(report: Report) -> bool:
-    """Say whether the last word on a copy is from before its member was told to tail it."""
-    return report.said.role == "none"
+    # What was last said of it may be from before its member was told to tail it.
+    return _by_lag(report, group.config, on_disk=report.said.role == "none")
 
 
 def _active(group: Group, task: Task, report: Report | None, *, reported: bool) -> Copy:

@@ -183,6 +183,17 @@ class Task(NamedTuple):
     stop: Stop | None = None
 
 
+# Where a task belongs stands in three fields in a row. Placement changes them for every task of a group that begins, so
+# they are exchanged at once: naming fields one by one costs several times as much.
+_TARGET: Final = Task._fields.index("target")
+_BEYOND: Final = Task._fields.index("waiting") + 1
+
+
+def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
+    """Return the task as it is with another target, target standbys and reason to wait."""
+    return Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
+
+
 @dataclass(frozen=True, slots=True)
 class Drain:
     """A member on its way out. ``deadline_ms`` and ``gives_up_ms`` are instants; the latter is when it is blocked."""

@@ -25,47 +25,60 @@ _TOP_MIN: Final = 32
 class PMap(Mapping[K, V], Generic[K, V]):
     """An immutable mapping with cheap updates."""
 
-    __slots__ = ("_base", "_length", "_top")
+    __slots__ = ("_base", "_length", "_plain", "_top")
 
     def __init__(self, items: Mapping[K, V] | None = None) -> None:
         self._base: dict[K, V] = dict(items) if items is not None else {}
         self._top: dict[K, object] = {}
         self._length = len(self._base)
+        self._plain: dict[K, V] | None = self._base
 
     def __getitem__(self, key: K) -> V:
-        value = self._top.get(key, self)
-        if value is self:
-            return self._base[key]
-        if value is _ABSENT:
-            raise KeyError(key)
-        return cast("V", value)
+        if self._top:
+            value = self._top.get(key, self)
+            if value is not self:
+                if value is _ABSENT:
+                    raise KeyError(key)
+                return value  # type: ignore[return-value]
+        return self._base[key]
 
     def get(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]
         """Return the value of ``key``, or ``default`` when there is none."""
-        value = self._top.get(key, self)
-        if value is self:
-            return self._base.get(key, default)
-        return default if value is _ABSENT else cast("V", value)
+        if self._top:
+            value = self._top.get(key, self)
+            if value is not self:
+                return default if value is _ABSENT else value  # type: ignore[return-value]
+        return self._base.get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        value = self._top.get(cast("K", key), self)
-        if value is self:
-            return key in self._base
-        return value is not _ABSENT
+        if self._top:
+            value = self._top.get(cast("K", key), self)
+            if value is not self:
+                return value is not _ABSENT
+        return key in self._base
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._merged() if self._top else self._base)
+        return iter(self.plain())
 
     def items(self) -> ItemsView[K, V]:
         """Return the pairs of key and value, as a dictionary gives them: a pass over all of them is what is meant."""
-        return (self._merged() if self._top else self._base).items()
+        return self.plain().items()
 
     def values(self) -> ValuesView[V]:
         """Return the values, as a dictionary gives them."""
-        return (self._merged() if self._top else self._base).values()
+        return self.plain().values()
+
+    def plain(self) -> dict[K, V]:
+        """Return a dictionary of what is held, to read and not to change: for many reads, each is several times faster.
+
+        It costs one pass over everything where there were changes since the last fold, and nothing the next time.
+        """
+        if self._plain is None:
+            self._plain = self._merged()
+        return self._plain
 
     def _merged(self) -> dict[K, V]:
         """Return a dictionary of its own of what is held now. Copying costs less than passing over both parts."""
@@ -84,12 +97,16 @@ class PMap(Mapping[K, V], Generic[K, V]):
         result: PMap[K, V] = PMap.__new__(PMap)
         if len(self._top) + len(changes) > max(_TOP_MIN, isqrt(len(self._base))):
             merged = self._merged()
-            for key, value in changes.items():
-                if value is None:
-                    merged.pop(key, None)
-                else:
-                    merged[key] = value
+            if None in changes.values():
+                for key, value in changes.items():
+                    if value is None:
+                        merged.pop(key, None)
+                    else:
+                        merged[key] = value
+            else:
+                merged.update(cast("Mapping[K, V]", changes))
             result._base, result._top, result._length = merged, {}, len(merged)
+            result._plain = merged
             return result
         top = dict(self._top)
         length = self._length
@@ -104,6 +121,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
                     length += 1
                 top[key] = value
         result._base, result._top, result._length = self._base, top, length
+        result._plain = None
         return result
 
     def having(self, key: K, value: V) -> PMap[K, V]:
@@ -123,7 +141,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         if self._base is older._base:
             keys = self._top.keys() | older._top.keys()
         else:
-            keys = self._merged().keys() | older._merged().keys()
+            keys = self.plain().keys() | older.plain().keys()
         changed: dict[K, V | None] = {}
         for key in keys:
             value = self.get(key)

@@ -45,7 +45,7 @@ def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
     records: list[Record] = []
     for one in staged:
         records.extend(_compare(view, one, members))
-    pictures = [_picture(view, view.group.members[member_id], members[member_id]) for member_id in sorted(members)]
+    pictures = [_picture(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
     waived = [record for record in records if isinstance(record, ClaimsWaived)]
     heirs = [record for record in records if isinstance(record, HeirChosen)]
     return [*(picture for picture in pictures if picture is not None), *heirs, *waived]
@@ -91,7 +91,7 @@ def _succession(view: View, task: Task, active: MemberId) -> list[Record]:
     if task.heir != active:
         records.append(HeirChosen(task.id, active))
     if task.owner is not None:
-        owner = view.group.members[task.owner]
+        owner = view.members[task.owner]
         if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
             # Its outputs are fenced by the next owner's token: nothing is lost by not waiting (DESIGN 2.5).
             records.append(ClaimsWaived(task.id, owner.id))

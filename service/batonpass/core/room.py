@@ -51,7 +51,7 @@ class Room:
         active = one.choice.active
         if active not in self._left or active == one.task.owner:
             return False
-        member = view.group.members[active]
+        member = view.members[active]
         if one.task.id in member.picture:
             return False
         taken = 0 if view.complete else len(member.picture) + len(member.revoking) - (member.max_tasks or 0)
@@ -86,7 +86,7 @@ def _limited(view: View, staged: list[Staged]) -> list[Member]:
         ids.update(ask.member_id for ask in one.asks)
         if one.choice.active is not None:
             ids.add(one.choice.active)
-    members = [view.group.members[member_id] for member_id in sorted(ids)]
+    members = [view.members[member_id] for member_id in sorted(ids)]
     return [member for member in members if member.max_tasks is not None]
 
 

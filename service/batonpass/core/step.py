@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from batonpass.core.budget import HeldBack, fund
 from batonpass.core.copies import Staged, stage
 from batonpass.core.ids import TaskId
-from batonpass.core.reasons import Why
+from batonpass.core.reasons import Reason, Why
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import ClaimsWaived, Record
 from batonpass.core.view import View
 from batonpass.core.work import Work
+
+_READS_A_TASK: Final = 4
 
 
 def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[list[Staged], list[HeldBack]]:
@@ -22,13 +25,16 @@ def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[
     """
     group = view.group
     rank = group.table.rank
-    last = len(rank)
     looked_at: Iterable[TaskId] = group.unsettled
     if concerned is not None:
         waiting = [task_id for task_id in concerned if group.unsettled.get(task_id) is False]
         looked_at = [*group.open_tasks(), *waiting]
-    order = sorted(looked_at, key=lambda task_id: (rank.get(task_id, last), task_id))
-    staged = [stage(view, group.tasks[task_id]) for task_id in order]
+    order = sorted([task_id for task_id in looked_at if task_id in rank], key=rank.__getitem__)
+    # What the topology has dropped comes last.
+    order += sorted([task_id for task_id in looked_at if task_id not in rank])
+    view.expect(len(order))
+    tasks = group.tasks.plain() if len(order) * _READS_A_TASK > len(rank) else group.tasks
+    staged = [stage(view, tasks[task_id]) for task_id in order]
     return staged, fund(view, staged)
 
 
@@ -57,13 +63,10 @@ def _one_step(work: Work, concerned: Collection[TaskId] | None) -> tuple[list[St
 
 def explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
     """Add the reasons of a step: one for each task that goes somewhere or is held back, one for all that stay."""
-    staying = 0
-    for one in staged:
-        choice = one.choice
-        if choice.why is Why.STAYS:
-            staying += 1
-        else:
-            work.explain(choice.why, one.task.id, choice.active)
+    stays = Why.STAYS
+    going = [one for one in staged if one.choice.why is not stays]
+    work.reasons.extend([Reason(choice.why, task.id, choice.active) for task, choice, _, _ in going])
+    staying = len(staged) - len(going)
     if staying:
         work.explain(Why.STAYS, tasks=staying)
     for entry in held:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import compress, count
 from operator import ne
+from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import Member, Role, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import Quiet, Reason
 from batonpass.core.records import TargetPlaced
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
@@ -26,6 +27,8 @@ _CLASS: Mapping[Readiness, int] = {
     Readiness.UNKNOWN: 5,
 }
 _ON_DISK = 3
+
+_READS_A_TASK: Final = 4
 
 Change = tuple[MemberId | None, tuple[MemberId, ...], str]
 
@@ -49,11 +52,9 @@ def place_now(work: Work) -> None:
         is_bound = any(group.tasks[group.table.ids[rank]].pin is None for rank in request.bound)
         changes = differences(work.view(), request, placed)
         moves, lower_bound = placed.moves, placed.lower_bound
-        for rank, why in placed.why.items():
-            task = group.table.ids[rank]
-            if task in changes:
-                to = request.seats[placed.owner[rank]].member if placed.owner[rank] != NOBODY else None
-                work.explain(str(why), task, to)
+        ids = group.table.ids
+        moved = [(why, ids[rank]) for rank, why in placed.why.items() if ids[rank] in changes]
+        work.reasons.extend([Reason(str(why), task, changes[task][0]) for why, task in moved])
     if work.soft.bound_target is not is_bound:
         work.soft = replace(work.soft, bound_target=is_bound)
     if not changes:
@@ -261,20 +262,31 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
 
     A settled task is where its target says, so of those only the ones that are placed elsewhere are looked at.
     """
-    tasks, table = view.group.tasks, view.group.table
+    group = view.group
+    table = group.table
+    rank_of, ids = table.rank, table.ids
     names = [seat.member for seat in request.seats]
     changes: dict[TaskId, Change] = {}
-    waiting = placed.waiting
-    ranks = {table.rank[task_id] for task_id in view.group.unsettled if task_id in table.rank}
-    ranks.update(compress(count(), map(ne, placed.owner, request.home)))
-    ranks.update(compress(count(), map(ne, placed.standbys, request.standbys)))
+    waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
+    ranks = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
+    ranks.update(compress(count(), map(ne, owners, request.home)))
+    ranks.update(compress(count(), map(ne, all_standbys, request.standbys)))
+    tasks = group.tasks.plain() if len(ranks) * _READS_A_TASK > len(ids) else group.tasks
+    together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
     for rank in sorted(ranks):
-        task, seat = tasks[table.ids[rank]], placed.owner[rank]
-        owner = names[seat] if seat != NOBODY else None
-        standbys = placed.standbys[rank]
-        why = str(waiting.get(rank, "")) if waiting else ""
+        task_id, seat, standbys = ids[rank], owners[rank], all_standbys[rank]
+        task = tasks[task_id]
+        why = str(waiting[rank]) if rank in waiting else ""
+        chosen: tuple[MemberId, ...] = ()
         # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
-        chosen = tuple(sorted(names[one] for one in standbys if one != seat)) if standbys and seat != NOBODY else ()
+        if standbys and seat != NOBODY:
+            if seat in standbys:
+                standbys = tuple([one for one in standbys if one != seat])
+            known = together.get(standbys)
+            if known is None:
+                known = together[standbys] = tuple(sorted([names[one] for one in standbys]))
+            chosen = known
+        owner = names[seat] if seat != NOBODY else None
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
-            changes[task.id] = (owner, chosen, why)
+            changes[task_id] = (owner, chosen, why)
     return changes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Final
+
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Copy, judge_copy
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
@@ -9,14 +12,30 @@ from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
 from batonpass.core.soft import MemberSoft, Soft
 
+_READS_A_TASK: Final = 8
+
 
 class View:
     """Group and soft state at ``now_ms``. Reads only, and remembers what it has looked up.
 
     ``complete`` asks what holds when every revocation is confirmed (the dry run), instead of what may be done now.
+    ``members`` and ``heard`` are those of the group and of the soft state, as the fewest steps read them.
     """
 
-    __slots__ = ("_disk", "_load", "complete", "config", "group", "now_ms", "policy", "soft")
+    __slots__ = (
+        "_disk",
+        "_held_for_all",
+        "_here",
+        "_load",
+        "complete",
+        "config",
+        "group",
+        "heard",
+        "members",
+        "now_ms",
+        "policy",
+        "soft",
+    )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, complete: bool = False) -> None:
         self.group = group
@@ -25,19 +44,36 @@ class View:
         self.policy = policy
         self.config = group.config
         self.complete = complete
+        self.members: Mapping[MemberId, Member] = group.members
+        self.heard: Mapping[MemberId, MemberSoft] = soft.members
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
+        self._held_for_all: bool | None = None
+        self._here: set[MemberId] | None = None
+
+    def expect(self, tasks: int) -> None:
+        """Make ready to look at so many tasks: where that pays, members are read from plain dictionaries."""
+        if tasks * _READS_A_TASK > len(self.group.members):
+            self.members, self.heard = self.group.members.plain(), self.soft.members.plain()
+            self._here = {one for one, member in self.members.items() if member.away_until_ms is None}
+
+    def those_here(self, member_ids: Iterable[MemberId], *, besides: MemberId) -> list[MemberId]:
+        """Return those of the members that are here, but for one."""
+        here = self._here
+        if here is not None:
+            return [one for one in member_ids if one in here and one != besides]
+        return [one for one in member_ids if one != besides and self.member(one) is not None]
 
     def member(self, member_id: MemberId | None) -> Member | None:
         """Return a member that is here: not gone, and not away to restart."""
         if member_id is None:
             return None
-        member = self.group.members.get(member_id)
+        member = self.members.get(member_id)
         return None if member is None or member.away_until_ms is not None else member
 
     def copy(self, task: Task, member_id: MemberId) -> Copy:
         """Return what a member that is here has of the task."""
-        return judge_copy(self.group, self.soft.members.get(member_id), task, self.group.members[member_id])
+        return judge_copy(self.group, self.heard.get(member_id), task, self.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
         """Say whether the task has state to restore."""
@@ -69,15 +105,22 @@ class View:
         heard = [(member_id, one) for member_id, one in self.soft.members.items() if not one.tails_all]
         return sorted(heard, key=lambda entry: entry[0])
 
+    def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
+        """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
+        if self._held_for_all is None:
+            self._held_for_all = self.moves_held(draining=True) is not None
+        members = self.members
+        return not self._held_for_all and all(members[one].max_tasks is None for one in member_ids)
+
     def load(self, member_id: MemberId) -> float:
         """Return the stateful active load of a member per capacity."""
         found = self._load.get(member_id)
         if found is None:
-            table, member = self.group.table, self.group.members[member_id]
+            table, member = self.group.table, self.members[member_id]
             found = 0.0
-            for task_id, grant in member.picture.items():
-                rank = table.rank.get(task_id)
-                if rank is not None and grant.role is Role.ACTIVE and table.stateful[rank]:
+            actives = [task_id for task_id, grant in member.picture.items() if grant[0] is Role.ACTIVE]
+            for rank in map(table.rank.get, actives):
+                if rank is not None and table.stateful[rank]:
                     found += table.weight[rank]
             found /= member.capacity
             self._load[member_id] = found
