@@ -185,3 +185,33 @@ async def test_commands_leave_a_row_each(store: Store) -> None:
     assert [one.asked.who for one in everybodys] == ["eve", "bob", "ann \0"]
     assert list(await store.archive.commands(ORDERS, before=found[0].position, limit=9)) == [found[1]]
     assert list(await store.archive.commands(None, before=None, limit=1)) == [everybodys[0]]
+
+
+async def test_a_commit_with_very_many_changes_is_like_any_other(store: Store) -> None:
+    """A first generation of a thousand tasks is found change by change; one that is refused leaves none of them."""
+    tasks = [TaskId(f"0_{number}") for number in range(1_000)]
+    many = tuple(change(number, task) for number, task in enumerate(tasks))
+    with pytest.raises(VersionConflict):
+        await commit(store, History(changes=many, events=(event(1),)), version=7)
+    assert list(await store.archive.task_changes(ORDERS, tasks[5], limit=9)) == []
+    await commit(store, History(changes=many, generation=generation(1), events=(event(1),)))
+    for task in (tasks[0], tasks[5], tasks[999]):
+        assert list(await store.archive.task_changes(ORDERS, task, limit=9)) == [many[tasks.index(task)]]
+    assert await store.archive.generation(ORDERS, 1) == generation(1)
+    assert await store.archive.last_position() == 1
+
+
+async def test_large_commits_at_once_do_not_spoil_one_another(store: Store) -> None:
+    """Of large and small commits of many groups at once, those that are refused cost the others nothing."""
+    many = tuple(change(number) for number in range(300))
+    groups = [GroupId(f"g{number}") for number in range(12)]
+    for group in groups[::3]:
+        await commit(store, History(), group)
+    histories = [History(changes=many if number % 2 else many[:1]) for number in range(12)]
+    tried = [commit(store, history, group) for group, history in zip(groups, histories, strict=True)]
+    outcomes = await asyncio.gather(*tried, return_exceptions=True)
+    assert [type(one) for one in outcomes[::3]] == [VersionConflict] * 4
+    assert [one for number, one in enumerate(outcomes) if number % 3] == [None] * 8
+    for number, (group, history) in enumerate(zip(groups, histories, strict=True)):
+        found = await store.archive.task_changes(group, TASK, limit=999)
+        assert len(found) == (len(history.changes) if number % 3 else 0)

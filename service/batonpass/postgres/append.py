@@ -7,14 +7,14 @@ row of its head: the second one waits for the first, then sees what it has done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import TextClause, text
 
-from batonpass.postgres.rows import Prepared, Row
+from batonpass.postgres.rows import CHANGES, Prepared, Row
 
 
 class Part(NamedTuple):
@@ -34,9 +34,6 @@ def instant(column: str) -> str:
 
 AT: Final = instant("at_ms")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-CHANGES: Final = "changes"
-"""The part that may have very many rows, which are then copied beside the statement."""
-
 CHANGE_COLUMNS: Final = (
     *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),
     *("generation", "member_epoch", "token", "state", "warm", "why"),
@@ -236,14 +233,12 @@ def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> 
     return given
 
 
-def copied(batch: Sequence[Prepared]) -> list[Row]:
-    """Return the rows of changes as ``CHANGE_COLUMNS`` has them."""
-    instants: dict[int, datetime] = {}
-    rows: list[Row] = []
+def copied(batch: Sequence[Prepared]) -> Iterator[Row]:
+    """Yield the changes of a batch as rows of ``CHANGE_COLUMNS``."""
+    at_ms, at = 0, EPOCH
     for one in batch:
-        group_id, changes = one.commit.group_id, one.rows.get(CHANGES, [])
-        for row in changes:
-            at_ms = row[7]
-            at = instants.get(at_ms) or instants.setdefault(at_ms, EPOCH + timedelta(milliseconds=at_ms))
-            rows.append((group_id, *row[:7], at, *row[8:]))
-    return rows
+        group_id, version = one.commit.group_id, one.commit.expected_version
+        for number, change in enumerate(one.commit.history.changes):
+            if change.at_ms != at_ms:
+                at_ms, at = change.at_ms, EPOCH + timedelta(milliseconds=change.at_ms)
+            yield (group_id, version, number, *change[:5], at, *change[6:])

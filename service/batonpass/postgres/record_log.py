@@ -12,15 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.postgres.append import CHANGE_COLUMNS, CHANGES, copied, parameters, statement
+from batonpass.postgres.append import CHANGE_COLUMNS, copied, parameters, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
-from batonpass.postgres.rows import Prepared, prepare
+from batonpass.postgres.rows import CHANGES, Prepared, prepare
 from batonpass.postgres.tables import assignment_events
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
-
-COPIED_ROWS: Final = 200
-"""From so many changes on they are copied, which takes more round trips and far less time for each row."""
 
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
@@ -85,10 +82,10 @@ class PostgresRecordLog:
             UnwritableRecord: when a record has no stored form.
         """
         prepared = prepare(commit)
-        await (self._small if prepared.weight < LARGE_BYTES else self._large).append(prepared)
+        await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
-        many = sum(len(one.rows.get(CHANGES, ())) for one in batch) >= COPIED_ROWS
+        many = any(one.many for one in batch)
         owner = self._owner()
         async with reaching(self._engine) as connection:
             made = await (_copy if many else _add)(connection, batch, owner)

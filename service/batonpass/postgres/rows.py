@@ -17,6 +17,10 @@ from batonpass.runtime.history import Generation, History
 from batonpass.runtime.ports import Commit
 
 Row = tuple[Any, ...]
+COPIED_ROWS: Final = 200
+"""From so many changes on they are copied, which takes more round trips and far less time for each row."""
+
+CHANGES: Final = "changes"
 LONG_PARTS_MAX: Final = 1_000
 """What has more rows than this weighs enough without a look at them."""
 
@@ -27,13 +31,15 @@ ROW_BYTES: Final = 100
 class Prepared(NamedTuple):
     """A commit in its stored form. ``rows`` has those of each part that has any; ``weight`` is about their bytes.
 
-    ``heals`` says that with it the group has been told that the store lost commits.
+    ``heals`` says that with it the group has been told that the store lost commits. Where there are ``many`` changes,
+    their rows are not made: they are copied.
     """
 
     commit: Commit
     rows: Mapping[str, list[Row]]
     weight: int
     heals: bool = False
+    many: bool = False
 
 
 def prepare(commit: Commit) -> Prepared:
@@ -44,6 +50,7 @@ def prepare(commit: Commit) -> Prepared:
     """
     stored = encode_records(commit.records)
     history, version = commit.history, commit.expected_version
+    many = len(history.changes) >= COPIED_ROWS
     rows: dict[str, list[Row]] = {
         "records": _record_rows(stored, version),
         "generations": [_generation_row(history.generation, version)] if history.generation else [],
@@ -53,12 +60,13 @@ def prepare(commit: Commit) -> Prepared:
             (number, one.at_ms, one.type, one.generation, one.member, one.task, _json(one.body))
             for number, one in enumerate(history.events)
         ],
-        "changes": [(version, number, *one) for number, one in enumerate(history.changes)],
     }
     rows |= member_rows(commit.records)
-    weight = sum(_weight(part) for part in rows.values())
+    if not many:
+        rows[CHANGES] = [(version, number, *one) for number, one in enumerate(history.changes)]
+    weight = sum(_weight(part) for part in rows.values()) + (ROW_BYTES * len(history.changes) if many else 0)
     heals = any(isinstance(one, r.EpochsRaised) for one in commit.records)
-    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, heals)
+    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, heals=heals, many=many)
 
 
 def plain(said: str) -> str:
