@@ -5,13 +5,7 @@ import socket
 import pytest
 from pydantic import ValidationError
 
-from batonpass.bootstrap import LoggingObserver, bind
-from batonpass.core.decide import decide
-from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join
-from batonpass.core.model import Group, Subtopology, Topology
-from batonpass.core.policy import Policy
-from batonpass.core.soft import Soft
+from batonpass.bootstrap import bind
 from batonpass.settings import Settings
 
 
@@ -42,21 +36,3 @@ def test_a_setting_out_of_its_range_is_refused(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv(f"BATONPASS_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
-
-
-def test_a_generation_is_one_line_and_a_heartbeat_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is written down of a group is its generations, with why, and with moves beside the least possible."""
-    observer = LoggingObserver()
-    group, soft = Group(GroupId("orders")), Soft()
-    topology = Topology(1, (Subtopology("0", partitions=2),))
-    inputs: list[Input] = [
-        GroupDeclaration(group.id, topology, {"initial_rebalance_delay_ms": 0}),
-        Join(MemberId("m1")),
-        Heartbeat(MemberId("m1"), 1, 2),
-    ]
-    for item in inputs:
-        decision = decide(group, soft, item, 0, Policy())
-        observer.decided(group, item, decision, 0.1)
-        group, soft = decision.after, decision.soft
-    (line,) = capsys.readouterr().out.splitlines()
-    assert all(word in line for word in ("generation", "orders", "Join", "moves", "lower_bound"))

@@ -1,112 +1,135 @@
-"""The composition root: builds every object of the service once, and runs it."""
+"""The composition root: builds every object of the service once, starts and stops it in order, and serves."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-import structlog
 import uvicorn
 
+from batonpass import logs
+from batonpass.api.access import Gate, Nobody, WithAdmin
 from batonpass.api.app import create_app
+from batonpass.api.calls import OPEN
+from batonpass.api.edge import Edge, Readiness
+from batonpass.api.forward import Forwarder
+from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
 from batonpass.clock import SystemClock
+from batonpass.codec.code import code_version
 from batonpass.core.answers import poll
 from batonpass.core.decide import decide
+from batonpass.core.errors import ProtocolError
 from batonpass.core.evolve import evolve
-from batonpass.core.invariants import Violation, check_step
+from batonpass.core.ids import GroupId
+from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
-from batonpass.core.records import TargetPlaced
+from batonpass.metrics.counts import Counts
+from batonpass.metrics.groups import GroupGauges, Scrape
+from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_log import Alone, MemoryRecordLog
-from batonpass.runtime.ports import Commit, Ports
+from batonpass.runtime.observers import CommitWatch, Everyone
+from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
+from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from batonpass.core.decide import Decision
-    from batonpass.core.ids import GroupId
-    from batonpass.core.inputs import Input
-    from batonpass.core.model import Group
+    from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
 
-GRACE_S = 5
-"""How long requests under way may take to end when the server stops."""
-
-KEEP_ALIVE_S = 75
+KEEP_ALIVE_S: Final = 75
 """How long an idle connection stays open: longer than members usually wait between two heartbeats, so that a heartbeat
 does not meet a connection that is just being closed."""
 
+LOAD_WAIT_S: Final = 2.0
+"""How long listening waits for the groups to be read. Longer reading goes on behind: /readyz says so meanwhile."""
 
-class LoggingObserver:
-    """Writes one line for each generation, refusal of the store and defect; nothing for a steady heartbeat."""
-
-    def __init__(self) -> None:
-        self._log: Any = structlog.get_logger("batonpass")
-
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
-        """Log a new generation."""
-        after = decision.after
-        if after.generation == before.generation:
-            return
-        for record in decision.records:
-            if isinstance(record, TargetPlaced):
-                self._log.info(
-                    "generation",
-                    group=after.id,
-                    generation=record.generation,
-                    group_epoch=record.group_epoch,
-                    because=",".join(before.triggers) or type(item).__name__,
-                    moves=record.moves,
-                    lower_bound=record.lower_bound,
-                    members=len(after.members),
-                    decide_ms=round(decide_ms, 1),
-                )
-
-    def committed(self, commit: Commit, append_ms: float) -> None:
-        """Log nothing: the decision was logged."""
-
-    def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Log an append or a read that did not go through."""
-        self._log.warning("store-failed", group=group_id, reason=reason)
-
-    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Log a decision that was dropped because it would break a law."""
-        for violation in violations:
-            self._log.error("law-broken", group=group_id, item=type(item).__name__, **violation._asdict())
-
-    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Log an input that made the program fail."""
-        self._log.error("defect", group=group_id, item=repr(item), exc_info=error)
-
-    def stalled(self, gap_ms: float) -> None:
-        """Log that the process stood still."""
-        self._log.warning("stalled", gap_ms=round(gap_ms))
+LOAD_AGAIN_S: Final = 1.0
 
 
-def log_command(group_id: str, command: str, who: str, reason: str) -> None:
-    """Log a mutating call of an operator."""
-    structlog.get_logger("batonpass").info("command", group=group_id, command=command, who=who, reason=reason)
+@dataclass(slots=True)
+class Process:
+    """Everything that runs in one coordinator process."""
+
+    settings: Settings
+    store: Store
+    coordinator: Coordinator
+    service: Service
+    edge: Edge
+    counts: Counts
+    observer: Everyone
+    pulse: Pulse
+    chores: Chores
+
+    def app(self) -> ASGIApp:
+        """Return the application, which starts and stops this process with itself."""
+        return create_app(self.service, self.edge, running=self.running)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start everything in order; at the end stop it in order, within the time that the settings give."""
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("pulse", self.pulse.run()),
+                ("loop lag", self.counts.watch_loop()),
+                ("chores", self.chores.run()),
+            )
+        ]
+        await self.store.start()
+        loading = asyncio.create_task(self._load(), name="load")
+        await asyncio.wait([loading], timeout=LOAD_WAIT_S)
+        try:
+            yield
+        finally:
+            self.stop_waits()
+            loading.cancel()
+            try:
+                async with asyncio.timeout(self.settings.shutdown_s):
+                    await self.coordinator.stop()
+            except TimeoutError:
+                self.observer.store_failed(GroupId(""), "what was accepted could not be carried out before the end")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(loading, *tasks, return_exceptions=True)
+            await self.store.stop()
+            await self.edge.forwarder.close()
+
+    def stop_waits(self) -> None:
+        """Let everything end that waits for news: long-polls, drains, event streams."""
+        self.edge.readiness.is_stopping = True
+        self.coordinator.end_waits()
+
+    async def _load(self) -> None:
+        """Read the groups; while the store is away, try again."""
+        while True:
+            try:
+                await self.coordinator.start()
+            except ProtocolError as error:
+                self.observer.store_failed(GroupId(""), error.detail)
+                await asyncio.sleep(LOAD_AGAIN_S)
+            else:
+                return
 
 
-def build_app(settings: Settings) -> tuple[ASGIApp, Coordinator]:
-    """Return the application on a record log in memory, and the coordinator that it serves."""
-    observer = LoggingObserver()
+def build(settings: Settings, url: str) -> Process:
+    """Return everything of one process, which others reach under ``url``; nothing runs yet."""
+    log, counts = logs.LoggingObserver(), Counts()
+    store = store_of(settings, url)
+    watch = CommitWatch(lambda: None)
+    observer = Everyone(log, counts, watch)
     pulse = Pulse(observer.stalled)
-    policy = Policy(
-        max_members=settings.members_max,
-        max_tasks=settings.tasks_max,
-        max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
-        check_laws=settings.check_laws,
-    )
-    log = MemoryRecordLog()
     ports = Ports(
-        log=log,
-        archive=log,
-        ownership=Alone(),
+        log=store.log,
+        archive=store.archive,
+        ownership=store.ownership,
         clock=SystemClock(),
         observer=observer,
         decide=decide,
@@ -114,11 +137,78 @@ def build_app(settings: Settings) -> tuple[ASGIApp, Coordinator]:
         poll=poll,
         check_step=check_step,
         stalls=pulse.stalls,
-        policy=policy,
+        policy=_policy(settings),
+        code=code_version(),
     )
     coordinator = Coordinator(ports, letters_max=settings.requests_waiting_max, groups_max=settings.groups_max)
-    service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log_command)
-    return create_app(service, pulse), coordinator
+    readiness = Readiness(
+        lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
+        watch.away,
+        store.not_ready,
+    )
+    if settings.auth == "off":
+        log.access_is_off()
+    gauges = GroupGauges(
+        coordinator.loaded_groups, coordinator.now_ms, ports.policy, members_max=settings.metrics_members_max
+    )
+    gate = None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms)
+    edge = Edge(
+        gate=gate,
+        tokens=_tokens(settings, store),
+        ownership=store.ownership,
+        forwarder=Forwarder(verify=_peers(settings)),
+        meter=counts,
+        journal=log,
+        limits=_limits(settings),
+        readiness=readiness,
+        loop_age_ms=pulse.age_ms,
+        loop_age_max_ms=settings.loop_age_max_ms,
+        scrape=Scrape(counts, gauges),
+    )
+    counts.show("polls_parked", "Long-polls that wait.", lambda: edge.limits.polls.taken)
+    counts.show("ready", "1 while /readyz says so.", lambda: not readiness.reasons())
+    counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
+    service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log.commanded)
+    chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
+    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores)
+
+
+def _policy(settings: Settings) -> Policy:
+    return Policy(
+        max_members=settings.members_max,
+        max_tasks=settings.tasks_max,
+        max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
+        check_laws=settings.check_laws,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        member=Rate(settings.member_requests_per_s, settings.member_requests_burst),
+        urgent=Rate(settings.urgent_heartbeats_per_s, settings.urgent_heartbeats_per_s),
+        operator=Rate(settings.operator_requests_per_s, settings.operator_requests_burst),
+        polls=Places(settings.polls_max, "long-polls"),
+    )
+
+
+def _tokens(settings: Settings, store: Store) -> Tokens:
+    tokens = store.tokens or Nobody()
+    if settings.admin_token is None:
+        return tokens
+    return WithAdmin(settings.admin_token.get_secret_value(), tokens)
+
+
+def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
+    opened = [OPEN[name] for name in settings.open_paths]
+    return Gate(_tokens(settings, store), cache_s=settings.token_cache_s, now_ms=now_ms, open_paths=opened)
+
+
+def _peers(settings: Settings) -> ssl.SSLContext:
+    """Return how other coordinators are known, and how this one shows itself to them."""
+    context = ssl.create_default_context(cafile=settings.tls_peer_ca)
+    if settings.tls_certfile is not None:
+        context.load_cert_chain(settings.tls_certfile, settings.tls_keyfile)
+    return context
 
 
 class Server(uvicorn.Server):
@@ -130,13 +220,13 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        coordinator: Coordinator,
+        process: Process,
         *,
         listening: Callable[[], None],
         stopping: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(config)
-        self._coordinator = coordinator
+        self._process = process
         self._listening = listening
         self._stopping = stopping
 
@@ -147,10 +237,13 @@ class Server(uvicorn.Server):
             self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, end what is under way, and close."""
+        """Say that it is not ready, go on for the delay, then stop listening, end what is under way, and close."""
+        self._process.edge.readiness.is_stopping = True
         if self._stopping is not None and not self.force_exit:
             await self._stopping()
-        self._coordinator.end_waits()
+        if not self.force_exit:
+            await asyncio.sleep(self._process.settings.shutdown_delay_s)
+        self._process.stop_waits()
         await super().shutdown(sockets)
 
 
@@ -169,20 +262,41 @@ def serve(
     Raises:
         OSError: when the address cannot be bound.
     """
-    structlog.configure(processors=_log_lines())
+    logs.configure(settings.log_format, settings.log_level)
     listener = listener or bind(settings.host, settings.port)
-    host, port = listener.getsockname()[:2]
-    app, coordinator = build_app(settings)
+    url = url_of(listener, is_tls=settings.is_tls)
+    process = build(settings, str(settings.url or url))
+    config = server_config(settings, process)
+    server = Server(config, process, listening=lambda: listening(url), stopping=stopping)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[listener]))
+
+
+def server_config(settings: Settings, process: Process) -> uvicorn.Config:
+    """Return how the server is set up: TLS, and how long it waits for what."""
     config = uvicorn.Config(
-        app,
+        process.app(),
+        log_config=None,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=round(settings.shutdown_s),
+        server_header=False,
     )
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    server = Server(config, coordinator, listening=lambda: listening(url), stopping=stopping)
-    asyncio.run(server.serve(sockets=[listener]))
+    if settings.tls_certfile is not None:
+        config.ssl_certfile = str(settings.tls_certfile)
+        config.ssl_keyfile = None if settings.tls_keyfile is None else str(settings.tls_keyfile)
+        if settings.tls_client_ca is not None:
+            config.ssl_ca_certs = str(settings.tls_client_ca)
+            config.ssl_cert_reqs = ssl.CERT_REQUIRED
+    return config
+
+
+def url_of(listener: socket.socket, *, is_tls: bool) -> str:
+    """Return the base URL that a bound socket is reached under."""
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -203,12 +317,3 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _log_lines() -> list[Any]:
-    return [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.ExceptionRenderer(),
-        structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event", "group"]),
-    ]

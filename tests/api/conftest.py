@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
 from tests.schemas.validating import faults
 
+from batonpass.api.access import Nobody
 from batonpass.api.app import create_app
+from batonpass.api.edge import Edge, Readiness
+from batonpass.api.forward import Forwarder
+from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
 from batonpass.core.answers import poll
 from batonpass.core.decide import decide
@@ -20,6 +25,8 @@ from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
 from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.memory_log import Alone
+from batonpass.runtime.history import Asked
 from batonpass.runtime.memory_log import Alone
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
@@ -60,7 +67,9 @@ class Api:
     log: BreakableLog
     seen: Seen
     coordinator: Coordinator
-    commands: list[tuple[str, str, str, str]] = field(default_factory=list)
+    edge: Edge
+    told: Told
+    commands: list[tuple[str, Asked]] = field(default_factory=list)
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Make a request below ``/v1/groups``; a body is sent as JSON, bytes as they are."""
@@ -92,15 +101,69 @@ class Api:
         return await self.call("GET", f"/orders/members/{member}/assignment?after={after}&wait_ms={wait_ms}")
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside."""
-    clock, log, seen = SetClock(1_800_000_000_000), BreakableLog(), Seen()
+@dataclass
+class Told:
+    """What the meter and the journal were told of calls."""
+
+    answered_: list[tuple[str, str, int]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str, str, str]] = field(default_factory=list)
+    failures: list[tuple[BaseException, str, str]] = field(default_factory=list)
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Note a call."""
+        assert seconds >= 0
+        self.answered_.append((method, path, status))
+
+    def refused(self, *told: Any) -> None:
+        """Note a refusal, as a meter (one word) or as a journal (error, call, who, cause)."""
+        if len(told) == 1:
+            self.refusals.append(told[0])
+        else:
+            self.lines.append((told[0].type, *told[1:]))
+
+    def failed(self, error: BaseException, call: str, cause: str) -> None:
+        """Note a failure of the program."""
+        self.failures.append((error, call, cause))
+
+
+async def no_metrics(accept: str) -> tuple[bytes, str]:
+    """Answer a scrape with nothing but what was asked for."""
+    return accept.encode(), "text/plain"
+
+
+def an_edge(coordinator: Coordinator, told: Told, **parts: Any) -> Edge:
+    """Return an edge that lets everybody do everything, but for the ``parts`` that a test brings."""
+    many = 1_000_000.0
+    limits = Limits(Rate(many, many), Rate(20, 20), Rate(many, many), Places(100, "long-polls"))
+    present: dict[str, Any] = {
+        "gate": None,
+        "tokens": Nobody(),
+        "ownership": Alone(),
+        "forwarder": Forwarder(),
+        "meter": told,
+        "journal": told,
+        "limits": limits,
+        "readiness": Readiness(lambda: "" if coordinator.is_ready else "the groups are being read"),
+        "loop_age_ms": lambda: 0.0,
+        "loop_age_max_ms": 1_000,
+        "scrape": no_metrics,
+    }
+    return Edge(**(present | parts))
+
+
+@asynccontextmanager
+async def serving(told: Told | None = None, **parts: Any) -> AsyncIterator[Api]:
+    """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside.
+
+    ``parts`` are those of the edge that the test brings, or functions that make them of the coordinator.
+    """
+    clock, log, seen, told = SetClock(1_800_000_000_000), BreakableLog(), Seen(), told or Told()
     pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
     ports = Ports(
         log=log,
         archive=log,
-        ownership=Alone(),
+        ownership=parts.get("ownership", Alone()),
         clock=clock,
         observer=seen,
         decide=decide,
@@ -111,12 +174,22 @@ async def api() -> AsyncIterator[Api]:
         policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),
     )
     coordinator = Coordinator(ports, groups_max=5)
-    commands: list[tuple[str, str, str, str]] = []
+    edge = an_edge(coordinator, told, **parts)
+    commands: list[tuple[str, Asked]] = []
     service = Service(coordinator, body_bytes_max=BODY_BYTES_MAX, commanded=lambda *command: commands.append(command))
-    app = create_app(service, pulse)
+    app = create_app(service, edge, running=nullcontext)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
         await coordinator.start()
-        yield Api(client, clock, log, seen, coordinator, commands)
+        yield Api(client, clock, log, seen, coordinator, edge, told, commands)
         await coordinator.stop()
+        await edge.forwarder.close()
     assert seen.broken == []
     assert seen.defects == []
+    assert told.failures == []
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    """Serve an empty coordinator to everybody."""
+    async with serving() as served:
+        yield served

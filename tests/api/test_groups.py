@@ -83,7 +83,7 @@ async def test_why_a_group_was_declared_is_noted(api: Api) -> None:
     """The reason of the body is handed on, or that of the query."""
     await api.call("PUT", "/orders?reason=query", {"topology": TOPOLOGY, "reason": "body"})
     await api.call("PUT", "/clicks?reason=query", {"topology": TOPOLOGY})
-    assert [command[3] for command in api.commands] == ["body", "query"]
+    assert [asked.reason for _, asked in api.commands] == ["body", "query"]
 
 
 async def test_only_an_empty_group_is_deleted_unless_forced(api: Api) -> None:
@@ -126,8 +126,8 @@ async def test_a_command_is_204_and_is_noted_with_its_reason(api: Api, method: s
     await api.join("m1")
     answer = await api.call(method, f"/orders{path}?reason=why", body)
     assert (answer.status_code, answer.content) == (204, b"")
-    group, _, who, reason = api.commands[-1]
-    assert (group, who, reason) == ("orders", "127.0.0.1", (body or {}).get("reason", "why"))
+    group, asked = api.commands[-1]
+    assert (group, asked.who, asked.reason) == ("orders", "127.0.0.1", (body or {}).get("reason", "why"))
     unknown = await api.call(method, f"/other{path}", body)
     assert (unknown.status_code, unknown.json()["type"]) == (404, "unknown-group")
 

@@ -25,8 +25,11 @@ SERVED = {
     "/v1/groups/{group}/resume": {"post"},
     "/v1/groups/{group}/tasks/{task}/pin": {"put", "delete"},
     "/v1/groups/{group}/tasks/{task}/release": {"post"},
+    "/v1/tokens": {"get", "post"},
+    "/v1/tokens/{token}": {"delete"},
     "/livez": {"get"},
     "/readyz": {"get"},
+    "/metrics": {"get"},
 }
 
 

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from batonpass import __version__
-from batonpass.api import groups, health, members, openapi, operators, problems
+from batonpass.api import groups, health, members, openapi, operators, problems, tokens
+from batonpass.api.calls import Calls
+from batonpass.api.edge import Edge
 from batonpass.api.front import Front
 from batonpass.api.service import Service
-from batonpass.runtime.pulse import Pulse
+
+ROUTERS = tuple(part.router for part in (groups, members, operators, tokens, health))
 
 
-def create_app(service: Service, pulse: Pulse) -> ASGIApp:
-    """Return the application that serves ``service``; it starts and stops the coordinator with itself."""
+def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAsyncContextManager[None]]) -> ASGIApp:
+    """Return the application that serves ``service`` behind ``edge``, while what it stands on is ``running``."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        beating = asyncio.create_task(pulse.run(), name="pulse")
-        try:
-            await service.coordinator.start()
+        async with running():
             yield
-        finally:
-            await service.coordinator.stop()
-            beating.cancel()
 
     app = FastAPI(
         title="Batonpass",
@@ -35,12 +32,24 @@ def create_app(service: Service, pulse: Pulse) -> ASGIApp:
         description="Warm handovers for stateful stream processing.",
         lifespan=lifespan,
         redirect_slashes=False,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.service = service
-    app.state.loop_age_ms = pulse.age_ms
-    routers = [part.router for part in (groups, members, operators, health)]
-    for router in routers:
+    app.state.edge = edge
+    for router in ROUTERS:
         app.include_router(router)
-    problems.install(app, routers)
+    problems.install(app, ROUTERS)
     openapi.install(app)
-    return Front(app, service)
+    return Front(app, service, edge, Calls(served(ROUTERS)))
+
+
+def served(routers: tuple[APIRouter, ...]) -> list[tuple[str, str]]:
+    """Return the method and path of every route."""
+    return [
+        (method, one.path)
+        for router in routers
+        for one in router.routes
+        for method in sorted(getattr(one, "methods", None) or ())
+        if hasattr(one, "path")
+    ]

@@ -1,102 +1,188 @@
-"""The two calls that every member makes all the time, heartbeat and long-poll, as plain ASGI in front of the app.
+"""What every request passes first: its id, who makes it and whether it may, how often, and which coordinator answers.
 
-The framework's path through routing, dependencies and response classes costs several times what the call itself does
+The two calls that every member makes all the time, heartbeat and long-poll, are served right here, as plain ASGI: the
+framework's path through routing, dependencies and response classes costs several times what the call itself does
 (`docs/decisions` has the figures). Everything else goes on to the app.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from batonpass.api.problems import PROBLEM_JSON, not_allowed, problem_headers
-from batonpass.api.service import Service
-from batonpass.codec.answers import answer_body, problem_body, to_json
+from batonpass.api.access import Forbidden, Unauthenticated, check
+from batonpass.api.calls import OPEN, UNKNOWN, Calls
+from batonpass.api.causes import Causes
+from batonpass.api.edge import EVERYBODY, Edge
+from batonpass.api.limits import has_news, too_early
+from batonpass.api.problems import REFUSED, not_allowed
+from batonpass.api.visit import ASKED, FORWARDED, JSON, Disconnected, Headless, Visit
+from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, read_heartbeat
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import ProtocolError
+from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
-from batonpass.runtime.ports import Defect
+from batonpass.runtime.ports import Defect, NotOwner
 
-_JSON = (b"content-type", b"application/json")
-_PROBLEM = (b"content-type", PROBLEM_JSON.encode())
-_POLL = Shape(PollQuery)
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from batonpass.api.service import Service
+    from batonpass.core.inputs import Heartbeat
+
+_POLL: Final = Shape(PollQuery)
 # /v1/groups/{group}/members/{member}/{call}
-_PARTS = 7
+_PARTS: Final = 7
+_UNCOUNTED: Final = frozenset(OPEN.values())
+"""Calls without a limit: probes and scrapes come from the platform, and often."""
 
-
-Serve = Callable[[GroupId, MemberId, Scope, Receive], Awaitable["Answer | None"]]
-
-
-class Disconnected(Exception):
-    """The caller went away before it was answered."""
+_AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
+_GONE_STATUS: Final = 499
+RETRY_AFTER_MS: Final = 500
 
 
 class Front:
     """Serves heartbeats and long-polls, and hands everything else to the app behind it."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service, edge: Edge, calls: Calls) -> None:
         self._app = app
         self._service = service
-        self._calls: dict[str, tuple[str, Serve]] = {
-            "heartbeat": ("POST", self._heartbeat),
-            "assignment": ("GET", self._assignment),
+        self._edge = edge
+        self._calls = calls
+        self._causes = Causes()
+        self._hot = {
+            "heartbeat": (calls.heartbeat, self._heartbeat),
+            "assignment": (calls.assignment, self._assignment),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
-            parts = scope["path"].split("/")
-            if len(parts) == _PARTS and parts[1] == "v1" and parts[2] == "groups" and parts[4] == "members":
-                served = self._calls.get(parts[6])
-                if served is not None:
-                    return await self._guarded(served, (parts[3], parts[5]), scope, receive, send)
-        await self._app(scope, receive, send)
-        return None
-
-    async def _guarded(
-        self, call: tuple[str, Serve], names: tuple[str, str], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = perf_counter()
+        visit = Visit(scope, receive, send, UNKNOWN)
+        visit.cause = self._causes.of(visit.headers.get(b"x-request-id"), visit.headers.get(b"traceparent"))
         try:
-            serve = _served(call, scope)
-            group_id = GroupId(checked_name("group", names[0]))
-            member_id = MemberId(checked_name("member", names[1]))
-            answer = await serve(group_id, member_id, scope, receive)
+            await self._serve(visit)
         except Disconnected:
-            return
+            visit.status = visit.status or _GONE_STATUS
         except ProtocolError as error:
-            headers = [_PROBLEM, *((name.encode(), value.encode()) for name, value in problem_headers(error).items())]
-            await _respond(send, error.status, to_json(problem_body(error)), headers)
+            await self._refuse(visit, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
+            self._edge.journal.failed(error, f"{scope['method']} {visit.call.path}", visit.cause)
+            if not visit.started:
+                await visit.refuse(Defect("the coordinator failed on this request; its log says how"))
+        self._edge.meter.answered(visit.call.method, visit.call.path, visit.status, perf_counter() - began)
+
+    async def _refuse(self, visit: Visit, error: ProtocolError) -> None:
+        self._edge.meter.refused(error.type)
+        if isinstance(error, _AT_THE_DOOR):
+            self._edge.journal.refused(error, f"{visit.scope['method']} {visit.call.path}", visit.who, visit.cause)
+        if not visit.started:
+            await visit.refuse(error)
+
+    async def _serve(self, visit: Visit) -> None:
+        scope = visit.scope
+        parts = visit.parts = scope["path"].split("/")
+        hot = self._hot.get(parts[-1]) if len(parts) == _PARTS else None
+        if hot is not None and (parts[1], parts[2], parts[4]) == ("v1", "groups", "members"):
+            visit.call, serve = hot
+            await self._admit(visit)
+            if scope["method"] != visit.call.method:
+                raise not_allowed(scope["method"], scope["path"], [visit.call.method])
+            if visit.call is not self._calls.heartbeat:
+                self._limit(visit)
+            if not await self._forwarded(visit):
+                await serve(visit, GroupId(checked_name("group", parts[3])), MemberId(checked_name("member", parts[5])))
             return
-        except Exception:
-            defect = Defect("the coordinator failed on this request; its log says how")
-            await _respond(send, defect.status, to_json(problem_body(defect)), [_PROBLEM])
-            raise
-        if answer is None:
-            await _respond(send, 204, b"", [])
+        visit.call = self._calls.find(scope["method"], parts)
+        await self._admit(visit)
+        self._limit(visit)
+        if not await self._forwarded(visit):
+            await self._pass_to_app(visit)
+
+    async def _admit(self, visit: Visit) -> None:
+        """Find out who calls, and refuse who may not."""
+        gate = self._edge.gate
+        if gate is None:
+            visit.principal = EVERYBODY
+            return
+        authorization = visit.headers.get(b"authorization")
+        found = gate.remembered(authorization)
+        if found is None:
+            if gate.is_open(visit.call):
+                return
+            found = await gate.find(authorization)
+        visit.principal = found
+        check(found, visit.call, visit.group)
+
+    def _limit(self, visit: Visit) -> None:
+        """Refuse who calls too often: a member by its path, everybody else by the token, or the address."""
+        if visit.call.path in _UNCOUNTED:
+            return
+        if visit.call.on_member:
+            early = self._edge.limits.member.take((visit.scope["path"], visit.call.method))
+            whose = "this member"
         else:
-            await _respond(send, 200, to_json(answer_body(answer)), [_JSON])
+            early = self._edge.limits.operator.take(visit.who)
+            whose = visit.who or "this caller"
+        if early:
+            raise too_early(early, whose)
 
-    async def _heartbeat(
-        self, group_id: GroupId, member_id: MemberId, _scope: Scope, receive: Receive
-    ) -> Answer | None:
-        body = await self._service.body(_chunks(receive))
-        limit = self._service.coordinator.policy.max_tasks_per_heartbeat
-        return await self._service.ask(group_id, read_heartbeat(member_id, body, tasks_max=limit), Answer)
+    async def _forwarded(self, visit: Visit) -> bool:
+        """Have the owner of the group answer where that is another coordinator; say whether it was so."""
+        call = visit.call
+        if not call.on_group or call.is_everywhere:
+            return False
+        owner = self._edge.ownership.owner_url(GroupId(visit.parts[3]))
+        if owner is None:
+            return False
+        if FORWARDED in visit.headers:
+            detail = f"the coordinators do not agree yet on who owns group {visit.parts[3]}; try again"
+            raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS)
+        await self._edge.forwarder.forward(visit, owner, body_bytes_max=self._service.body_bytes_max)
+        return True
 
-    async def _assignment(
-        self, group_id: GroupId, member_id: MemberId, scope: Scope, receive: Receive
-    ) -> Answer | None:
-        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    async def _pass_to_app(self, visit: Visit) -> None:
+        scope = visit.scope
+        scope[ASKED] = visit.asked
+        receive, send = visit.receive, visit.pass_answer
+        if scope["method"] == "HEAD":
+            headless = Headless(visit.receive, visit.pass_answer)
+            scope, receive, send = {**scope, "method": "GET"}, headless.receive, headless.send
+        await self._app(scope, receive, send)
+        if REFUSED in scope:
+            self._edge.meter.refused(scope[REFUSED])
+
+    async def _heartbeat(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> None:
+        body = await visit.body(self._service.body_bytes_max)
+        coordinator = self._service.coordinator
+        early = self._edge.limits.member.take(visit.scope["path"])
+        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat)
+        if early and not await self._is_urgent(visit, group_id, said):
+            raise too_early(early, "this member")
+        answer = await self._service.ask(group_id, said, Answer, visit.asked)
+        await visit.answer(200, to_json(answer_body(answer)), [JSON])
+
+    async def _is_urgent(self, visit: Visit, group_id: GroupId, said: Heartbeat) -> bool:
+        try:
+            group, soft = await self._service.coordinator.look(group_id)
+        except ProtocolError:
+            return False
+        return has_news(group, soft, said) and not self._edge.limits.urgent.take(visit.scope["path"])
+
+    async def _assignment(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> None:
+        pairs = parse_qsl(visit.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         asked = _POLL.read(dict(pairs), prefix="query")
         coordinator = self._service.coordinator
+        self._edge.limits.polls.take()
         poll = asyncio.ensure_future(coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(visit.gone())
         try:
             await asyncio.wait((poll, gone), return_when=asyncio.FIRST_COMPLETED)
             if not poll.done():
@@ -106,35 +192,10 @@ class Front:
             # For a poll that still waits, this is how the coordinator learns that it broke.
             poll.cancel()
             gone.cancel()
+            self._edge.limits.polls.give_back()
         if isinstance(found, ProtocolError):
             raise found
-        return found
-
-
-def _served(call: tuple[str, Serve], scope: Scope) -> Serve:
-    method, serve = call
-    if scope["method"] != method:
-        raise not_allowed(scope["method"], scope["path"], [method])
-    return serve
-
-
-async def _respond(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    if status != 204:
-        headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        yield message.get("body", b"")
-        if not message.get("more_body", False):
-            return
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        if found is None:
+            await visit.answer(204, b"", [])
+        else:
+            await visit.answer(200, to_json(answer_body(found)), [JSON])

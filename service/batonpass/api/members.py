@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, member_of, nothing, query, service_of
+from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import read_join
@@ -40,7 +40,7 @@ async def join(request: Request) -> Response:
     group_id, member_id = group_of(request), member_of(request)
     body = await service.body(request.stream())
     limit = service.coordinator.policy.max_tasks_per_heartbeat
-    answer = await service.ask(group_id, read_join(member_id, body, tasks_max=limit), Answer)
+    answer = await service.ask(group_id, read_join(member_id, body, tasks_max=limit), Answer, asked_of(request))
     return json_response(answer_body(answer), 201 if answer.created else 200)
 
 
@@ -76,7 +76,8 @@ async def drain(request: Request) -> Response:
         if left_s <= 0 or not await service.coordinator.news(group_of(request), wanted.member_id, wait_s=left_s):
             break
         # Asking again changes nothing: the first deadline stands, and the reply says how far it has come.
-        progress = await service.ask(group_of(request), DrainRequest(wanted.member_id), DrainProgress)
+        again = DrainRequest(wanted.member_id)
+        progress = await service.ask(group_of(request), again, DrainProgress, asked_of(request))
     return json_response(drain_body(progress), 202 if progress.remaining else 200)
 
 

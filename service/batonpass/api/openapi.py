@@ -19,7 +19,7 @@ from batonpass.codec.bodies import HeartbeatBody, Name, PollQuery, TaskName
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _REF = "#/components/schemas/{name}"
-_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName}
+_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "action"],

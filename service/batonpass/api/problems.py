@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 PROBLEM_JSON = "application/problem+json"
 
+REFUSED = "batonpass.refused"
+"""Where the scope of a request keeps the type of the problem that it was answered with."""
+
 
 class UnknownPath(ProtocolError):
     """Nothing is served under this path."""
@@ -52,6 +55,8 @@ def problem_headers(error: ProtocolError) -> dict[str, str]:
         headers["retry-after"] = str(-(-error.retry_after_ms // 1_000))
     if isinstance(error, MethodNotAllowed) and error.allowed:
         headers["allow"] = ", ".join(error.allowed)
+    if error.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="batonpass"'
     return headers
 
 
@@ -68,7 +73,8 @@ def problem(error: ProtocolError) -> Response:
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     """Make the app, which serves these routers, answer every error as a problem, its framework's own included."""
 
-    async def refused(_request: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
+        request.scope[REFUSED] = cast("ProtocolError", error).type
         return problem(cast("ProtocolError", error))
 
     async def unrouted(request: Request, error: Exception) -> Response:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.visit import ASKED
 from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Input
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeclaration,
+    GroupDeletion,
+    Input,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+)
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
 from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Defect
 
 T = TypeVar("T", bound=Struct)
@@ -26,25 +41,40 @@ R = TypeVar("R", Answer, Declared, Done, DrainProgress)
 
 _REASON = Shape(ReasonBody)
 
+COMMANDS: Final[Mapping[type[Input], str]] = {
+    GroupDeclaration: "declare",
+    GroupDeletion: "delete",
+    Leave: "leave",
+    DrainRequest: "drain",
+    DrainReversal: "undrain",
+    Eviction: "evict",
+    ProbeRequest: "probe",
+    PauseRequest: "pause",
+    ResumeRequest: "resume",
+    PinRequest: "pin",
+    ReleaseRequest: "release",
+}
+"""What a mutating call is named in the audit trail and in the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """What the API serves, and within which limits.
 
-    ``commanded`` hears of every mutating call of an operator that was accepted: group, call, who asked, and why.
+    ``commanded`` hears of every mutating call that was accepted: the group, who asked for what, and why.
     """
 
     coordinator: Coordinator
     body_bytes_max: int
-    commanded: Callable[[str, str, str, str], None]
+    commanded: Callable[[str, Asked], None]
 
-    async def ask(self, group_id: GroupId, item: Input, kind: type[R]) -> R:
+    async def ask(self, group_id: GroupId, item: Input, kind: type[R], asked: Asked = NOBODY_ASKED) -> R:
         """Have an input carried out and return its reply, which is of the ``kind`` that this input has.
 
         Raises:
             ProtocolError: when it is refused.
         """
-        reply = await self.coordinator.ask(group_id, item)
+        reply = await self.coordinator.ask(group_id, item, asked)
         if isinstance(reply, kind):
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
@@ -64,14 +94,15 @@ class Service:
         return b"".join(parts)
 
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
-        """Have an operator's command on the group of the path carried out, and tell who asked for it and why.
+        """Have a command on the group of the path carried out, which leaves a row in the audit trail.
 
         Raises:
             ProtocolError: when it is refused.
         """
         group_id = group_of(request)
-        reply = await self.ask(group_id, item, kind)
-        self.commanded(group_id, type(item).__name__, request.client.host if request.client else "", reason)
+        asked = asked_of(request)._replace(command=command_of(item), reason=reason)
+        reply = await self.ask(group_id, item, kind, asked)
+        self.commanded(group_id, asked)
         return reply
 
     async def reason(self, request: Request, in_query: str = "") -> str:
@@ -91,6 +122,17 @@ def query(request: Request, wanted: Shape[T]) -> T:
         InvalidRequest: naming every fault, unknown parameters included.
     """
     return wanted.read(request.query_params, prefix="query")
+
+
+def command_of(item: Input) -> str:
+    """Return what a mutating call is named."""
+    return "unpin" if isinstance(item, PinRequest) and item.member_id is None else COMMANDS[type(item)]
+
+
+def asked_of(request: Request) -> Asked:
+    """Return who makes the request, and under which id."""
+    asked: Asked = request.scope.get(ASKED, NOBODY_ASKED)
+    return asked
 
 
 def service_of(request: Request) -> Service:

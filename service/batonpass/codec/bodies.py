@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 OFFSET_MAX: Final = 2**63 - 1
 DURATION_MS_MAX: Final = 7 * 86_400_000
 WAIT_MS_MAX: Final = 300_000
+TOKEN_MS_MAX: Final = 10 * 366 * 86_400_000
 NAME_CHARS_MAX: Final = 255
 TEXT_CHARS_MAX: Final = 2_000
 TAGS_MAX: Final = 5
@@ -110,6 +111,16 @@ class GroupBody(Struct, forbid_unknown_fields=True):
 class ReasonBody(Struct, forbid_unknown_fields=True):
     """A command that needs nothing but, if one likes, why."""
 
+    reason: Text = ""
+
+
+class TokenBody(Struct, forbid_unknown_fields=True):
+    """A token that is to be made; without ``expires_in_ms`` it lasts until it is revoked."""
+
+    name: Name
+    role: Literal["worker", "viewer", "operator", "admin"]
+    group: Name | None = None
+    expires_in_ms: Annotated[int, Meta(ge=1_000, le=TOKEN_MS_MAX)] | None = None
     reason: Text = ""
 
 

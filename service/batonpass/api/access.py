@@ -1,0 +1,238 @@
+"""Who calls, and whether it may: bearer tokens, remembered for some seconds, against the roles of each call.
+
+A heartbeat pays for one digest and one look into a table. A token that was revoked is refused once what is remembered
+of it is older than ``cache_s``; while the store cannot be asked, what was known goes on (L5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from batonpass.core.errors import ProtocolError
+from batonpass.runtime.access import AccessRole, Principal, StoredToken, Tokens, TokenWish, digest_of
+from batonpass.runtime.ports import StoreUnavailable
+
+if TYPE_CHECKING:
+    from batonpass.api.calls import Call
+    from batonpass.runtime.history import Asked
+
+TOKENS_MAX: Final = 20_000
+"""How many tokens, good ones and bad ones, are remembered at most."""
+
+LOOKUPS_MAX: Final = 8
+"""How many tokens are looked up at once; a flood of made-up ones waits behind these and cannot fill the store."""
+
+LOOKUPS_WAITING_MAX: Final = 500
+PATIENCE_S: Final = 3.0
+"""How long a caller waits for its token to be looked up."""
+
+STORE_REST_S: Final = 1.0
+"""For how long a store that failed is not asked about tokens again."""
+
+RETRY_AFTER_MS: Final = 1_000
+_BEARER: Final = b"bearer "
+
+
+class Unauthenticated(ProtocolError):
+    """The call carries no token, or one that is worth nothing."""
+
+    type = "unauthenticated"
+    status = 401
+    title = "No valid token"
+
+
+class Forbidden(ProtocolError):
+    """The token's role does not include this call, or not on this group."""
+
+    type = "forbidden"
+    status = 403
+    title = "Not allowed"
+
+
+class _Known(NamedTuple):
+    principal: Principal | None
+    until: float
+
+
+class Gate:
+    """Finds out who calls, and lets pass who may."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        *,
+        cache_s: float,
+        now_ms: Callable[[], int],
+        open_paths: Sequence[str] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens = tokens
+        self._cache_s = cache_s
+        self._now_ms = now_ms
+        self._open = frozenset(open_paths)
+        self._monotonic = monotonic
+        self._known: dict[bytes, _Known] = {}
+        self._asking: dict[bytes, asyncio.Task[Principal | None]] = {}
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._rest_until = 0.0
+
+    def is_open(self, call: Call) -> bool:
+        """Whether the call is answered to anybody, without a token."""
+        return call.path in self._open
+
+    def remembered(self, authorization: bytes | None) -> Principal | None:
+        """Return the caller, if its token was good within the last seconds; None: it has to be looked up."""
+        if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
+            return None
+        known = self._known.get(digest_of(_after_scheme(authorization)))
+        if known is None or known.principal is None or known.until < self._monotonic():
+            return None
+        return known.principal if self._lasts(known.principal) else None
+
+    async def find(self, authorization: bytes | None) -> Principal:
+        """Return the caller that a header names.
+
+        Raises:
+            Unauthenticated: when it names none (401).
+            StoreUnavailable: when the token is not known yet and the store cannot be asked.
+        """
+        secret = _secret(authorization)
+        digest = digest_of(secret)
+        known = self._known.get(digest)
+        if known is None or known.until < self._monotonic():
+            found = await self._ask(secret, digest, known)
+        else:
+            found = known.principal
+        if found is None or not self._lasts(found):
+            raise Unauthenticated("the token is unknown, revoked or expired; ask an admin for another one")
+        return found
+
+    def _lasts(self, principal: Principal) -> bool:
+        return principal.expires_ms is None or self._now_ms() < principal.expires_ms
+
+    async def _ask(self, secret: str, digest: bytes, known: _Known | None) -> Principal | None:
+        """Ask the store; while it is away, or takes too long, what was known of the token stands."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.shield(self._asked(secret, digest))
+        except TimeoutError:
+            self._rest_until = self._monotonic() + STORE_REST_S
+            error = StoreUnavailable("the store takes too long to look a token up", retry_after_ms=RETRY_AFTER_MS)
+        except StoreUnavailable as away:
+            error = away
+        if known is None or known.principal is None:
+            raise error
+        return known.principal
+
+    def _asked(self, secret: str, digest: bytes) -> asyncio.Task[Principal | None]:
+        """Return the one question to the store for all who wait for the same token."""
+        asking = self._asking.get(digest)
+        if asking is not None:
+            return asking
+        if self._monotonic() < self._rest_until or len(self._asking) >= LOOKUPS_WAITING_MAX:
+            raise StoreUnavailable("tokens cannot be looked up now", retry_after_ms=RETRY_AFTER_MS)
+        asking = self._asking[digest] = asyncio.create_task(self._look_up(secret, digest))
+        # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return asking
+
+    async def _look_up(self, secret: str, digest: bytes) -> Principal | None:
+        try:
+            async with self._lookups:
+                found = await self._tokens.find(secret)
+        except StoreUnavailable:
+            self._rest_until = self._monotonic() + STORE_REST_S
+            raise
+        finally:
+            del self._asking[digest]
+        self._remember(digest, found)
+        return found
+
+    def _remember(self, digest: bytes, found: Principal | None) -> None:
+        # What is asked for again goes to the end, so that a flood of made-up tokens pushes out the idle ones first.
+        self._known.pop(digest, None)
+        if len(self._known) >= TOKENS_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[digest] = _Known(found, self._monotonic() + self._cache_s)
+
+
+def check(principal: Principal, call: Call, group: str | None) -> None:
+    """Let pass whose role includes the call; what nobody serves is for the app to refuse.
+
+    Raises:
+        Forbidden: when it does not, or not on this group (403).
+    """
+    if call.roles is None:
+        return
+    if principal.role not in call.roles:
+        wanted = " or ".join(sorted(call.roles))
+        raise Forbidden(f"{principal.name} has the role {principal.role}; this call needs {wanted}")
+    if principal.group is not None and group != principal.group and call.path.startswith("/v1/"):
+        raise Forbidden(f"{principal.name} may make this call on group {principal.group} only")
+
+
+class Nobody:
+    """The tokens of a coordinator without any; the first ones are given beside it."""
+
+    async def find(self, secret: str) -> Principal | None:  # noqa: ARG002 - every secret is alike here
+        """Return None."""
+        return None
+
+    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - it keeps none
+        """Refuse: there is no store to keep a token in.
+
+        Raises:
+            StoreUnavailable: always.
+        """
+        raise StoreUnavailable("this coordinator keeps everything in memory, and no tokens")
+
+    async def list(self) -> Sequence[StoredToken]:
+        """Return nothing."""
+        return ()
+
+    async def revoke(self, token_id: str, asked: Asked) -> bool:  # noqa: ARG002 - there is nothing to revoke
+        """Say that there is no such token."""
+        return False
+
+
+class WithAdmin:
+    """Tokens of a store, and one of role admin that is in no store: from a setting, or from the folder of `up`."""
+
+    def __init__(self, secret: str, behind: Tokens, *, name: str = "admin") -> None:
+        self._digest = digest_of(secret)
+        self._admin = Principal(name, AccessRole.ADMIN)
+        self._behind = behind
+
+    async def find(self, secret: str) -> Principal | None:
+        """Return the admin for its secret, and for any other whom the store knows it as."""
+        if hmac.compare_digest(digest_of(secret), self._digest):
+            return self._admin
+        return await self._behind.find(secret)
+
+    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:
+        """Make a token in the store."""
+        return await self._behind.create(wish, asked)
+
+    async def list(self) -> Sequence[StoredToken]:
+        """Return the tokens of the store."""
+        return await self._behind.list()
+
+    async def revoke(self, token_id: str, asked: Asked) -> bool:
+        """Revoke a token of the store."""
+        return await self._behind.revoke(token_id, asked)
+
+
+def _secret(authorization: bytes | None) -> str:
+    if authorization is None:
+        raise Unauthenticated("this call needs a token: Authorization: Bearer ...")
+    if authorization[: len(_BEARER)].lower() != _BEARER:
+        raise Unauthenticated("the Authorization header is not of the form: Bearer ...")
+    return _after_scheme(authorization)
+
+
+def _after_scheme(authorization: bytes) -> str:
+    return authorization[len(_BEARER) :].strip().decode("latin-1")

@@ -1,0 +1,141 @@
+"""Every call that is served, and which roles may make it. Whatever is not listed here is for admins alone.
+
+docs/security.md shows the same table; a test holds the two, and the OpenAPI document, equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from batonpass.runtime.access import AccessRole
+
+ADMIN: Final = frozenset({AccessRole.ADMIN})
+OPERATOR: Final = ADMIN | {AccessRole.OPERATOR}
+VIEWER: Final = OPERATOR | {AccessRole.VIEWER}
+WORKER: Final = ADMIN | {AccessRole.WORKER}
+WORKER_OR_OPERATOR: Final = OPERATOR | {AccessRole.WORKER}
+ANYBODY: Final = frozenset(AccessRole)
+
+_GROUP: Final = "/v1/groups/{group}"
+_MEMBER: Final = _GROUP + "/members/{member}"
+_TASK: Final = _GROUP + "/tasks/{task}"
+
+ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
+    ("GET", "/v1/groups"): VIEWER,
+    ("GET", _GROUP): ANYBODY,
+    ("PUT", _GROUP): WORKER_OR_OPERATOR,
+    ("DELETE", _GROUP): OPERATOR,
+    ("GET", _GROUP + "/assignment"): ANYBODY,
+    ("GET", _GROUP + "/snapshot"): VIEWER,
+    ("POST", _GROUP + "/plan"): VIEWER,
+    ("GET", _GROUP + "/explain"): VIEWER,
+    ("GET", _GROUP + "/generations"): VIEWER,
+    ("GET", _GROUP + "/generations/{number}"): VIEWER,
+    ("GET", _GROUP + "/events"): VIEWER,
+    ("GET", _GROUP + "/commands"): OPERATOR,
+    ("GET", "/v1/events"): VIEWER,
+    ("GET", "/v1/commands"): OPERATOR,
+    ("GET", _GROUP + "/members"): ANYBODY,
+    ("GET", _MEMBER): ANYBODY,
+    ("PUT", _MEMBER): WORKER,
+    ("DELETE", _MEMBER): WORKER_OR_OPERATOR,
+    ("POST", _MEMBER + "/heartbeat"): WORKER,
+    ("GET", _MEMBER + "/assignment"): WORKER,
+    ("POST", _MEMBER + "/drain"): WORKER_OR_OPERATOR,
+    ("DELETE", _MEMBER + "/drain"): WORKER_OR_OPERATOR,
+    ("POST", _MEMBER + "/evict"): OPERATOR,
+    ("GET", _MEMBER + "/safe-to-stop"): ANYBODY,
+    ("POST", _GROUP + "/probe"): OPERATOR,
+    ("POST", _GROUP + "/pause"): OPERATOR,
+    ("POST", _GROUP + "/resume"): OPERATOR,
+    ("GET", _TASK): VIEWER,
+    ("GET", _TASK + "/explain"): VIEWER,
+    ("GET", _TASK + "/route"): ANYBODY,
+    ("PUT", _TASK + "/pin"): OPERATOR,
+    ("DELETE", _TASK + "/pin"): OPERATOR,
+    ("POST", _TASK + "/release"): OPERATOR,
+    ("GET", "/v1/tokens"): ADMIN,
+    ("POST", "/v1/tokens"): ADMIN,
+    ("DELETE", "/v1/tokens/{token}"): ADMIN,
+    ("GET", "/livez"): ANYBODY,
+    ("GET", "/readyz"): ANYBODY,
+    ("GET", "/metrics"): ANYBODY,
+    ("GET", "/openapi.json"): ANYBODY,
+    ("GET", "/docs"): ANYBODY,
+}
+"""The roles of each call. A token that is bound to a group makes calls on that group only, and those on no group."""
+
+OPEN: Final[Mapping[str, str]] = {
+    "livez": "/livez",
+    "readyz": "/readyz",
+    "metrics": "/metrics",
+    "openapi": "/openapi.json",
+    "docs": "/docs",
+}
+"""What may be left open, by the name that the setting has for it."""
+
+EVERYWHERE: Final = frozenset(
+    {
+        _GROUP + "/generations",
+        _GROUP + "/generations/{number}",
+        _GROUP + "/events",
+        _GROUP + "/commands",
+    }
+)
+"""Calls on a group that every coordinator answers, from the store alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its method and its path as the document writes it.
+
+    ``roles`` are those that may make it; None where nothing is served so. ``on_group``: it is about the group that the
+    path names. ``on_member``: it is one that a worker makes for its own member, and counts against that member alone.
+    ``is_everywhere``: any coordinator answers it, whoever owns the group.
+    """
+
+    method: str
+    path: str
+    roles: frozenset[AccessRole] | None
+    on_group: bool = False
+    on_member: bool = False
+    is_everywhere: bool = False
+
+
+UNKNOWN: Final = Call("", "other", None)
+GROUP_PART: Final = 3
+"""Where a path that was split at its slashes names its group."""
+
+
+class Calls:
+    """Finds what a request asks for."""
+
+    def __init__(self, served: Iterable[tuple[str, str]] = ()) -> None:
+        """Know the calls above, and of ``served`` those that were forgotten there, which are then for admins only."""
+        roles = dict.fromkeys(served, ADMIN) | dict(ROLES)
+        calls: dict[str, dict[str, Call]] = {}
+        for (method, path), allowed in roles.items():
+            calls.setdefault(path, {})[method] = Call(
+                method,
+                path,
+                allowed,
+                on_group=path.startswith(_GROUP),
+                on_member=path.startswith(_MEMBER) and AccessRole.WORKER in allowed,
+                is_everywhere=path in EVERYWHERE,
+            )
+        self.heartbeat = calls[_MEMBER + "/heartbeat"]["POST"]
+        self.assignment = calls[_MEMBER + "/assignment"]["GET"]
+        self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Call]]]] = {}
+        # A literal part is tried before a name, so that no name can hide what is served.
+        for path in sorted(calls, key=lambda one: one.replace("{", "\x7f")):
+            parts = tuple(path.split("/"))
+            self._by_length.setdefault(len(parts), []).append((parts, calls[path]))
+
+    def find(self, method: str, parts: list[str]) -> Call:
+        """Return the call of a path that was split at its slashes; HEAD is allowed to whom GET is."""
+        for form, calls in self._by_length.get(len(parts), ()):
+            if all(one[:1] == "{" or one == part for one, part in zip(form, parts, strict=True)):
+                return calls.get("GET" if method == "HEAD" else method, UNKNOWN)
+        return UNKNOWN

@@ -1,0 +1,122 @@
+"""Pass a request on to the coordinator that owns its group, and its answer back, as it comes.
+
+One hop at most: what was passed on once is answered where it arrived. The caller's token goes along, so the owner
+checks it again. A caller that goes away takes the call to the owner with it: a long-poll that breaks here breaks there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from batonpass.api.causes import HEADER
+from batonpass.api.visit import FORWARDED, Disconnected
+from batonpass.runtime.ports import NotOwner
+
+if TYPE_CHECKING:
+    from batonpass.api.visit import Visit
+
+CONNECT_TIMEOUT_S: Final = 2.0
+WRITE_TIMEOUT_S: Final = 10.0
+IDLE_S: Final = 30.0
+"""How long an idle connection to another coordinator is kept: well below the time after which that one closes it."""
+
+IDLE_MAX: Final = 200
+RETRY_AFTER_MS: Final = 500
+# RFC 9110, 7.6.1: what concerns one connection only. The host is the owner's, the length is counted anew.
+_OF_CONNECTION: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_PASSED_ON: Final = _OF_CONNECTION | {b"host", b"content-length", HEADER, FORWARDED}
+_NOT_PASSED_BACK: Final = _OF_CONNECTION | {b"date", b"server", HEADER}
+
+
+class Forwarder:
+    """The connections to the other coordinators."""
+
+    def __init__(self, *, verify: ssl.SSLContext | bool = True) -> None:
+        """Connect on first use. ``verify`` is how the others' certificates are checked."""
+        # A long-poll holds its connection for as long as it waits, so their number has no bound of its own here.
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=WRITE_TIMEOUT_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_MAX, keepalive_expiry=IDLE_S),
+            verify=verify,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def forward(self, visit: Visit, owner: str, *, body_bytes_max: int) -> None:
+        """Have the owner answer.
+
+        Raises:
+            NotOwner: when it cannot be reached, or breaks off before it answers (503).
+            TooLarge: when the body is larger than this coordinator takes (413).
+            Disconnected: when the caller goes away.
+        """
+        body = await visit.body(body_bytes_max)
+        passing = asyncio.ensure_future(self._pass(visit, owner, body))
+        gone = asyncio.ensure_future(visit.gone())
+        try:
+            await asyncio.wait((passing, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not passing.done():
+                raise Disconnected
+            passing.result()
+        finally:
+            gone.cancel()
+            passing.cancel()
+            with contextlib.suppress(asyncio.CancelledError, NotOwner, Disconnected):
+                await passing
+
+    async def _pass(self, visit: Visit, owner: str, body: bytes) -> None:
+        request = self._client.build_request(
+            visit.scope["method"], _target(visit, owner), headers=_headers(visit), content=body
+        )
+        try:
+            answer = await self._client.send(request, stream=True)
+        except httpx.TransportError as error:
+            raise NotOwner(
+                f"the coordinator at {owner}, which owns the group, cannot be reached ({type(error).__name__}); try again",
+                retry_after_ms=RETRY_AFTER_MS,
+            ) from error
+        try:
+            await visit.pass_answer(
+                {
+                    "type": "http.response.start",
+                    "status": answer.status_code,
+                    "headers": [(n.lower(), v) for n, v in answer.headers.raw if n.lower() not in _NOT_PASSED_BACK],
+                }
+            )
+            async for chunk in answer.aiter_raw():
+                await visit.send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await visit.send({"type": "http.response.body", "body": b""})
+        except httpx.TransportError as error:
+            # The beginning has gone out already: all that is left is to break off here too.
+            raise Disconnected from error
+        finally:
+            await answer.aclose()
+
+
+def _target(visit: Visit, owner: str) -> str:
+    raw: bytes = visit.scope.get("raw_path") or visit.scope["path"].encode()
+    query: bytes = visit.scope["query_string"]
+    return owner.rstrip("/") + (raw + b"?" + query if query else raw).decode("latin-1")
+
+
+def _headers(visit: Visit) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in visit.scope["headers"] if name not in _NOT_PASSED_ON]
+    return [*kept, (HEADER, visit.cause.encode()), (FORWARDED, visit.address.encode("latin-1", "replace") or b"?")]

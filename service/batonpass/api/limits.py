@@ -1,0 +1,140 @@
+"""How often one member, or one token, may call: a few at once, and so many a second on average.
+
+A heartbeat with news is worth more than the limit: it passes all the same, below a rate of its own, so that a handover
+does not wait for a member that has talked too much.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from batonpass.core.errors import LimitExceeded
+from batonpass.core.model import Role
+
+if TYPE_CHECKING:
+    from batonpass.core.inputs import Heartbeat
+    from batonpass.core.model import Group
+    from batonpass.core.soft import Soft, TaskReport
+
+FULL_RETRY_MS: Final = 2_000
+SWEEP_AT_LEAST: Final = 1_000
+"""How many callers are remembered before those that have been quiet are looked for."""
+
+
+class Rate:
+    """So many a second for each caller on average, ``burst`` of them at once (the generic cell rate algorithm).
+
+    One number a caller: the instant until which what it has sent would last if it had come evenly.
+    """
+
+    def __init__(self, per_s: float, burst: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._every = 1.0 / per_s
+        self._ahead = (burst - 1) / per_s
+        self._monotonic = monotonic
+        self._until: dict[Hashable, float] = {}
+        self._sweep_at = SWEEP_AT_LEAST
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def take(self, caller: Hashable) -> float:
+        """Count a call and return 0; or return how many seconds too early it is, and do not count it."""
+        now = self._monotonic()
+        until = self._until.get(caller, 0.0)
+        if until <= now:
+            until = now
+        elif until - now > self._ahead:
+            return until - now - self._ahead
+        self._until[caller] = until + self._every
+        if len(self._until) > self._sweep_at:
+            self._sweep(now)
+        return 0.0
+
+    def _sweep(self, now: float) -> None:
+        self._until = {caller: until for caller, until in self._until.items() if until > now}
+        self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._until))
+
+
+class Places:
+    """A number of places, for what waits long: taken and given back, never more than ``most`` at once."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self.taken = 0
+        self._most = most
+        self._what = what
+
+    def take(self) -> None:
+        """Take a place; whoever does gives it back.
+
+        Raises:
+            LimitExceeded: when none is free (429).
+        """
+        if self.taken >= self._most:
+            detail = f"{self._most} {self._what} are open already, as many as this coordinator may have"
+            raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
+        self.taken += 1
+
+    def give_back(self) -> None:
+        """Give a place back."""
+        self.taken -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one process: the rates of members, of heartbeats with news, and of all others; places for polls."""
+
+    member: Rate
+    urgent: Rate
+    operator: Rate
+    polls: Places
+
+
+def too_early(seconds: float, whose: str) -> LimitExceeded:
+    """Return the error for a call that came ``seconds`` too early."""
+    wait_ms = math.ceil(seconds * 1_000)
+    return LimitExceeded(f"{whose} calls more often than it may; wait {wait_ms} ms", retry_after_ms=wait_ms)
+
+
+def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
+    """Say whether others wait for what a heartbeat says.
+
+    It answers a picture that it has not echoed before, confirms a revocation, or reports that a warmup caught up.
+    """
+    member, known = group.members.get(said.member_id), soft.members.get(said.member_id)
+    if member is None or known is None or said.seq <= known.seq:
+        return False
+    if known.echoed < said.member_epoch <= member.epoch:
+        return True
+    if said.tasks is None:
+        return False
+    if any(
+        said.member_epoch >= revocation.epoch and _gives_up(said.tasks.get(task), active=revocation.active)
+        for task, revocation in member.revoking.items()
+    ):
+        return True
+    bound = group.config.acceptable_recovery_lag
+    for task, report in said.tasks.items():
+        if report.role == Role.WARMUP and _lag(report, bound) <= bound:
+            before = known.reports.get(task)
+            if before is None or before.lag is None or before.lag > bound:
+                return True
+    return False
+
+
+def _gives_up(report: TaskReport | None, *, active: bool) -> bool:
+    """Say whether this is how a member says that it no longer has what was revoked."""
+    return report is None or report.role == "none" or (active and report.role != Role.ACTIVE)
+
+
+def _lag(report: TaskReport, unknown: int) -> float:
+    """Return the lag that a report states; where the coordinator has to work it out, it may well be caught up."""
+    if report.lag is not None:
+        return report.lag
+    ends = dict(report.end_offsets)
+    if not report.positions or not ends:
+        return unknown if report.positions else math.inf
+    return sum(max(0, ends.get(topic, 0) - position) for topic, position in report.positions)

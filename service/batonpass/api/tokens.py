@@ -1,0 +1,91 @@
+"""Making, listing and revoking tokens, for admins. A secret is shown once, in the answer that makes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from batonpass.api.health import edge_of
+from batonpass.api.openapi import route
+from batonpass.api.problems import UnknownPath
+from batonpass.api.service import asked_of, json_response, nothing, query, service_of
+from batonpass.codec.answers import rfc3339
+from batonpass.codec.bodies import ReasonQuery, TokenBody
+from batonpass.codec.shape import Shape, refusal
+from batonpass.core.ids import GroupId
+from batonpass.runtime.access import AccessRole, StoredToken, TokenWish
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+_TOKEN = Shape(TokenBody)
+_REASON = Shape(ReasonQuery)
+
+
+class UnknownToken(UnknownPath):
+    """No token has this id."""
+
+    type = "unknown-token"
+    title = "Unknown token"
+
+
+@route(
+    router,
+    "POST",
+    "",
+    body=TokenBody,
+    query=ReasonQuery,
+    answers={201: "Made; `secret` is shown here and never again."},
+)
+async def create(request: Request) -> Response:
+    """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
+    service, edge = service_of(request), edge_of(request)
+    asked = query(request, _REASON)
+    said = _TOKEN.parse(await service.body(request.stream())).value
+    role = AccessRole(said.role)
+    if role is AccessRole.WORKER and said.group is None:
+        raise refusal([("group", "a worker's token is bound to a group: name it")])
+    if role is AccessRole.ADMIN and said.group is not None:
+        raise refusal([("group", "an admin's token is bound to no group")])
+    now_ms = service.coordinator.now_ms()
+    expires_ms = None if said.expires_in_ms is None else now_ms + said.expires_in_ms
+    wish = TokenWish(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
+    command = asked_of(request)._replace(command="create-token", reason=said.reason or asked.reason)
+    made, secret = await edge.tokens.create(wish, command)
+    service.commanded(made.group or "", command)
+    return json_response(token_body(made, now_ms) | {"secret": secret}, 201, {"cache-control": "no-store"})
+
+
+@route(router, "GET", "", answers={200: "Every token, without its secret."})
+async def show(request: Request) -> Response:
+    """List the tokens, oldest first, revoked and expired ones too."""
+    now_ms = service_of(request).coordinator.now_ms()
+    return json_response({"tokens": [token_body(one, now_ms) for one in await edge_of(request).tokens.list()]})
+
+
+@route(router, "DELETE", "/{token}", query=ReasonQuery, answers={204: "Revoked; it is refused within seconds."})
+async def revoke(request: Request) -> Response:
+    """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
+    token_id: str = request.path_params["token"]
+    command = asked_of(request)._replace(command="revoke-token", reason=query(request, _REASON).reason)
+    if not await edge_of(request).tokens.revoke(token_id, command):
+        raise UnknownToken(f"there is no token {token_id}; GET /v1/tokens lists them")
+    service_of(request).commanded("", command)
+    return nothing()
+
+
+def token_body(token: StoredToken, now_ms: int) -> dict[str, Any]:
+    """Return what is shown of a token."""
+    is_over = token.expires_ms is not None and token.expires_ms <= now_ms
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": token.role,
+        "group": token.group,
+        "last_four": token.last_four,
+        "status": "revoked" if token.revoked_ms is not None else "expired" if is_over else "valid",
+        "created_at": rfc3339(token.created_ms),
+        "expires_at": None if token.expires_ms is None else rfc3339(token.expires_ms),
+        "revoked_at": None if token.revoked_ms is None else rfc3339(token.revoked_ms),
+    }

@@ -1,0 +1,144 @@
+"""What is written to standard error: JSON lines for machines, readable ones for people, each with its causal id.
+
+One line for each command, generation and defect, one for each class of refusal now and then; none for a heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from batonpass.core.decide import Decision
+    from batonpass.core.errors import ProtocolError
+    from batonpass.core.ids import GroupId
+    from batonpass.core.inputs import Input
+    from batonpass.core.invariants import Violation
+    from batonpass.core.model import Group
+    from batonpass.runtime.history import Asked
+    from batonpass.runtime.ports import Commit
+
+REFUSALS_EVERY_S: Final = 10.0
+"""How often refusals of one class are written down at most; the line says how many there were since the last one."""
+
+CLASSES_MAX: Final = 1_000
+REPR_MAX: Final = 2_000
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure(form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Have everything written to standard error (or ``stream``), that of other libraries included, in one form.
+
+    ``form`` is ``json``, ``console``, or ``auto``: for people where the stream is a terminal.
+    """
+    out = stream or sys.stderr
+    for_people = form == "console" or (form == "auto" and out.isatty())
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    ]
+    if for_people:
+        ending: list[Any] = [structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at")]
+    else:
+        ending = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    structlog.configure(
+        processors=[*shared, *ending],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
+
+
+class _ToStructlog(logging.Handler):
+    """Passes on what libraries write by the standard library's logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record of another library down as one of ours."""
+        structlog.get_logger().log(
+            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
+        )
+
+
+class LoggingObserver:
+    """Writes down generations, commands, refusals at the door, failures of the store, and defects."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log: Any = structlog.get_logger()
+        self._monotonic = monotonic
+        self._refusals: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Write nothing: what a decision changed is written when it has been committed."""
+
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Write down a new generation: what led to it, and what it moves beside the least possible."""
+        made, asked = commit.history.generation, commit.history.asked
+        if made is None:
+            return
+        self._log.info(
+            "generation",
+            group=commit.group_id,
+            generation=made.number,
+            group_epoch=made.group_epoch,
+            because=",".join(made.triggers),
+            moves=made.moves,
+            lower_bound=made.lower_bound,
+            warmups=made.warmups,
+            members=made.members,
+            tasks=made.tasks,
+            decide_ms=round(made.decide_ms, 1),
+            append_ms=round(append_ms, 1),
+            who=asked.who,
+            cause=asked.cause,
+        )
+
+    def commanded(self, group: str, asked: Asked) -> None:
+        """Write down a mutating call that was accepted."""
+        self._log.info(
+            "command", group=group, command=asked.command, who=asked.who, reason=asked.reason, cause=asked.cause
+        )
+
+    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
+        """Write down now and then that calls of a class are refused, and how many were since the last line."""
+        key, now = (error.type, call), self._monotonic()
+        since, count = self._refusals.get(key, (now - REFUSALS_EVERY_S, 0))
+        if now - since < REFUSALS_EVERY_S:
+            self._refusals[key] = since, count + 1
+            return
+        if len(self._refusals) >= CLASSES_MAX:
+            self._refusals.clear()
+        self._refusals[key] = now, 0
+        self._log.warning(
+            "refused", type=error.type, call=call, who=who, cause=cause, before=count, detail=error.detail
+        )
+
+    def failed(self, error: BaseException, call: str, cause: str) -> None:
+        """Write down that the program failed on a call."""
+        self._log.error("failed", call=call, cause=cause, exc_info=error)
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Write down an append or a read that did not go through."""
+        self._log.warning("store-failed", group=group_id, reason=reason)
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Write down a decision that was dropped because it would break a law."""
+        for violation in violations:
+            self._log.error("law-broken", group=group_id, item=type(item).__name__, **violation._asdict())
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Write down an input that made the program fail."""
+        self._log.error("defect", group=group_id, item=repr(item)[:REPR_MAX], exc_info=error)
+
+    def stalled(self, gap_ms: float) -> None:
+        """Write down that the process stood still."""
+        self._log.warning("stalled", gap_ms=round(gap_ms))
+
+    def access_is_off(self) -> None:
+        """Write down that everybody may do everything."""
+        self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever reaches this address may do everything")

@@ -1,0 +1,5 @@
+"""What Prometheus sees: one prefix, base units, labels of few values, and no series of what is gone.
+
+``counts`` counts what happens (decisions, commits, calls), ``groups`` shows how the groups stand when they are scraped.
+docs/metrics.md lists every name; a test holds the list and the code equal.
+"""

@@ -1,0 +1,211 @@
+"""Counts what happens: decisions, commits, handovers, calls, and what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from batonpass import __version__
+from batonpass.core.errors import ProtocolError
+from batonpass.core.inputs import Heartbeat
+from batonpass.runtime.events import EventType
+
+if TYPE_CHECKING:
+    from batonpass.core.decide import Decision
+    from batonpass.core.ids import GroupId
+    from batonpass.core.inputs import Input
+    from batonpass.core.invariants import Violation
+    from batonpass.core.model import Group
+    from batonpass.runtime.history import Event
+    from batonpass.runtime.ports import Commit
+
+QUICK: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+CALLS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
+GAPS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1_800.0)
+LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+LOOP_EVERY_S: Final = 0.1
+ALIKE_MAX: Final = 1_000
+"""How many gaps that are told as one are counted one by one; a commit must not wait for more."""
+
+HANDOVERS: Final = {
+    (EventType.HANDOVER_DONE, True): "warm",
+    (EventType.HANDOVER_DONE, False): "cold",
+    (EventType.TAKEOVER_DONE, True): "failover",
+    (EventType.TAKEOVER_DONE, False): "cold",
+    (EventType.TASK_RECOVERED, True): "recovered",
+    (EventType.TASK_RECOVERED, False): "recovered",
+}
+"""What a task's next run is called, by the event that tells of it and whether the copy was ready."""
+
+WAITS: Final = frozenset({"/v1/groups/{group}/members/{member}/assignment", "/v1/groups/{group}/events", "/v1/events"})
+"""Calls that last as long as there is nothing to say; how long is no measure of anything."""
+
+
+class Counts:
+    """The counters and histograms of one process. It observes the runtime, and meters the calls."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self._count_decisions()
+        self._count_commits()
+        self._count_calls()
+        Info("batonpass_build", "The program that runs.", registry=self.registry).info({"version": __version__})
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self._decided: dict[tuple[type, str], tuple[Any, Any]] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        self._beats: dict[str, Any] = {}
+        self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
+
+    def _count_decisions(self) -> None:
+        self._decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
+        self._decision_seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
+        self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
+        self._generations = self._counter("generations", "Target assignments committed.", "group")
+        self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
+        self._bound = self._counter("moves_lower_bound", "The least that any balanced target would move.", "group")
+        meaning = "Target load per capacity, highest less lowest member."
+        self._imbalance = Gauge("batonpass_group_imbalance", meaning, ("group",), registry=self.registry)
+        self._laws = self._counter("laws_broken", "Decisions dropped because they would break a law.", "law")
+        self._defects = self._counter("defects", "Inputs on which the program failed.")
+
+    def _count_commits(self) -> None:
+        kind = ("group", "kind")
+        self._events = self._counter("events", "What was told in the event stream.", "group", "type")
+        self._handovers = self._counter("handovers", "Tasks that run again, on another or the same member.", *kind)
+        self._gap = self._histogram(
+            "handover_gap_seconds", "How long nobody ran a task until it ran again.", GAPS, *kind
+        )
+        self._probes = self._counter("probes", "Probing rebalances that were due.", "group", "outcome")
+        self._append_seconds = self._histogram("append_seconds", "How long a commit took.", QUICK)
+        self._records = self._counter("records", "Records committed.")
+        self._store_errors = self._counter("store_errors", "Appends and reads that did not go through.")
+
+    def _count_calls(self) -> None:
+        self._requests = self._counter("requests", "Calls answered.", "method", "path", "status")
+        self._request_seconds = self._histogram("request_seconds", "How long calls took.", CALLS, "path")
+        self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
+        self._stalls = self._counter("stalls", "Times that the process stood still for long.")
+        self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
+        self._loop_lag = self._histogram("loop_lag_seconds", "By how much the event loop was late for a timer.", LAGS)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"batonpass_{name}", meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Count a decision."""
+        is_refused = isinstance(decision.reply, ProtocolError)
+        outcome = "wrote" if decision.records else "refused" if is_refused else "nothing"
+        key = (type(item), outcome)
+        found = self._decided.get(key)
+        if found is None:
+            found = self._decided[key] = (
+                self._decisions.labels(type(item).__name__, outcome),
+                self._decision_seconds.labels(outcome),
+            )
+        found[0].inc()
+        found[1].observe(decide_ms / 1_000)
+        if key[0] is Heartbeat:
+            beats = self._beats.get(before.id)
+            if beats is None:
+                beats = self._beats[before.id] = self._of(self._heartbeats, before.id)
+            beats.inc()
+
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Count a commit, and what it tells."""
+        self._append_seconds.observe(append_ms / 1_000)
+        self._records.inc(len(commit.records))
+        group, history = commit.group_id, commit.history
+        made = history.generation
+        if made is not None:
+            self._of(self._generations, group).inc()
+            self._of(self._moves, group).inc(made.moves)
+            self._of(self._bound, group).inc(made.lower_bound)
+            self._of(self._imbalance, group).set(made.score)
+        for event in history.events:
+            self._told(group, event)
+
+    def _told(self, group: str, event: Event) -> None:
+        # More than a hundred alike are told as one, which says how many there are.
+        tasks = event.body.get("tasks") if event.task is None else 1
+        count = tasks if isinstance(tasks, int) and "sample" in event.body else 1
+        self._of(self._events, group, event.type).inc(count)
+        if event.type == EventType.PROBED:
+            self._of(self._probes, group, "changed" if event.body.get("changed") else "futile").inc()
+        kind = HANDOVERS.get((EventType(event.type), bool(event.body.get("warm"))))
+        if kind is None:
+            return
+        self._of(self._handovers, group, kind).inc(count)
+        gap_ms = event.body.get("gap_ms")
+        if isinstance(gap_ms, int):
+            for _ in range(min(count, ALIKE_MAX)):
+                self._of(self._gap, group, kind).observe(gap_ms / 1_000)
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - the log says which and why
+        """Count a failure of the store."""
+        self._store_errors.inc()
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:  # noqa: ARG002
+        """Count a decision that was dropped, once for each law."""
+        for law in sorted({violation.law for violation in violations}):
+            self._laws.labels(law).inc()
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:  # noqa: ARG002 - the log says which
+        """Count an input that made the program fail."""
+        self._defects.inc()
+
+    def stalled(self, gap_ms: float) -> None:
+        """Count a stall."""
+        self._stalls.inc()
+        self._stalled_seconds.inc(gap_ms / 1_000)
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Count a call that was answered."""
+        key = (method, path, status)
+        found = self._answered.get(key)
+        if found is None:
+            timed = None if path in WAITS else self._request_seconds.labels(path)
+            found = self._answered[key] = (self._requests.labels(method, path, str(status)), timed)
+        found[0].inc()
+        if found[1] is not None:
+            found[1].observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        """Count a call that was refused."""
+        self._refused.labels(reason).inc()
+
+    def show(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+        """Show a value that somebody else keeps, as it is when it is scraped."""
+        Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
+
+    def forget_all_but(self, groups: set[str]) -> None:
+        """Remove every series of groups that are not here any more."""
+        for group in [name for name in self._of_groups if name not in groups]:
+            for metric, labels in self._of_groups.pop(group):
+                metric.remove(group, *labels)
+            self._beats.pop(group, None)
+
+    def _of(self, metric: Any, group: str, *labels: str) -> Any:
+        """Return the series of a group, and remember to remove it with the group."""
+        series = self._of_groups.setdefault(group, {})
+        found = series.get((metric, labels))
+        if found is None:
+            found = series[metric, labels] = metric.labels(group, *labels)
+        return found
+
+    async def watch_loop(self) -> None:
+        """Measure by how much the event loop is late, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOP_EVERY_S
+            await asyncio.sleep(LOOP_EVERY_S)
+            self._loop_lag.observe(max(0.0, loop.time() - due))

@@ -1,0 +1,220 @@
+"""How the groups stand, looked at when they are scraped: members, tasks, lags, and what is held back.
+
+Nothing is kept between two scrapes but what is dear to count, so a group or a member that is gone is gone here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from batonpass.core.describe import GroupState, describe_group
+from batonpass.core.model import Role
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group, Member
+    from batonpass.core.policy import Policy
+    from batonpass.core.soft import Soft
+    from batonpass.metrics.counts import Counts
+
+COPIES_EACH_SCRAPE: Final = 20_000
+"""The lags of a group with more copies than this are added up once a minute only."""
+
+LAGS_EVERY_MS: Final = 60_000
+PREFIX: Final = "batonpass_group_"
+
+FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "state": ("1 for the state that the group is in.", ("group", "state")),
+    "generation": ("The number of the present target assignment.", ("group",)),
+    "members": ("Members, by state.", ("group", "state")),
+    "tasks": ("Tasks, by what their owner does.", ("group", "state")),
+    "warmups": ("Copies that are being restored for a move.", ("group",)),
+    "moves_pending": ("Tasks that are not with their target owner yet.", ("group",)),
+    "held_back": ("Moves held back, by reason.", ("group", "reason")),
+    "probe_timestamp_seconds": ("When the group is looked at again; absent at rest.", ("group",)),
+    "oldest_heartbeat_age_seconds": ("How long ago the most silent member was heard.", ("group",)),
+    "lag_records": ("Lags of standbys and warmups, added up.", ("group", "role")),
+    "lag_records_max": ("The largest of them.", ("group", "role")),
+    "lag_unknown_copies": ("Standbys and warmups whose lag is not known.", ("group", "role")),
+}
+OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "member_tasks": ("What a member may hold, by role.", ("group", "member", "role")),
+    "member_heartbeat_age_seconds": ("How long ago a member was heard.", ("group", "member")),
+}
+
+
+class _Lags(NamedTuple):
+    at_ms: int
+    total: Mapping[str, int]
+    largest: Mapping[str, int]
+    unknown: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is dear to count of one group: the states of its tasks at a version, and its lags at an instant."""
+
+    version: int = -1
+    tasks: Mapping[str, int] | None = None
+    lags: _Lags | None = None
+
+
+class GroupGauges(Collector):
+    """Shows the groups that this process has."""
+
+    def __init__(
+        self,
+        loaded: Callable[[], list[tuple[Group, Soft]]],
+        now_ms: Callable[[], int],
+        policy: Policy,
+        *,
+        members_max: int,
+    ) -> None:
+        """Show ``loaded``; of groups with up to ``members_max`` members, each single member too."""
+        self._loaded = loaded
+        self._now_ms = now_ms
+        self._policy = policy
+        self._members_max = members_max
+        self._kept: dict[str, _Kept] = {}
+        self._present: list[tuple[Group, Soft]] = []
+
+    def look(self) -> set[str]:
+        """Take the groups as they are now, to be shown by ``collect``, and return their names."""
+        self._present = self._loaded()
+        names = {str(group.id) for group, _ in self._present}
+        self._kept = {name: kept for name, kept in self._kept.items() if name in names}
+        return names
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not look."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family. It reads what cannot change, so a thread may do it."""
+        now_ms = self._now_ms()
+        families = {
+            name: GaugeMetricFamily(PREFIX + name, meaning, labels=labels)
+            for name, (meaning, labels) in FAMILIES.items()
+        } | {
+            name: GaugeMetricFamily("batonpass_" + name, meaning, labels=labels)
+            for name, (meaning, labels) in OF_MEMBERS.items()
+        }
+        for group, soft in self._present:
+            for name, labels, value in self._show(group, soft, now_ms):
+                families[name].add_metric([str(group.id), *labels], value)
+        yield from families.values()
+
+    def _show(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        status = describe_group(group, soft, now_ms, self._policy)
+        for state in GroupState:
+            yield "state", (state.value,), float(state is status.state)
+        yield "generation", (), group.generation
+        yield "warmups", (), status.warmups
+        yield "moves_pending", (), status.moves_pending
+        for reason, count in sorted(Counter(str(one.reason) for one in status.held_back).items()):
+            yield "held_back", (reason,), count
+        if status.next_probe_ms is not None:
+            yield "probe_timestamp_seconds", (), status.next_probe_ms / 1_000
+        for name, count in _members(group).items():
+            yield "members", (name,), count
+        kept = self._kept.setdefault(str(group.id), _Kept())
+        if kept.tasks is None or kept.version != group.version:
+            kept.version, kept.tasks = group.version, _tasks(group)
+        for name, count in sorted(kept.tasks.items()):
+            yield "tasks", (name,), count
+        yield from self._lags(group, soft, kept, now_ms)
+        yield from self._ages(group, soft, now_ms)
+
+    def _lags(self, group: Group, soft: Soft, kept: _Kept, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        many = len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
+        if kept.lags is None or not many or now_ms - kept.lags.at_ms >= LAGS_EVERY_MS:
+            kept.lags = _add_up(group, soft, now_ms)
+        for role in (Role.STANDBY.value, Role.WARMUP.value):
+            yield "lag_records", (role,), kept.lags.total.get(role, 0)
+            yield "lag_records_max", (role,), kept.lags.largest.get(role, 0)
+            yield "lag_unknown_copies", (role,), kept.lags.unknown.get(role, 0)
+
+    def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        oldest = 0.0
+        each = len(group.members) <= self._members_max
+        for member in group.members.values():
+            heard = soft.members.get(member.id)
+            # Nobody is older than this coordinator's knowledge of the group.
+            age = max(0, now_ms - (heard.heard_ms if heard else soft.started_ms)) / 1_000
+            if member.away_until_ms is None:
+                oldest = max(oldest, age)
+            if each:
+                yield "member_heartbeat_age_seconds", (str(member.id),), age
+                held = Counter(grant.role.value for grant in member.picture.values())
+                for role in Role:
+                    yield "member_tasks", (str(member.id), role.value), held[role.value]
+        yield "oldest_heartbeat_age_seconds", (), oldest
+
+
+def _members(group: Group) -> dict[str, int]:
+    counts = dict.fromkeys(("active", "away", "draining", "suspected"), 0)
+    for member in group.members.values():
+        counts[_state(member)] += 1
+    return counts
+
+
+def _state(member: Member) -> str:
+    if member.away_until_ms is not None:
+        return "away"
+    if member.suspected:
+        return "suspected"
+    return "draining" if member.drain is not None else "active"
+
+
+def _tasks(group: Group) -> dict[str, int]:
+    counts = dict.fromkeys(("running", "unowned"), 0)
+    for task_id in group.table.ids:
+        task = group.tasks[task_id]
+        state = "parked" if task.parked else "unowned" if task.owner is None else task.state.value
+        counts[state] = counts.get(state, 0) + 1
+    return counts
+
+
+def _add_up(group: Group, soft: Soft, now_ms: int) -> _Lags:
+    total: Counter[str] = Counter()
+    largest: dict[str, int] = {}
+    unknown: Counter[str] = Counter()
+    for member in group.members.values():
+        heard = soft.members.get(member.id)
+        reports = heard.reports if heard else {}
+        for task, grant in member.picture.items():
+            if grant.role is Role.ACTIVE:
+                continue
+            report = reports.get(task)
+            if report is None or report.lag is None:
+                unknown[grant.role.value] += 1
+                continue
+            total[grant.role.value] += report.lag
+            largest[grant.role.value] = max(largest.get(grant.role.value, 0), report.lag)
+    return _Lags(now_ms, total, largest, unknown)
+
+
+class Scrape:
+    """Answers a scrape: the present groups and all counts, without the series of groups that are gone."""
+
+    def __init__(self, counts: Counts, gauges: GroupGauges) -> None:
+        self._counts = counts
+        self._gauges = gauges
+        self._one_at_a_time = asyncio.Lock()
+        counts.registry.register(gauges)
+
+    async def __call__(self, accept: str) -> tuple[bytes, str]:
+        """Return the metrics in the form that ``accept`` prefers, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        async with self._one_at_a_time:
+            self._counts.forget_all_but(self._gauges.look())
+            # Large groups take a while to count; other calls need not wait for that.
+            body = await asyncio.to_thread(encode, self._counts.registry)
+        return body, content_type

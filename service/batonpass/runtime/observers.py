@@ -1,0 +1,92 @@
+"""Observers that are made of others, and the one that knows whether the store answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from batonpass.core.decide import Decision
+    from batonpass.core.ids import GroupId
+    from batonpass.core.inputs import Input
+    from batonpass.core.invariants import Violation
+    from batonpass.core.model import Group
+    from batonpass.runtime.ports import Commit, Observer
+
+AWAY_S: Final = 5.0
+"""For how long a failure of the store counts, where nothing has been committed since."""
+
+
+class Everyone:
+    """Passes on what there is to observe to several observers, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Pass on a decision that took effect."""
+        for one in self._observers:
+            one.decided(before, item, decision, decide_ms)
+
+    def committed(self, commit: Commit, append_ms: float) -> None:
+        """Pass on a commit."""
+        for one in self._observers:
+            one.committed(commit, append_ms)
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Pass on a failure of the store."""
+        for one in self._observers:
+            one.store_failed(group_id, reason)
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Pass on a decision that was dropped."""
+        for one in self._observers:
+            one.law_broken(group_id, item, violations)
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Pass on a defect."""
+        for one in self._observers:
+            one.defect(group_id, item, error)
+
+    def stalled(self, gap_ms: float) -> None:
+        """Pass on a stall."""
+        for one in self._observers:
+            one.stalled(gap_ms)
+
+
+class CommitWatch:
+    """Knows whether the store has answered lately, and tells ``committed`` of every commit."""
+
+    def __init__(self, told: Callable[[], None], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._told = told
+        self._monotonic = monotonic
+        self._failed_at: float | None = None
+        self._failure = ""
+
+    def away(self) -> str:
+        """Return why the store counts as away now; "" when it does not."""
+        if self._failed_at is None or self._monotonic() - self._failed_at > AWAY_S:
+            return ""
+        return f"the store is away: {self._failure}"
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Do nothing: a decision says nothing of the store."""
+
+    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
+        """Take note that the store answers."""
+        self._failed_at = None
+        self._told()
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
+        """Take note that it does not."""
+        self._failed_at, self._failure = self._monotonic(), reason
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Do nothing: the store has no part in it."""
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Do nothing: the store has no part in it."""
+
+    def stalled(self, gap_ms: float) -> None:
+        """Do nothing: the store has no part in it."""
