@@ -51,6 +51,13 @@ class SetOwnership:
         """Return where the test says that a lost group went."""
         return self.url if group_id in self.lost else None
 
+    def to_forget(self) -> Sequence[GroupId]:
+        """Return the groups that went somewhere."""
+        return sorted(self.lost) if self.url else ()
+
+    def forgotten(self, group_id: GroupId) -> None:
+        """Take note of nothing."""
+
 
 class BreakableLog(MemoryRecordLog):
     """A log in memory whose appends can be held back, refused, or carried out without the caller being told."""

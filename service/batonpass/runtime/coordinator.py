@@ -119,8 +119,11 @@ class Coordinator:
             StoreUnavailable: when the log is away; to be called again.
         """
         ownership = self._ports.ownership
-        for group_id, room in list(self._rooms.items()):
-            if room.engine.is_loaded and ownership.owner_url(group_id) is not None:
+        for group_id in ownership.to_forget():
+            room = self._rooms.get(group_id)
+            if room is None:
+                ownership.forgotten(group_id)
+            else:
                 room.mailbox.let_go()
         for group_id in await self._ports.log.group_ids():
             if ownership.holds(group_id):

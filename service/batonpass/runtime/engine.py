@@ -137,6 +137,7 @@ class Engine:
         self.group, self.soft = Group(self.group_id), Soft()
         self._loaded = self._doubtful = False
         self._pending = None
+        self._ports.ownership.forgotten(self.group_id)
         self._wake_at(None)
         self._changed(None)
 

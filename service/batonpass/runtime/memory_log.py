@@ -30,6 +30,13 @@ class Alone:
         """Return that nobody else owns the group."""
         return None
 
+    def to_forget(self) -> Sequence[GroupId]:
+        """Return that nothing was ever another's."""
+        return ()
+
+    def forgotten(self, group_id: GroupId) -> None:
+        """Take note of nothing."""
+
 
 class MemoryRecordLog:
     """The records of all groups, and what stands beside them, in memory."""

@@ -200,6 +200,18 @@ class Ownership(Protocol):
         """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
         ...
 
+    def to_forget(self) -> Sequence[GroupId]:
+        """Return the groups that were taken over here and may have been another's since.
+
+        What is in memory of them is of no use any more. They are not held before they have been ``forgotten``, even
+        where they fall to this coordinator again.
+        """
+        ...
+
+    def forgotten(self, group_id: GroupId) -> None:
+        """Hear that nothing of a group is in memory; it is read anew when it is asked for."""
+        ...
+
 
 class Observer(Protocol):
     """Who is told what happened; it must not raise, and must return at once."""
