@@ -9,10 +9,12 @@ when the lease holds. `testing` has what tests of workers need. This package imp
 and the codec, `testing` excepted.
 """
 
+from batonpass.worker.lifespan import member_lifespan
 from batonpass.worker.member import JoinRefused, Member
 from batonpass.worker.options import Exit, MemberOptions, Options, tls_context
 from batonpass.worker.protocol import LeaveMode, Offsets, OnLeaseLost, Phase, Problem, Progress, Role, Status
 from batonpass.worker.tasks import Callbacks, Revocation, Task
+from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, ThreadTask
 
 __all__ = [
     "Callbacks",
@@ -31,5 +33,9 @@ __all__ = [
     "Role",
     "Status",
     "Task",
+    "ThreadCallbacks",
+    "ThreadTask",
+    "ThreadedMember",
+    "member_lifespan",
     "tls_context",
 ]

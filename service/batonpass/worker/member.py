@@ -127,9 +127,13 @@ class Member:
         log.info("a signal asks this member to %s", how)
         self._signals += 1
         if self._signals > 1:
-            self._hurried.set()
-            self._driver.wake()
+            self.hurry()
         asked.put_nowait(how)
+
+    def hurry(self) -> None:
+        """Cut a drain short that an exit waits for."""
+        self._hurried.set()
+        self._driver.wake()
 
     async def ended(self) -> str:
         """Wait until nothing more is to come, wanted or not; return why."""

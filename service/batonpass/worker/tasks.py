@@ -163,6 +163,11 @@ class Task:
         """Whether it was told to stop."""
         return self._stopping.is_set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped; nothing that is said of it counts any more."""
+        return self._ended
+
     async def stop_requested(self) -> None:
         """Wait until it is told to stop."""
         await self._stopping.wait()

@@ -110,13 +110,18 @@ class _Connection:
     async def _answered(self, method: str, target: str, body: bytes) -> Reply | None:
         """Return the answer; None when the caller goes away before it, or it is to be broken off."""
         answering = asyncio.ensure_future(self._answer(method, target, body))
-        leaving = asyncio.ensure_future(self._reader.read(1))
+        leaving = asyncio.ensure_future(self._reader.read(_CHUNK_BYTES))
         try:
             await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done() and (early := leaving.result()):
+                # Not the end, but the next request before this one was answered.
+                self._http.receive_data(early)
+                await asyncio.wait((answering,))
             return answering.result() if answering.done() else None
         finally:
             answering.cancel()
             leaving.cancel()
+            await asyncio.gather(answering, leaving, return_exceptions=True)
 
     async def _send(self, reply: Reply) -> None:
         headers = [("content-length", str(len(reply.body)))] if reply.status != 204 else []

@@ -1,0 +1,297 @@
+"""A worker that only pretends: `python -m batonpass.worker.simulated`.
+
+It joins a group as any worker does, and restores state at a given rate from a changelog that grows at a given rate,
+without there being any. Where it has come stands in a small file, so that it goes on from there when it is started
+again. For demonstrations, and for trying out settings with real processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from batonpass.worker.member import Member
+from batonpass.worker.options import Exit
+from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
+from batonpass.worker.tasks import Callbacks, Revocation, Task
+
+EXIT_REFUSED = 1
+EXIT_TAKEN_OVER = 3
+
+STEP_S = 0.1
+LEAST_STEP_S = 0.005
+KEEP_S = 1.0
+SECOND_SIGNAL_S = 1.0
+"""How long a first interrupt waits for a second one, which asks to leave for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A changelog that nobody keeps: every process that knows its figures sees the same ends at the same time.
+
+    It grows by ``growth`` records a second, and what is older than ``size`` records is gone, so that a copy that begins
+    from nothing has ``size`` records to restore, at ``rate`` a second.
+    """
+
+    rate: float
+    growth: float
+    size: int
+
+    def end(self) -> int:
+        """Return where it ends now."""
+        return self.size + int(self.growth * time.time())
+
+    def begin(self) -> int:
+        """Return where it begins now."""
+        return self.end() - self.size
+
+
+@dataclass
+class Kept:
+    """What outlives the process: the member id of its last run, and how far each task's state has come."""
+
+    path: Path
+    member_id: str | None = None
+    positions: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Kept:
+        """Return what is kept in a folder; a file that cannot be read is as good as none."""
+        kept = cls(folder / "state.json")
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+            found = json.loads(kept.path.read_text())
+            positions = {str(task): int(position) for task, position in found["positions"].items()}
+            kept.member_id, kept.positions = found.get("member_id"), positions
+        return kept
+
+    def write(self) -> None:
+        """Keep it, all or nothing."""
+        whole = json.dumps({"member_id": self.member_id, "positions": self.positions})
+        beside = self.path.with_suffix(".new")
+        beside.write_text(whole)
+        beside.replace(self.path)
+
+
+class Pretender(Callbacks):
+    """Restores, tails and processes nothing at all, at the given pace."""
+
+    def __init__(self, changelog: Changelog, kept: Kept, *, prints: bool) -> None:
+        self._changelog = changelog
+        self._kept = kept
+        self._prints = prints
+
+    def say(self, event: str, **fields: object) -> None:
+        """Print a line of JSON, if anybody wants to read it."""
+        if self._prints:
+            print(json.dumps({"at": round(time.time(), 3), "event": event} | fields), flush=True)  # noqa: T201 - asked for
+
+    async def on_active(self, task: Task) -> None:
+        """Restore, then keep up with the end, which this very task is what moves."""
+        self.say("active", task=task.id, was=task.was, fencing_token=task.fencing_token, restore_to=task.restore_to)
+        wanted = max(self._changelog.end(), task.restore_to if isinstance(task.restore_to, int) else 0)
+        async for position in self._restore(task):
+            if position >= wanted:
+                break
+        task.running()
+        self.say("running", task=task.id, fencing_token=task.fencing_token)
+        while True:
+            if task.may_process:
+                self._kept.positions[task.id] = self._changelog.end()
+            await asyncio.sleep(STEP_S)
+
+    async def on_standby(self, task: Task) -> None:
+        """Restore, and keep tailing."""
+        self.say(task.role, task=task.id, was=task.was)
+        was_ready = False
+        async for position in self._restore(task):
+            if position >= self._changelog.end():
+                await asyncio.sleep(STEP_S)
+            is_ready = position >= self._changelog.end() - self._changelog.growth
+            if is_ready and not was_ready:
+                self.say("caught-up", task=task.id, position=position)
+            was_ready = is_ready
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Stop."""
+        self.say("revoked", task=task.id, role=task.role, commit=revocation.commit, becomes=revocation.becomes)
+        if task.role is not Role.ACTIVE or not revocation.commit or not task.may_process:
+            return None
+        self._kept.positions[task.id] = self._changelog.end()
+        return self._kept.positions[task.id]
+
+    def on_status(self, statuses: Sequence[Status]) -> None:
+        """Say it."""
+        self.say("status", statuses=[status.code for status in statuses])
+
+    def on_problem(self, kind: RequestKind, problem: Problem) -> None:
+        """Say it."""
+        self.say("problem", call=kind, type=problem.type, status=problem.status, detail=problem.detail)
+
+    async def _restore(self, task: Task) -> AsyncIterator[int]:
+        """Read the changelog at its rate, for ever; yield where the copy is after each step."""
+        last = time.monotonic()
+        while True:
+            now = time.monotonic()
+            end = self._changelog.end()
+            begun = max(self._kept.positions.get(task.id, 0), self._changelog.begin())
+            position = min(end, begun + round(self._changelog.rate * (now - last)))
+            last = now
+            self._kept.positions[task.id] = position
+            task.report(position, end)
+            yield position
+            # Close to the end a step is shorter, so that a handover takes no longer than its last records.
+            await asyncio.sleep(min(STEP_S, max(LEAST_STEP_S, (end - position) / self._changelog.rate)))
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what was asked for on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m batonpass.worker.simulated", description=__doc__)
+    parser.add_argument("--url", required=True, action="append", help="base URL of a coordinator; may be given again")
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--instance", required=True, help="the instance id, which keeps its place over a restart")
+    parser.add_argument("--folder", required=True, type=Path, help="where its state is kept; one process at a time")
+    parser.add_argument("--token-file", type=Path, help="holds the bearer token; read anew for every request")
+    parser.add_argument("--rate", type=float, default=1_000, help="records restored a second, for each task")
+    parser.add_argument("--growth", type=float, default=100, help="records that each changelog grows by a second")
+    parser.add_argument("--size", type=int, default=10_000, help="records that a copy restores from nothing")
+    parser.add_argument("--capacity", type=float, default=1)
+    parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a client tag")
+    parser.add_argument("--on-lease-lost", choices=[each.value for each in OnLeaseLost], default="stop")
+    parser.add_argument("--leave", action="store_true", help="leave for good when told to stop, and keep no place")
+    parser.add_argument("--with-parent", action="store_true", help="go when the process that started this one is gone")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for everything that happens")
+    return parser.parse_args(arguments)
+
+
+def member_of(asked: argparse.Namespace, kept: Kept, callbacks: Callbacks) -> Member:
+    """Return the member that the command line describes.
+
+    It replaces the run that the folder remembers: whoever holds the folder knows that no other process does.
+    """
+    changelog = Changelog(asked.rate, asked.growth, asked.size)
+    end = changelog.end()
+    token_file: Path | None = asked.token_file
+    return Member(
+        asked.url,
+        asked.group,
+        callbacks,
+        instance_id=asked.instance,
+        capacity=asked.capacity,
+        client_tags=dict(tag.partition("=")[::2] for tag in asked.tag),
+        on_lease_lost=OnLeaseLost(asked.on_lease_lost),
+        token=None if token_file is None else lambda: token_file.read_text().strip(),
+        replaces=kept.member_id,
+        on_disk={
+            task: Progress(position=position, end_offset=end)
+            for task, position in kept.positions.items()
+            if position >= changelog.begin()
+        },
+        on_exit=Exit.LEAVE if asked.leave else Exit.RESTART,
+        exit_timeout_ms=10_000,
+    )
+
+
+async def work(asked: argparse.Namespace, kept: Kept) -> int:
+    """Be a worker until told to stop; return the exit code."""
+    pretender = Pretender(Changelog(asked.rate, asked.growth, asked.size), kept, prints=asked.json)
+    member = member_of(asked, kept, pretender)
+    asked_to_go: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked_to_go.put_nowait, number)
+    watching = asyncio.ensure_future(_watch_parent(asked_to_go)) if asked.with_parent else None
+    keeping = asyncio.ensure_future(_keep(member, kept))
+    going = asyncio.ensure_future(_going(asked_to_go, member))
+    ending = asyncio.ensure_future(_life(member, pretender))
+    try:
+        await asyncio.wait((going, ending), return_when=asyncio.FIRST_COMPLETED)
+        if ending.done() and (refusal := ending.exception()) is not None:
+            print(f"batonpass: {refusal}", file=sys.stderr)  # noqa: T201 - a command says what went wrong
+            return EXIT_REFUSED
+        how = going.result() if going.done() else member.options.exit
+        await member.exit(how)
+        reason = await member.ended()
+        pretender.say("gone", reason=reason)
+        return EXIT_TAKEN_OVER if ending.done() and not going.done() else 0
+    finally:
+        for each in (keeping, going, ending, watching):
+            if each is not None:
+                each.cancel()
+        await member.close()
+        kept.member_id = member.member_id or kept.member_id
+        kept.write()
+
+
+async def _life(member: Member, pretender: Pretender) -> str:
+    member.start()
+    await member.joined()
+    pretender.say("joined", member=member.member_id)
+    return await member.ended()
+
+
+async def _going(asked_to_go: asyncio.Queue[signal.Signals], member: Member) -> Exit:
+    """Wait for a signal; return how to go. Two interrupts mean: for good."""
+    first = await asked_to_go.get()
+    if first is signal.SIGINT:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SECOND_SIGNAL_S):
+                if await asked_to_go.get() is signal.SIGINT:
+                    return Exit.LEAVE
+    return member.options.exit
+
+
+async def _watch_parent(asked_to_go: asyncio.Queue[signal.Signals]) -> None:
+    """Be told to go when the process that started this one is gone, however it went."""
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(KEEP_S)
+    asked_to_go.put_nowait(signal.SIGTERM)
+
+
+async def _keep(member: Member, kept: Kept) -> None:
+    """Keep the state every now and then, and at once who this is."""
+    while True:
+        kept.member_id = member.member_id or kept.member_id
+        kept.write()
+        await asyncio.sleep(KEEP_S if member.phase.value == "joined" else STEP_S)
+
+
+@contextlib.contextmanager
+def sole_user_of(folder: Path) -> Any:
+    """Hold a folder for this process alone.
+
+    Raises:
+        BlockingIOError: when another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock: IO[str]
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one simulated worker; return the exit code."""
+    asked = parse(arguments)
+    logging.basicConfig(level=os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), format="%(levelname)s %(message)s")
+    try:
+        with sole_user_of(asked.folder):
+            return asyncio.run(work(asked, Kept.read(asked.folder)))
+    except BlockingIOError:
+        print(f"batonpass: another process works in {asked.folder}", file=sys.stderr)  # noqa: T201 - the same
+        return EXIT_REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
