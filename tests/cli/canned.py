@@ -1,0 +1,92 @@
+"""A server that answers what a test tells it to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from typer.testing import CliRunner, Result
+
+from batonpass.cli import app
+
+Answer = tuple[int, Any]
+
+
+@dataclass
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    headers: dict[str, str]
+
+
+@dataclass
+class Canned:
+    """What is answered, by method and path; a list is used up from its front, its last entry stays."""
+
+    url: str
+    answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+
+    def on(self, method: str, path: str, *answers: Answer) -> None:
+        """Answer so, one after the other."""
+        self.answers[method, path] = list(answers)
+
+    def calls(self, method: str) -> list[Asked]:
+        """Return what was asked by a method."""
+        return [one for one in self.asked if one.method == method]
+
+    def run(self, *arguments: str, token: str | None = None, stdin: str | None = None) -> Result:
+        """Run a command against this server, in this process."""
+        environment = {"BATONPASS_URL": self.url, "BATONPASS_TOKEN": token or "", "BATONPASS_DATA": ""}
+        return CliRunner().invoke(app, list(arguments), env=environment, input=stdin)
+
+
+@contextmanager
+def canned() -> Iterator[Canned]:
+    """Serve canned answers."""
+
+    class Serving(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        known: ClassVar[Canned]
+
+        def answer(self) -> None:
+            size = int(self.headers.get("content-length") or 0)
+            body = self.rfile.read(size)
+            split = urlsplit(self.path)
+            query = {name: values[0] for name, values in parse_qs(split.query).items()}
+            said = json.loads(body) if body else None
+            self.known.asked.append(Asked(self.command, split.path, query, said, dict(self.headers)))
+            given = self.known.answers.get((self.command, split.path), [(404, {"type": "not-found", "detail": "no"})])
+            status, answer = given.pop(0) if len(given) > 1 else given[0]
+            content = answer if isinstance(answer, bytes) else b"" if answer is None else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.send_header("etag", '"7"')
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that the library looks for
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Serving) as server:
+        server.daemon_threads = True
+        Serving.known = Canned(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield Serving.known
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,109 @@
+"""Every way to fail has its exit code, its sentence, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from tests.cli.canned import Canned
+from typer.testing import CliRunner
+
+from batonpass.cli import app
+
+REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "todo"),
+    [
+        (409, "group-not-empty", REFUSED, "--force"),
+        (412, "precondition-failed", REFUSED, "ask again"),
+        (422, "invalid-config", BAD_INPUT, ""),
+        (405, "method-not-allowed", BAD_INPUT, ""),
+        (413, "limit-exceeded", BAD_INPUT, ""),
+        (429, "limit-exceeded", UNREACHABLE, "wait 1.5 s"),
+        (503, "store-unavailable", UNREACHABLE, "Ask again"),
+        (500, "internal-error", UNREACHABLE, ""),
+        (401, "unauthenticated", NOT_ALLOWED, "BATONPASS_TOKEN"),
+        (403, "forbidden", NOT_ALLOWED, "role"),
+        (404, "unknown-group", NOT_THERE, "batonpass groups"),
+    ],
+)
+def test_each_problem_has_its_code_and_its_remedy(server: Canned, status: int, kind: str, code: int, todo: str) -> None:
+    """The coordinator's own words, a hint where there is one, nothing on standard output, and no traceback."""
+    wait = {"retry_after_ms": 1_500} if status == 429 else {}
+    server.on("DELETE", "/v1/groups/orders", (status, {"type": kind, "detail": "it is so", "action": "fix", **wait}))
+    found = server.run("groups", "delete", "orders")
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert found.stderr.startswith("batonpass: it is so.\n")
+    assert todo in found.stderr
+    as_json = server.run("groups", "delete", "orders", "--json")
+    assert (as_json.exit_code, as_json.stdout) == (code, "")
+    said = json.loads(as_json.stderr)
+    assert (said["type"], said["detail"], said["exit_code"]) == (kind, "it is so", code)
+
+
+def test_every_fault_of_a_bad_request_is_named(server: Canned) -> None:
+    """Path and reason of each, a line each."""
+    faults = [{"path": "config.colour", "reason": "no such setting"}, {"path": "topology", "reason": "is needed"}]
+    server.on("PUT", "/v1/groups/orders", (422, {"type": "invalid-config", "detail": "2 faults", "errors": faults}))
+    found = server.run("groups", "declare", "orders", "-", stdin="{}")
+    assert found.exit_code == BAD_INPUT
+    assert "config.colour: no such setting\n" in found.stderr
+    assert "topology: is needed\n" in found.stderr
+
+
+def test_nobody_there_is_told_from_a_refusal() -> None:
+    """A port where nobody listens: exit code 3, the URL, and how to start one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    found = CliRunner().invoke(app, ["groups", "--url", url])
+    assert found.exit_code == UNREACHABLE
+    assert f"no coordinator answers at {url} (Connection refused)" in found.stderr
+    assert "batonpass up" in found.stderr
+
+
+@pytest.mark.parametrize("url", ["orders", "ftp://somewhere", "http://", "http://x:port"])
+def test_what_is_no_url_is_bad_input(url: str) -> None:
+    """It is said before anything is asked."""
+    found = CliRunner().invoke(app, ["groups", "--url", url])
+    assert found.exit_code == BAD_INPUT
+    assert "is not the URL of a coordinator" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "content"), [(200, b"<html>"), (502, b"Bad gateway"), (404, b"{}"), (500, b"[1]"), (403, b"no")]
+)
+def test_somebody_else_who_answers_is_told_from_a_coordinator(server: Canned, status: int, content: bytes) -> None:
+    """A proxy's page, or another program on the port: exit code 3, and where to look."""
+    server.on("GET", "/v1/groups/orders", (status, content))
+    found = server.run("groups", "show", "orders")
+    assert found.exit_code == UNREACHABLE
+    assert f"answered {status}" in found.stderr
+    assert "URL" in found.stderr
+
+
+def test_the_token_goes_along(server: Canned) -> None:
+    """From the environment or the option, which comes first."""
+    server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+    assert server.run("groups", token="secret-1").exit_code == 0  # noqa: S106
+    assert server.run("groups", "--token", "secret-2", token="secret-1").exit_code == 0  # noqa: S106
+    assert server.run("groups").exit_code == 0
+    shown = [{name.lower(): text for name, text in one.headers.items()}.get("authorization") for one in server.asked]
+    assert shown == ["Bearer secret-1", "Bearer secret-2", None]
+
+
+def test_names_are_quoted_in_paths(server: Canned) -> None:
+    """What a name holds cannot become part of the path."""
+    server.on("GET", "/v1/groups/a%2Fb%3Fc", (404, {"type": "unknown-group", "detail": "unknown group"}))
+    assert server.run("groups", "show", "a/b?c").exit_code == NOT_THERE
+    assert server.asked[0].path == "/v1/groups/a%2Fb%3Fc"
+
+
+def test_options_before_a_subcommand_are_not_lost_in_silence(server: Canned) -> None:
+    """`groups --json list` would print a table; it is refused with the right order."""
+    found = server.run("groups", "--json", "list")
+    assert found.exit_code == BAD_INPUT
+    assert "groups list" in found.stderr

@@ -1,0 +1,166 @@
+"""A data folder belongs to Batonpass alone, to one `up` at a time, and its secrets to its owner."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from batonpass.cli.desk import DEFAULT_URL, find
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import DataFolder, default_folder, running_here
+
+HOLDER = """
+import sys
+from pathlib import Path
+from typing import Self
+from batonpass.cli.folder import DataFolder
+folder = DataFolder(Path(sys.argv[1]))
+folder.hold()
+folder.secret("token", prefix="t_")
+folder.announce(sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class Elsewhere:
+    """Another process that holds a folder."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "held\n"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def take(path: Path) -> None:
+    """Hold a folder and let go of it."""
+    folder = DataFolder(path)
+    folder.hold()
+    folder.release()
+
+
+def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
+    """It is made with what is above it, taken again after a release, and its token stays the same."""
+    folder = DataFolder(tmp_path / "with spaces" / "below")
+    folder.hold()
+    made = folder.secret("token", prefix="bpt_")
+    assert made.startswith("bpt_")
+    assert len(made) > 40
+    assert folder.token_file.stat().st_mode & 0o777 == 0o600
+    folder.release()
+    folder.hold()
+    folder.token_file.chmod(0o644)
+    assert folder.secret("token", prefix="bpt_") == made
+    assert folder.token_file.stat().st_mode & 0o777 == 0o600
+    folder.release()
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    """Some of them are named, and nothing is written; what a file system makes by itself does not count."""
+    for name in ("photo.jpg", "thesis.tex"):
+        (tmp_path / name).touch()
+    with pytest.raises(Failure, match=r"holds other files \(photo\.jpg, thesis\.tex\)") as refused:
+        DataFolder(tmp_path).hold()
+    assert refused.value.code is Exit.REFUSED
+    assert {one.name for one in tmp_path.iterdir()} == {"photo.jpg", "thesis.tex"}
+    volume = tmp_path / "volume"
+    (volume / "lost+found").mkdir(parents=True)
+    take(volume)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [("{", "is damaged"), ("[]", "is damaged"), ('{"format": 2, "batonpass": "9.0"}', r"newer Batonpass \(9\.0\)")],
+)
+def test_a_folder_of_another_version_is_left_alone(tmp_path: Path, written: str, words: str) -> None:
+    """A mark that cannot be read, or of a later form, is refused."""
+    (tmp_path / "batonpass.json").write_text(written)
+    with pytest.raises(Failure, match=words):
+        DataFolder(tmp_path).hold()
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    """Where there can be no folder, the system's own words say why."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        with pytest.raises(Failure, match=r"cannot use .* for the data: (Not a directory|File name too long)"):
+            DataFolder(path).hold()
+
+
+def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The second is told which process has it and where that listens; when that dies, the folder is free."""
+    with Elsewhere(tmp_path, "http://127.0.0.1:1234") as other:
+        with pytest.raises(Failure, match=rf"process {other.process.pid}, which listens on http://127\.0\.0\.1:1234"):
+            DataFolder(tmp_path).hold()
+        assert DataFolder(tmp_path).running() == (other.process.pid, "http://127.0.0.1:1234", tmp_path)
+    assert DataFolder(tmp_path).running() is None
+    take(tmp_path)
+
+
+def test_commands_find_the_one_that_runs(tmp_path: Path) -> None:
+    """Its URL and its token, wherever its folder is; a pointer to a dead one is passed over."""
+    assert find(None, None, None) == (DEFAULT_URL, None)
+    with Elsewhere(tmp_path / "a", "http://127.0.0.1:1234"):
+        token = (tmp_path / "a" / "token").read_text().strip()
+        assert find(None, None, None) == ("http://127.0.0.1:1234", token)
+        assert find(None, "mine", None) == ("http://127.0.0.1:1234", "mine")
+        assert find("http://127.0.0.1:1234/", None, None) == ("http://127.0.0.1:1234/", token)
+    assert running_here() == []
+    assert find(None, None, None) == (DEFAULT_URL, None)
+
+
+def test_the_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
+    """A coordinator under another URL does not get the token of the one that runs here."""
+    with Elsewhere(tmp_path, "http://127.0.0.1:1234"):
+        assert find("http://elsewhere:8420", None, None) == ("http://elsewhere:8420", None)
+        assert find("http://elsewhere:8420", None, tmp_path) == ("http://elsewhere:8420", None)
+
+
+def test_of_several_one_must_be_chosen(tmp_path: Path) -> None:
+    """Commands do not guess which coordinator is meant."""
+    with Elsewhere(tmp_path / "a", "http://127.0.0.1:1"), Elsewhere(tmp_path / "b", "http://127.0.0.1:2"):
+        with pytest.raises(
+            Failure, match=r"several coordinators run on this machine: http://127\.0\.0\.1:1"
+        ) as refused:
+            find(None, None, None)
+        assert refused.value.code is Exit.BAD_INPUT
+        token = (tmp_path / "b" / "token").read_text().strip()
+        assert find(None, None, tmp_path / "b") == ("http://127.0.0.1:2", token)
+
+
+def test_a_folder_where_nothing_runs_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by option or environment, it must have a running `up`."""
+    monkeypatch.setenv("BATONPASS_DATA", str(tmp_path))
+    with pytest.raises(Failure, match="no `batonpass up` runs on") as refused:
+        find(None, None, None)
+    assert refused.value.code is Exit.UNREACHABLE
+
+
+def test_the_default_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the user's data; for root where the database, that does not run as root, can reach it."""
+    assert default_folder() == Path(os.environ["XDG_DATA_HOME"]) / "batonpass"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert default_folder() == Path.home() / ".local" / "share" / "batonpass"
+    monkeypatch.setattr("batonpass.cli.folder._is_root", lambda: True)
+    assert default_folder() == Path("/var/lib/batonpass")
+
+
+def test_the_mark_says_whose_the_folder_is(tmp_path: Path) -> None:
+    """It carries the version that made it, and the form of the folder."""
+    take(tmp_path / "new")
+    assert json.loads((tmp_path / "new" / "batonpass.json").read_text())["format"] == 1

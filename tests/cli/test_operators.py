@@ -1,0 +1,387 @@
+"""Operators' commands ask the coordinator for what they say, and show its answer to people and to scripts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.canned import Canned
+
+NO_CONTENT = (204, None)
+M1, M2, M3 = "0a11-m1", "0a22-m2", "0b33-m3"
+
+
+def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
+    """Return a member as the coordinator shows it."""
+    return {
+        "member_id": name,
+        "instance_id": instance,
+        "state": "stable",
+        "capacity": 1.0,
+        "client_tags": {"zone": "a"},
+        "last_heard_at": "2026-05-04T12:00:00.000Z",
+        "draining": False,
+        "suspected": False,
+        "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},
+        "revoking": [],
+        "reports": {
+            "0_0": {"role": "active", "state": "running", "lag": 0, "at": "2026-05-04T12:00:00.000Z"},
+            "0_1": {"role": "standby", "lag": 40, "records_per_second": 12.6, "at": "2026-05-04T12:00:00.000Z"},
+        },
+    } | more
+
+
+MEMBERS = [member(M1, "orders-1"), member(M2, "orders-2", draining=True), member(M3, None)]
+
+
+def group(**more: Any) -> dict[str, Any]:
+    """Return a group as the coordinator shows it."""
+    part = {"id": "0", "partitions": 4, "stateful": True, "weight": 1.0, "source_topics": ["in"]}
+    return {
+        "group": "orders",
+        "state": "balancing",
+        "detail": "",
+        "group_epoch": 4,
+        "generation": 3,
+        "members": 3,
+        "tasks": 4,
+        "warmups": 1,
+        "moves_pending": 2,
+        "eta_ms": 41_000,
+        "next_probe_at": None,
+        "held_back": [{"task": "0_3", "to": M3, "reason": "warmup-budget"}],
+        "pause": None,
+        "storm_since": None,
+        "warnings": ["beware"],
+        "topology": {"epoch": 1, "subtopologies": [part | {"changelog_topics": ["store"]}]},
+        "config": {"max_warmup_replicas": 2},
+    } | more
+
+
+def reload(server: Canned) -> None:
+    """Serve the members in two pages, from the first one on."""
+    server.on(
+        "GET",
+        "/v1/groups/orders/members",
+        (200, {"members": MEMBERS[:2], "next": M2}),
+        (200, {"members": MEMBERS[2:], "next": None}),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _members(server: Canned) -> None:
+    """A group of three members."""
+    reload(server)
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "query", "body"),
+    [
+        (["probe", "orders", "--reason", "why"], "POST /probe", {"reason": "why"}, None),
+        (["resume", "orders"], "POST /resume", {}, None),
+        (["pause", "orders"], "POST /pause", {}, {"scope": "balance", "reason": ""}),
+        (["pause", "orders", "--all", "--reason", "x"], "POST /pause", {}, {"scope": "all", "reason": "x"}),
+        (["pin", "orders", "0_1", "orders-1"], "PUT /tasks/0_1/pin", {}, {"member": M1, "reason": ""}),
+        (["unpin", "orders", "0_1", "--reason", "x"], "DELETE /tasks/0_1/pin", {"reason": "x"}, None),
+        (["release", "orders", "0_1"], "POST /tasks/0_1/release", {}, None),
+        (["evict", "orders", "orders-2"], f"POST /members/{M2}/evict", {}, None),
+        (["evict", "orders", M3, "--dead"], f"POST /members/{M3}/evict", {"dead": "true"}, None),
+        (["undrain", "orders", "0b33"], f"DELETE /members/{M3}/drain", {}, None),
+        (["groups", "delete", "orders", "--force"], "DELETE ", {"force": "true"}, None),
+    ],
+)
+def test_each_order_is_one_call(server: Canned, words: list[str], call: str, query: dict[str, str], body: Any) -> None:
+    """The right method, path, query and body; a sentence for people, an object for scripts."""
+    method, path = call.split(" ")
+    server.on(method, f"/v1/groups/orders{path}", NO_CONTENT)
+    for as_json in (False, True):
+        found = server.run(*words, *(["--json"] if as_json else []))
+        assert found.exit_code == 0, found.stderr
+        assert not as_json or json.loads(found.stdout)["done"] is True
+        (asked,) = server.calls(method)
+        assert (asked.path, asked.query, asked.body) == (f"/v1/groups/orders{path}", query, body)
+        server.asked.clear()
+        reload(server)
+
+
+def test_a_pause_may_end_by_itself(server: Canned) -> None:
+    """`--for 30m` names the instant half an hour from now."""
+    server.on("POST", "/v1/groups/orders/pause", NO_CONTENT)
+    assert server.run("pause", "orders", "--for", "30m").exit_code == 0
+    end = datetime.fromisoformat(server.asked[0].body["expires_at"])
+    assert 1_790 < (end - datetime.now(UTC)).total_seconds() <= 1_800
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [("orders-9", 5, "Its members are 0b33-m3, orders-1, orders-2"), ("0a", 2, "may mean any of 0a11-m1, 0a22-m2")],
+)
+def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: int, words: str) -> None:
+    """A name that fits nobody, or several, changes nothing."""
+    found = server.run("evict", "orders", name)
+    assert found.exit_code == code
+    assert words in found.stderr
+    assert server.calls("POST") == []
+
+
+def test_members_are_listed_and_shown(server: Canned) -> None:
+    """All pages, with counts by role; one member with its tasks, tokens, lags and rates."""
+    listed = server.run("members", "orders").stdout
+    for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a"):
+        assert word in listed
+    reload(server)
+    assert len(json.loads(server.run("members", "orders", "--json").stdout)["members"]) == 3
+    server.on("GET", f"/v1/groups/orders/members/{M1}", (200, MEMBERS[0]))
+    reload(server)
+    shown = server.run("members", "orders", "orders-1").stdout
+    assert "running" in shown
+    assert "13" in shown
+    reload(server)
+    assert json.loads(server.run("members", "orders", "orders-1", "--json").stdout) == MEMBERS[0]
+    server.on("GET", "/v1/groups/empty/members", (200, {"members": [], "next": None}))
+    assert "has no members" in server.run("members", "empty").stdout
+
+
+def test_groups_are_listed_and_shown(server: Canned) -> None:
+    """The list has a row a group; one group says what is held back, what to expect, and how it is declared."""
+    server.on("GET", "/v1/groups", (200, {"groups": [group()], "next": None}))
+    for words in (["groups"], ["groups", "list"]):
+        assert "balancing" in server.run(*words).stdout
+    assert json.loads(server.run("groups", "--json").stdout) == {"groups": [group()]}
+    pause = {"scope": "all", "reason": "audit", "expires_at": None}
+    server.on("GET", "/v1/groups/orders", (200, group(pause=pause, storm_since="2026-05-04T12:00:00.000Z")))
+    shown = server.run("groups", "show", "orders").stdout
+    for line in (
+        "Group orders: balancing, generation 3.",
+        "2 moves to come, 1 warmups running, caught up in about 41 s.",
+        "Held back: 1 by warmup-budget.",
+        "Paused (all): audit.",
+        "Storm since",
+        "Warning: beware",
+        "max_warmup_replicas",
+        "store",
+    ):
+        assert line in shown
+    server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+    assert "There are no groups" in server.run("groups").stdout
+
+
+def test_names_in_brackets_are_shown_as_they_stand(server: Canned) -> None:
+    """What looks like markup is a name."""
+    server.on("GET", "/v1/groups", (200, {"groups": [group(group="[red]orders[/red]")], "next": None}))
+    assert "[red]orders[/red]" in server.run("groups").stdout
+
+
+def test_a_group_is_declared_from_a_file(server: Canned, tmp_path: Path) -> None:
+    """JSON or TOML, or JSON from standard input."""
+    server.on("PUT", "/v1/groups/orders", (201, group()))
+    (tmp_path / "g.json").write_text('{"config": {"max_warmup_replicas": 2}}')
+    (tmp_path / "g.toml").write_text("[config]\nmax_warmup_replicas = 2\n")
+    for words, stdin in (
+        ([str(tmp_path / "g.json")], None),
+        ([str(tmp_path / "g.toml")], None),
+        (["-"], '{"config": {"max_warmup_replicas": 2}}'),
+    ):
+        found = server.run("groups", "declare", "orders", *words, "--reason", "why", stdin=stdin)
+        assert found.exit_code == 0, found.stderr
+        assert "Group orders created: 4 tasks." in found.stdout
+        assert "Warning: beware" in found.stdout
+        assert (server.asked[-1].body, server.asked[-1].query) == (
+            {"config": {"max_warmup_replicas": 2}},
+            {"reason": "why"},
+        )
+    assert json.loads(server.run("groups", "declare", "orders", "-", "--json", stdin="{}").stdout) == group()
+
+
+def test_a_group_that_exists_is_changed_under_its_etag(server: Canned) -> None:
+    """The first answer asks for the ETag; with it the change is made, unless only creation was asked for."""
+    required = (428, {"type": "precondition-required", "detail": "send If-Match"})
+    server.on("PUT", "/v1/groups/orders", required, (200, group()))
+    server.on("GET", "/v1/groups/orders", (200, group()))
+    found = server.run("groups", "declare", "orders", "-", stdin="{}")
+    assert "Group orders changed" in found.stdout
+    headers = {name.lower(): text for name, text in server.asked[-1].headers.items()}
+    assert headers["if-match"] == '"7"'
+    server.on("PUT", "/v1/groups/orders", required)
+    assert server.run("groups", "declare", "orders", "-", "--create-only", stdin="{}").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "words"),
+    [
+        ("a.json", "{", "is not JSON"),
+        ("a.toml", "= 1", "is not TOML"),
+        ("a.json", "[]", "holds no object"),
+        ("b.json", None, "No such file"),
+    ],
+)
+def test_a_bad_file_is_said_to_be_one(
+    server: Canned, tmp_path: Path, name: str, written: str | None, words: str
+) -> None:
+    """Exit code 2, and nothing is asked of the coordinator."""
+    if written is not None:
+        (tmp_path / name).write_text(written)
+    found = server.run("groups", "declare", "orders", str(tmp_path / name))
+    assert found.exit_code == 2
+    assert words in found.stderr
+    assert server.asked == []
+
+
+def progress(*remaining: str) -> tuple[int, Any]:
+    """Return an answer to a drain."""
+    return (
+        202 if remaining else 200,
+        {
+            "drained": not remaining,
+            "remaining": list(remaining),
+            "blocked": [{"task": one, "reason": "no-capacity"} for one in remaining[:1]],
+        },
+    )
+
+
+def test_a_drain_is_ordered_and_need_not_be_waited_for(server: Canned) -> None:
+    """Exit code 0 with what is left and what blocks it."""
+    server.on("POST", f"/v1/groups/orders/members/{M2}/drain", progress("0_1", "0_2"))
+    found = server.run("drain", "orders", "orders-2", "--deadline", "2m", "--reason", "scale-in")
+    assert found.exit_code == 0
+    assert "it still has 2 active tasks: 0_1, 0_2" in found.stdout
+    assert "0_1 is blocked: no-capacity" in found.stdout
+    assert server.calls("POST")[0].query == {"deadline_ms": "120000", "reason": "scale-in"}
+
+
+def test_a_drain_is_waited_for(server: Canned) -> None:
+    """It asks until nothing is left; a member that has gone meanwhile has nothing left."""
+    path = f"/v1/groups/orders/members/{M2}/drain"
+    gone = (409, {"type": "gone", "detail": "it left"})
+    for last in (progress(), gone):
+        server.on("POST", path, progress("0_1", "0_2"), progress("0_2"), last)
+        found = server.run("drain", "orders", "orders-2", "--wait", "--json")
+        assert found.exit_code == 0
+        assert json.loads(found.stdout) == {"member_id": M2, "drained": True, "remaining": [], "blocked": []}
+        reload(server)
+    assert server.calls("POST")[1].query == {"wait_ms": "10000"}
+
+
+def test_a_drain_that_takes_too_long_is_said_to(server: Canned) -> None:
+    """Exit code 1 when the wait is over first; the drain itself goes on."""
+    server.on("POST", f"/v1/groups/orders/members/{M2}/drain", progress("0_1"))
+    found = server.run("drain", "orders", "orders-2", "--wait", "--timeout", "50ms")
+    assert found.exit_code == 1
+    assert "it still has 1 active tasks" in found.stdout
+
+
+def test_safe_to_stop_is_an_exit_code(server: Canned) -> None:
+    """0, or 1 with the reasons, for a deployment gate."""
+    path = f"/v1/groups/orders/members/{M1}/safe-to-stop"
+    server.on("GET", path, (200, {"member_id": M1, "safe_to_stop": True}))
+    assert "can be stopped now" in server.run("safe-to-stop", "orders", "orders-1").stdout
+    reload(server)
+    assert json.loads(server.run("safe-to-stop", "orders", "orders-1", "--json").stdout)["safe_to_stop"] is True
+    reasons = [{"path": "0_0", "reason": "no ready copy"}]
+    server.on("GET", path, (409, {"type": "not-safe-to-stop", "detail": "would interrupt 1 task", "errors": reasons}))
+    reload(server)
+    found = server.run("safe-to-stop", "orders", "orders-1")
+    assert found.exit_code == 1
+    assert "0_0: no ready copy" in found.stderr
+    assert "batonpass drain" in found.stderr
+    reload(server)
+    found = server.run("safe-to-stop", "orders", "orders-1", "--json")
+    assert (found.exit_code, json.loads(found.stdout)["reasons"]) == (1, reasons)
+
+
+PLAN: dict[str, Any] = {
+    "target": {M1: {"active": ["0_0"], "standby": []}, "join-1": {"active": ["0_1"], "standby": []}},
+    "assignment": {
+        M1: {"active": ["0_0", "0_1"], "standby": [], "warmup": []},
+        "join-1": {"active": [], "standby": [], "warmup": []},
+    },
+    "moves": 1,
+    "lower_bound": 1,
+    "at_rest": False,
+    "probing_needed": True,
+    "decide_ms": 0.4,
+    "held_back": [{"task": "0_1", "to": "join-1", "reason": "warmup-budget"}],
+    "reasons": [],
+    "balance": {"before": {"least": 0.0, "most": 2.0}, "after": {"least": 1.0, "most": 1.0}},
+}
+
+
+def test_a_plan_of_a_live_group(server: Canned) -> None:
+    """Members by their names, settings by theirs; people get a table with the balance, scripts the answer."""
+    server.on("POST", "/v1/groups/orders/plan", (200, PLAN))
+    words = [
+        "--join",
+        "2x4",
+        "--join",
+        "1",
+        "--drain",
+        "orders-2",
+        "--set",
+        "max_warmup_replicas=10%",
+        "--set",
+        "num_standby_replicas=1",
+    ]
+    found = server.run("plan", "orders", *words)
+    assert found.exit_code == 0, found.stderr
+    assert "1 moves (lower bound 1), more to come" in found.stdout
+    assert "0_1 waits to go to join-1: warmup-budget" in found.stdout
+    assert "Load per capacity: 0 to 2 now, 1 to 1 then." in found.stdout
+    assert server.calls("POST")[0].body == {
+        "join": [{"count": 2, "capacity": 4.0}, {"count": 1, "capacity": 1.0}],
+        "drain": [M2],
+        "config": {"max_warmup_replicas": "10%", "num_standby_replicas": 1},
+    }
+    reload(server)
+    assert json.loads(server.run("plan", "orders", "--json").stdout) == PLAN
+    assert server.calls("POST")[1].body == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["orders", "--snapshot", "-"],
+        ["--snapshot", "-", "--join", "1"],
+        ["orders", "--join", "many"],
+        ["orders", "--set", "x"],
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(server: Canned, words: list[str]) -> None:
+    """A group or a file, not both; changes of a live group only, as they are written."""
+    assert server.run("plan", *words, stdin="{}").exit_code == 2
+    assert server.asked == []
+
+
+TOKEN = {
+    "id": "t1",
+    "name": "ci",
+    "role": "worker",
+    "group": "orders",
+    "last_four": "wxyz",
+    "status": "valid",
+    "created_at": "2026-05-04T12:00:00.000Z",
+    "expires_at": None,
+    "revoked_at": None,
+}
+
+
+def test_tokens_are_made_listed_and_revoked(server: Canned) -> None:
+    """A secret is printed once, on a line of its own; the list has its last four characters."""
+    server.on("POST", "/v1/tokens", (201, TOKEN | {"secret": "bpt_secret"}))
+    made = server.run("token", "create", "ci", "--role", "worker", "--group", "orders", "--for", "90d", "--reason", "x")
+    assert "token: bpt_secret\n" in made.stdout
+    assert server.asked[0].body == {"name": "ci", "role": "worker", "group": "orders", "expires_in_ms": 7_776_000_000}
+    assert server.asked[0].query == {"reason": "x"}
+    as_json = server.run("token", "create", "ci", "--role", "admin", "--json")
+    assert json.loads(as_json.stdout) == TOKEN | {"secret": "bpt_secret"}
+    server.on("GET", "/v1/tokens", (200, {"tokens": [TOKEN]}))
+    for words in (["token"], ["token", "list"]):
+        assert "...wxyz" in server.run(*words).stdout
+    server.on("DELETE", "/v1/tokens/t1", NO_CONTENT)
+    assert "is revoked" in server.run("token", "revoke", "t1").stdout
+    assert server.run("token", "create", "ci", "--role", "king").exit_code == 2
+    server.on("GET", "/v1/tokens", (200, {"tokens": []}))
+    assert "There are no tokens" in server.run("token").stdout
