@@ -48,22 +48,6 @@ def test_an_update_never_changes_what_came_before(start: dict[int, int], changes
     assert all(dict(one) == held for one, held in history)
 
 
-@given(st.dictionaries(KEYS, st.integers()), CHANGES, CHANGES)
-def test_what_changed_since_turns_the_older_into_the_newer(
-    start: dict[int, int], before: list[dict[int, int | None]], after: list[dict[int, int | None]]
-) -> None:
-    """The difference of two mappings of one history makes the newer of the older, and nothing that is the same."""
-    older = PMap(start)
-    for change in before:
-        older = older.updated(change)
-    newer = older
-    for change in after:
-        newer = newer.updated(change)
-    changed = newer.changed_since(older)
-    assert older.updated(changed) == newer
-    assert all(newer.get(key) is not older.get(key) for key in changed)
-
-
 def test_the_dictionary_that_it_was_made_of_may_change() -> None:
     """It keeps its own copy of what it was made of."""
     source = {1: "a"}
