@@ -265,7 +265,7 @@ def serve(
     logs.configure(settings.log_format, settings.log_level)
     listener = listener or bind(settings.host, settings.port)
     url = url_of(listener, is_tls=settings.is_tls)
-    process = build(settings, str(settings.url or url))
+    process = build(settings, str(settings.advertised_url or url))
     config = server_config(settings, process)
     server = Server(config, process, listening=lambda: listening(url), stopping=stopping)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

@@ -25,7 +25,7 @@ class Settings(BaseSettings):
     # Where it listens
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
-    url: AnyHttpUrl | None = Field(
+    advertised_url: AnyHttpUrl | None = Field(
         None,
         description="The base URL under which other coordinators reach this one. Left out: from host and port, which "
         "is right only where host is an address that the others can reach.",

@@ -118,7 +118,7 @@ class Crew:
         log = place / "log"
         command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), SIMULATED]
         command += arguments(url=url, group=DEMO, instance=name, folder=place, pace=Pace())
-        command += ["--token-file", str(self.folder.token_file)]
+        command += ["--token-file", str(self.folder.token_file), "--json"]
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
             process = subprocess.Popen(  # noqa: S603 - our own program

@@ -84,7 +84,7 @@ class _Stay:
                 url = self._postgres.start()
                 upgraded(url)
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
-                settings = settings.model_copy(update={**secrets, "url": None})
+                settings = settings.model_copy(update={**secrets, "advertised_url": None})
                 listen(settings, listening=self._begin, stopping=self._end, listener=listener)
         except KeyboardInterrupt:
             # Before it listened; later the server takes note of the signal itself.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ import typer
 
 from batonpass.cli.crew import DEMO, SIMULATED, Pace, arguments
 from batonpass.cli.desk import Folder, Token, Url, failing_well, find
-from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import default_folder, running_here
 from batonpass.cli.rest import Coordinator, path
 
@@ -45,12 +43,10 @@ def worker(
         place = _kept(at) / name
         place.mkdir(parents=True, exist_ok=True)
         given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
-        if importlib.util.find_spec(SIMULATED) is None:
-            raise Failure(Exit.REFUSED, "this installation has no simulated worker.")
         if secret:
             given += ["--token-file", str(_hand_over(place / "token", secret))]
         print(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.", flush=True)
-        os.execv(sys.executable, [sys.executable, "-m", SIMULATED, *given])  # noqa: S606 - this very program
+        os.execv(sys.executable, [sys.executable, "-m", SIMULATED, *given, "--json"])  # noqa: S606 - this very program
 
 
 def next_name(group: str, taken: Iterable[str]) -> str:
