@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from batonpass.core.budget import HeldBack
 from batonpass.core.ids import MemberId, TaskId, task_order
-from batonpass.core.lag import catch_up_ms
+from batonpass.core.lag import Copy
 from batonpass.core.model import ActiveState, Group, Role, Task
-from batonpass.core.policy import Policy
+from batonpass.core.policy import GroupConfig, Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.core.soft import Report, Soft
@@ -39,9 +39,10 @@ class GroupState(StrEnum):
 class GroupStatus:
     """Where a group stands.
 
-    ``detail`` says what a group that is not ready waits for, or why it is paused. ``eta_ms`` is the longest
-    estimated catch-up time of the warmups that run, None where nothing warms up or no rate is known.
-    ``next_probe_ms`` is an instant, None at rest.
+    ``detail`` says what a group that is not ready waits for, or why it is paused. ``eta_ms`` is when all warmups that
+    run now should be caught up, None where nothing warms up or the rate of one is not known; moves that are held back
+    come after it. ``moves_pending`` counts the tasks that are not with their target owner. ``next_probe_ms`` is an
+    instant, None at rest.
     """
 
     state: GroupState
@@ -63,7 +64,7 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
     at_rest = is_at_rest(view)
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
     etas = [
-        catch_up_ms(view.copy(task, member_id))
+        ready_in_ms(view.copy(task, member_id), group.config)
         for task in waits
         for member_id in task.warmups
         if view.member(member_id) is not None
@@ -82,6 +83,19 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
         next_probe_ms=None if at_rest else group.next_probe_ms,
         held_back=tuple(held) if group.members else (),
     )
+
+
+def ready_in_ms(copy: Copy, config: GroupConfig) -> int | None:
+    """Return the estimated time until a copy counts as caught up: 0 when it does; None where lag or rate is unknown."""
+    if copy.is_caught_up:
+        return 0
+    if copy.lag is None or copy.rate is None or copy.rate <= 0:
+        return None
+    within = copy.lag - config.acceptable_recovery_lag
+    soon_ms = within * 1_000 / copy.rate
+    if config.acceptable_catchup_ms is not None:
+        soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
+    return max(0, int(soon_ms))
 
 
 def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:

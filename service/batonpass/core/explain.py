@@ -1,0 +1,370 @@
+"""Why a task is where it is, and what it waits for: the files that decide are asked again, and it is put into words.
+
+Reads only. What an explanation says is true of the instant that it was asked for; nothing is remembered for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from batonpass.core.budget import HeldBack
+from batonpass.core.copies import Staged
+from batonpass.core.describe import ready_in_ms
+from batonpass.core.handover import Choice, choose
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import ActiveState, Group, Member, Role, Task
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Held, Why
+from batonpass.core.soft import Soft
+from batonpass.core.step import plan_step
+from batonpass.core.view import View
+
+
+class TaskState(StrEnum):
+    """What is the matter with a task, in one word."""
+
+    RUNNING = "running"
+    HANDING_OVER = "handing-over"
+    WARMING = "warming"
+    STARTING = "starting"
+    RESTORING = "restoring"
+    FAILED = "failed"
+    LOST = "lost"
+    WAITING = "waiting"
+    PARKED = "parked"
+
+
+class Awaited(StrEnum):
+    """What something waits for."""
+
+    WARMUP = "warmup"
+    CONFIRMATION = "confirmation"
+    LEASE = "lease"
+    SLOT = "slot"
+    ROOM = "room"
+    MEMBER = "member"
+    REPORT = "report"
+    RESTORE = "restore"
+    PLACEMENT = "placement"
+    TIME = "time"
+    OPERATOR = "operator"
+
+
+class Wait(NamedTuple):
+    """One thing that is waited for: from whom, until when at the latest, and for how long it should still take."""
+
+    what: Awaited
+    member_id: MemberId | None = None
+    until_ms: int | None = None
+    eta_ms: int | None = None
+    detail: str = ""
+
+
+class CopyStatus(NamedTuple):
+    """One copy of a task. ``role`` is ``none`` for state on disk; ``rate`` is in records a second."""
+
+    member_id: MemberId
+    role: str
+    readiness: str
+    lag: int | None
+    rate: float | None
+    eta_ms: int | None
+    progress_ms: int | None
+    stalled_until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskExplanation:
+    """Everything that can be said about one task now.
+
+    ``to`` is who should have it when the present step is complete, ``why`` the reason of that step; ``held`` says why
+    its move is held back. ``sentences`` say the same in words, the most important first.
+    """
+
+    task: Task
+    state: TaskState
+    stateful: bool
+    weight: float
+    to: MemberId | None
+    why: Why
+    held: HeldBack | None
+    copies: tuple[CopyStatus, ...]
+    waits: tuple[Wait, ...]
+    sentences: tuple[str, ...]
+
+
+HELD: Final[Mapping[str, tuple[Awaited, str]]] = {
+    "warmup-budget": (Awaited.SLOT, "all warmup slots of the group are taken (max_warmup_replicas)"),
+    "member-warmup-budget": (Awaited.SLOT, "all warmup slots of the member are taken (max_warmups_per_member)"),
+    "drain-budget": (Awaited.SLOT, "all warmup slots for drains are taken (max_drain_warmups)"),
+    "no-capacity": (Awaited.ROOM, "no member has room for it (max_tasks)"),
+    "no-eligible-member": (Awaited.MEMBER, "no member may take it; all drain, or there is none"),
+    "stale-topology": (Awaited.MEMBER, "no member knows the topology epoch of the task yet"),
+    "state-unknown": (Awaited.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
+    "revoking": (Awaited.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
+    "lease-not-over": (Awaited.LEASE, "its last owner may run it until its lease is over"),
+    "member-must-revoke-first": (Awaited.CONFIRMATION, "the member that is to have it must give up others first"),
+    "parked": (Awaited.OPERATOR, "it failed on too many members; release it to have it tried again"),
+    "failed": (Awaited.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
+    "paused": (Awaited.OPERATOR, "moves are held by a pause"),
+    "storm": (Awaited.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),
+    "rejoin-grace": (Awaited.MEMBER, "the instance that ran it is restarting, and its place is kept"),
+    "grants-held": (Awaited.TIME, "nothing is granted for a while"),
+    "warmup-stalled": (Awaited.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
+    "initial-delay": (Awaited.PLACEMENT, "members that are just joining are waited for"),
+}
+"""What each reason for which something is held back waits for, and what it means."""
+
+
+def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy: Policy) -> TaskExplanation:
+    """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
+    view = View(group, soft, now_ms, policy)
+    task = group.tasks[task_id]
+    staged, held = _in_step(view, task)
+    choice = staged.choice if staged is not None else choose(view, task)
+    copies = tuple(copies_of(view, task))
+    waits = tuple(waits_of(view, task, choice, held))
+    state = state_of(view, task)
+    rank = group.table.rank[task_id]
+    return TaskExplanation(
+        task=task,
+        state=state,
+        stateful=group.table.stateful[rank],
+        weight=group.table.weight[rank],
+        to=choice.active,
+        why=choice.why,
+        held=held,
+        copies=copies,
+        waits=waits,
+        sentences=tuple(_sentences(view, task, state, choice, (held, waits))),
+    )
+
+
+def _in_step(view: View, task: Task) -> tuple[Staged | None, HeldBack | None]:
+    """Return what the present step does with a task, and why its move is held back; settled tasks have no step."""
+    if task.id not in view.group.unsettled:
+        return None, None
+    # The whole step, because slots and room are shared: alone, the task would get what others have taken.
+    staged, held = plan_step(view)
+    one = next((one for one in staged if one.task.id == task.id), None)
+    return one, next((entry for entry in held if entry.task == task.id), None)
+
+
+def state_of(view: View, task: Task) -> TaskState:
+    """Return what is the matter with a task, in one word."""
+    if task.parked:
+        return TaskState.PARKED
+    if task.owner is None:
+        return TaskState.HANDING_OVER if task.heir is not None else TaskState.WAITING
+    if task.state is ActiveState.GRANTED:
+        return TaskState.STARTING
+    if task.state is not ActiveState.RUNNING:
+        return TaskState(task.state.value)
+    target = view.member(task.target)
+    is_bound_elsewhere = target is not None and target.id != task.owner
+    return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
+
+
+def copies_of(view: View, task: Task) -> list[CopyStatus]:
+    """Return every copy of a task: the active, those beside it, then state on disk."""
+    found: list[CopyStatus] = []
+    roles: dict[MemberId, str] = {}
+    if task.owner is not None:
+        roles[task.owner] = Role.ACTIVE.value
+    roles.update({member_id: role.value for member_id, role in view.holders(task).items()})
+    roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
+    for member_id, role in roles.items():
+        if view.member(member_id) is None:
+            continue
+        copy = view.copy(task, member_id)
+        heard = view.soft.members.get(member_id)
+        report = heard.reports.get(task.id) if heard is not None else None
+        stall = next((one for one in task.stalls if one.member_id == member_id and one.until_ms > view.now_ms), None)
+        found.append(
+            CopyStatus(
+                member_id,
+                role,
+                copy.readiness.name.lower().replace("_", "-"),
+                copy.lag,
+                copy.rate,
+                None if role == Role.ACTIVE and task.state is ActiveState.RUNNING else ready_in_ms(copy, view.config),
+                report.progress_ms if report is not None else None,
+                stall.until_ms if stall is not None else None,
+            )
+        )
+    return found
+
+
+def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
+    """Return what a task waits for on its way to its target; nothing when it is there and runs."""
+    found = [_claim_wait(view, task, claim.member_id, claim.free_at_ms) for claim in task.claims]
+    if held is not None:
+        found.append(_held_wait(view, task, held))
+    elif choice.held is not None and choice.held is not Held.PARKED:
+        found.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+    if task.owner is None:
+        found.extend(_grant_waits(view, task, choice.active))
+    else:
+        found.extend(_owner_waits(view, task))
+    if not task.parked:
+        found.extend(_copy_waits(view, task, held))
+    return found
+
+
+def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
+    """Return the copies that are to catch up, or to be begun, before all is as the target says."""
+    found: list[Wait] = []
+    holders = view.holders(task)
+    wanted = [task.target, *task.target_standbys, *task.warmups]
+    for member_id in dict.fromkeys(one for one in wanted if one not in (None, task.owner)):
+        member = view.member(member_id)
+        if member is None or not view.is_stateful(task.id):
+            continue
+        if member.id in holders:
+            copy = view.copy(task, member.id)
+            if not copy.is_caught_up or (task.owner is not None and member.id in (task.target, *task.warmups)):
+                detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
+                found.append(Wait(Awaited.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
+        elif member.revoking and held is None:
+            found.append(_others_first(view, member))
+    return found
+
+
+def _claim_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
+    if free_at_ms is not None:
+        return Wait(Awaited.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), HELD["lease-not-over"][1])
+    member = view.group.members.get(member_id)
+    revocation = member.revoking.get(task.id) if member is not None else None
+    fenced_ms = None if revocation is None else revocation.since_ms + view.config.rebalance_timeout_ms
+    return Wait(Awaited.CONFIRMATION, member_id, fenced_ms, None, "it was told to stop and has not confirmed it")
+
+
+def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
+    what, detail = HELD.get(held.reason.value, (Awaited.TIME, held.reason.value))
+    group, until_ms = view.group, None
+    match held.reason:
+        case Held.PAUSED if group.pause is not None:
+            until_ms = group.pause.expires_ms
+        case Held.INITIAL_DELAY:
+            until_ms = group.due_ms
+        case Held.STALLED:
+            until_ms = max((one.until_ms for one in task.stalls if one.member_id == held.to), default=None)
+        case Held.REJOIN_GRACE:
+            places = [group.members.get(one) for one in (task.target, task.awaits) if one is not None]
+            until_ms = max((one.away_until_ms for one in places if one and one.away_until_ms is not None), default=None)
+        case _:
+            pass
+    return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
+
+
+def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
+    """Return what keeps a task from being granted to whoever is to have it, claims apart."""
+    found: list[Wait] = []
+    held_ms = view.group.grants_from_ms
+    if held_ms > view.now_ms:
+        found.append(Wait(Awaited.TIME, None, held_ms, held_ms - view.now_ms, HELD["grants-held"][1]))
+    member = view.group.members.get(taker) if taker is not None else None
+    if member is not None and member.revoking and not task.claims:
+        found.append(_others_first(view, member))
+    return found
+
+
+def _others_first(view: View, member: Member) -> Wait:
+    """Return the wait for a member that is granted nothing before it has confirmed what it gave up."""
+    since_ms = min(one.since_ms for one in member.revoking.values())
+    until_ms = since_ms + view.config.rebalance_timeout_ms
+    detail = f"it must first confirm that it gave up {len(member.revoking)} tasks"
+    return Wait(Awaited.CONFIRMATION, member.id, until_ms, None, detail)
+
+
+def _owner_waits(view: View, task: Task) -> list[Wait]:
+    if task.owner is None or task.state is ActiveState.RUNNING:
+        return []
+    if task.state is ActiveState.GRANTED:
+        return [Wait(Awaited.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
+    if task.state is ActiveState.RESTORING:
+        copy = view.copy(task, task.owner)
+        detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
+        return [Wait(Awaited.RESTORE, task.owner, None, ready_in_ms(copy, view.config), detail)]
+    if task.state is ActiveState.LOST:
+        return [Wait(Awaited.RESTORE, task.owner, None, None, "its state is gone; nobody else has a copy to take over")]
+    return [Wait(Awaited.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
+
+
+def _sentences(
+    view: View, task: Task, state: TaskState, choice: Choice, more: tuple[HeldBack | None, tuple[Wait, ...]]
+) -> list[str]:
+    held, waits = more
+    found = [_where(view, task, state)]
+    if task.pin is not None:
+        found.append(f"An operator pinned it to {task.pin}.")
+    if task.target is not None and task.target != task.owner:
+        found.append(f"It belongs to {task.target}.")
+    elif task.target is None and task.waiting:
+        found.append(f"It has no target: {HELD.get(task.waiting, (None, task.waiting))[1]}.")
+    if choice.active is not None and choice.active not in (task.owner, task.target):
+        found.append(f"{choice.active} has it until then, because its copy is the most caught up.")
+    if held is not None:
+        found.append(f"Its move is held back: {HELD.get(held.reason.value, (None, held.reason.value))[1]}.")
+    found.extend(sentence_of(wait) for wait in waits if held is None or wait.detail != HELD[held.reason.value][1])
+    if state is TaskState.RUNNING and not waits and task.target == task.owner:
+        found.append("It is where it belongs, and waits for nothing.")
+    return found
+
+
+def _where(view: View, task: Task, state: TaskState) -> str:
+    since = lasting(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
+    match state:
+        case TaskState.PARKED:
+            failed = ", ".join(one.member_id for one in task.failures)
+            return f"{task.id} is parked: it failed on {failed or 'several members'}."
+        case TaskState.WAITING | TaskState.HANDING_OVER:
+            stopped = f"{task.stop.member_id} had it ({task.stop.cause}); nobody" if task.stop is not None else "Nobody"
+            to = f"; {task.heir} gets it" if task.heir is not None else ""
+            ever = f" since {since}" if task.token else ", and never did"
+            return f"{stopped} runs {task.id}{ever}{to}."
+        case TaskState.STARTING:
+            return f"{task.owner} was given {task.id} {since} ago."
+        case TaskState.RESTORING:
+            return f"{task.owner} restores {task.id}, which it has had for {since}."
+        case TaskState.FAILED | TaskState.LOST:
+            what = "failed on" if state is TaskState.FAILED else "lost its state on"
+            return f"{task.id} {what} {task.owner}, which has had it for {since}."
+        case _:
+            return f"{task.owner} runs {task.id} and has had it for {since}."
+
+
+def sentence_of(wait: Wait) -> str:
+    """Return what is waited for as a sentence."""
+    whom = f" {wait.member_id}" if wait.member_id is not None else ""
+    eta = f", about {lasting(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
+    return f"It waits for {_WORDS[wait.what]}{whom}: {wait.detail}{eta}."
+
+
+_WORDS: Final[Mapping[Awaited, str]] = {
+    Awaited.WARMUP: "the copy on",
+    Awaited.CONFIRMATION: "the confirmation of",
+    Awaited.LEASE: "the end of the lease of",
+    Awaited.SLOT: "a warmup slot on",
+    Awaited.ROOM: "room",
+    Awaited.MEMBER: "a member",
+    Awaited.REPORT: "the report of",
+    Awaited.RESTORE: "the restore on",
+    Awaited.PLACEMENT: "the next placement",
+    Awaited.TIME: "time to pass",
+    Awaited.OPERATOR: "an operator",
+}
+
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def lasting(ms: int) -> str:
+    """Return a duration as people say it, to two digits."""
+    for size, unit in _UNITS:
+        if ms >= size:
+            count = ms / size
+            return f"{count:.1f} {unit}" if count < 10 and ms % size else f"{round(count)} {unit}"
+    return f"{max(0, ms)} ms"

@@ -1,0 +1,236 @@
+"""Why a group is not at rest: what is held back, which slots are taken, who keeps others waiting, and until when.
+
+Reads only; the sum of what ``explain`` says of its tasks, with what concerns the group as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from batonpass.core.answers import why_drain_is_blocked
+from batonpass.core.budget import HeldBack, extra_copies
+from batonpass.core.copies import Staged, is_for_drain
+from batonpass.core.describe import GroupState, GroupStatus, describe_group
+from batonpass.core.explain import HELD, TaskState, Wait, lasting, state_of, waits_of
+from batonpass.core.handover import choose
+from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.model import Group, Member, Role
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft
+from batonpass.core.step import plan_step
+from batonpass.core.view import View
+
+
+class Budget(NamedTuple):
+    """Slots for extra copies: how many are taken, and how many there are."""
+
+    used: int
+    limit: int
+
+
+class Obstacle(NamedTuple):
+    """A member that keeps something from moving, or that is on its way out.
+
+    ``what`` is ``unrevoked`` (it was told to give tasks up and has not confirmed), ``away``, ``suspected``,
+    ``draining`` or ``drain-blocked``; ``until_ms`` is when that ends by itself.
+    """
+
+    member_id: MemberId
+    what: str
+    tasks: int
+    since_ms: int | None
+    until_ms: int | None
+    detail: str
+
+
+class Waiting(NamedTuple):
+    """A task that is not yet as its target says, with what it waits for."""
+
+    task: TaskId
+    state: TaskState
+    held: HeldBack | None
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExplanation:
+    """Everything that can be said about a group now.
+
+    ``due_ms`` is when the next placement is made, for the ``triggers``; ``held_until_ms`` until when nothing is
+    granted; ``judges_from_ms`` from when silent members are expired (None: now). ``full_members`` have all their warmup
+    slots taken. ``waiting`` lists the first of the ``waiting_total`` tasks that are not settled.
+    """
+
+    status: GroupStatus
+    due_ms: int | None
+    triggers: tuple[str, ...]
+    held_until_ms: int | None
+    judges_from_ms: int | None
+    warmups: Budget
+    drain_warmups: Budget
+    per_member_limit: int
+    full_members: tuple[MemberId, ...]
+    states: Mapping[TaskState, int]
+    obstacles: tuple[Obstacle, ...]
+    waiting: tuple[Waiting, ...]
+    waiting_total: int
+    sentences: tuple[str, ...]
+
+
+def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
+    """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
+    view = View(group, soft, now_ms, policy)
+    staged, held = plan_step(view)
+    held_of = {entry.task: entry for entry in held}
+    unsettled = [one for one in staged if one.task.id in group.table.rank]
+    waiting = [_waiting(view, one, held_of.get(one.task.id)) for one in unsettled[:limit]]
+    status = describe_group(group, soft, now_ms, policy)
+    behind = [] if unsettled or status.at_rest else list(_behind(view))
+    warmups, drains, full = _budgets(view, unsettled)
+    obstacles = tuple(_obstacles(view))
+    states = Counter(state_of(view, one.task) for one in unsettled)
+    states[TaskState.RUNNING] += len(group.table.ids) - len(unsettled)
+    return GroupExplanation(
+        status=status,
+        due_ms=group.due_ms,
+        triggers=group.triggers,
+        held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
+        judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
+        warmups=warmups,
+        drain_warmups=drains,
+        per_member_limit=group.config.max_warmups_per_member,
+        full_members=full,
+        states={state: states[state] for state in TaskState if states[state]},
+        obstacles=obstacles,
+        waiting=tuple(waiting or behind[:limit]),
+        waiting_total=len(unsettled) or len(behind),
+        sentences=(*_sentences(view, status, warmups, obstacles), *_of_copies(behind)),
+    )
+
+
+def _waiting(view: View, one: Staged, held: HeldBack | None) -> Waiting:
+    return Waiting(one.task.id, state_of(view, one.task), held, tuple(waits_of(view, one.task, one.choice, held)))
+
+
+def _behind(view: View) -> Iterator[Waiting]:
+    """Yield the settled tasks with a copy that is not caught up, by member and task."""
+    for member_id in sorted(view.group.members):
+        member = view.group.members[member_id]
+        for task_id in sorted(member.picture, key=task_order):
+            task = view.group.tasks[task_id]
+            if member.picture[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
+                yield Waiting(
+                    task_id, state_of(view, task), None, tuple(waits_of(view, task, choose(view, task), None))
+                )
+
+
+def _of_copies(behind: list[Waiting]) -> Iterator[str]:
+    if behind:
+        yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
+
+
+def _budgets(view: View, staged: list[Staged]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
+    """Return the slots of the group, those for drains, and the members that have no slot left."""
+    stateful, config = len(view.group.table.stateful_ranks), view.config
+    used = {True: 0, False: 0}
+    per_member: Counter[MemberId] = Counter()
+    for one in staged:
+        present = one._replace(copies=view.holders(one.task))
+        used[is_for_drain(view, one.task)] += max(0, extra_copies(present, config.num_standby_replicas))
+        per_member.update(member_id for member_id, role in present.copies.items() if role is Role.WARMUP)
+    full = tuple(sorted(one for one, count in per_member.items() if count >= config.max_warmups_per_member))
+    return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
+
+
+def _obstacles(view: View) -> Iterator[Obstacle]:
+    for member_id in sorted(view.group.members):
+        member = view.group.members[member_id]
+        if member.away_until_ms is not None:
+            awaited = sum(task.awaits == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled))
+            yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
+        if member.revoking:
+            since_ms = min(one.since_ms for one in member.revoking.values())
+            until_ms = since_ms + view.config.rebalance_timeout_ms
+            detail = "it was told to give tasks up and has not confirmed it; after that it is fenced"
+            yield Obstacle(member_id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
+        if member.suspected:
+            yield Obstacle(
+                member_id, "suspected", len(member.picture), None, None, "it broke off and has not spoken since"
+            )
+        if member.drain is not None:
+            yield _draining(view, member)
+
+
+def _draining(view: View, member: Member) -> Obstacle:
+    left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+    left += sum(one.active for one in member.revoking.values())
+    drain, blocked = member.drain, why_drain_is_blocked(view.group, view.soft, member)
+    until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
+    what = "drain-blocked" if blocked and left else "draining"
+    detail = (
+        blocked if blocked and left else (f"{left} active tasks are left" if left else "it has no active task left")
+    )
+    return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
+
+
+def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tuple[Obstacle, ...]) -> Iterator[str]:
+    yield _headline(view, status)
+    group, now_ms = view.group, view.now_ms
+    if group.recovering_until_ms > now_ms:
+        left = lasting(group.recovering_until_ms - now_ms)
+        yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
+    elif group.grants_from_ms > now_ms:
+        yield f"Nothing is granted for another {lasting(group.grants_from_ms - now_ms)}."
+    if group.storm_since_ms is not None:
+        yield (
+            f"Too many members vanished at once, {lasting(now_ms - group.storm_since_ms)} ago: balance moves and cold "
+            "takeovers wait until they return, or until an operator resumes the group."
+        )
+    if group.due_ms is not None and group.members:
+        why = ", ".join(group.triggers)
+        yield f"The next placement is due in {lasting(group.due_ms - now_ms)} ({why})."
+    if status.warmups:
+        soon = (
+            "" if status.eta_ms is None else f"; the last of them should be caught up in about {lasting(status.eta_ms)}"
+        )
+        yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({warmups.used} of {warmups.limit} slots taken){soon}."
+    reasons = Counter(entry.reason.value for entry in status.held_back)
+    for reason, count in reasons.most_common():
+        yield f"{_count(count, 'task is', 'tasks are')} held back: {HELD.get(reason, (None, reason))[1]}."
+    for one in obstacles:
+        left = "" if one.until_ms is None else f" (until then {lasting(one.until_ms - now_ms)})"
+        yield f"{one.member_id} is {one.what} with {_count(one.tasks, 'task', 'tasks')}: {one.detail}{left}."
+    if status.next_probe_ms is not None and status.state is GroupState.BALANCING:
+        left = lasting(status.next_probe_ms - now_ms)
+        yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
+
+
+def _headline(view: View, status: GroupStatus) -> str:
+    match status.state:
+        case GroupState.NOT_READY:
+            return f"The group is not ready: {status.detail}."
+        case GroupState.EMPTY:
+            return "No member has joined, so that nobody runs anything."
+        case GroupState.PAUSED:
+            pause = view.group.pause
+            scope = "every move" if pause is not None and pause.scope.value == "all" else "moves for balance"
+            why = f" ({status.detail})" if status.detail else ""
+            until = ""
+            if pause is not None and pause.expires_ms is not None:
+                until = f" for another {lasting(pause.expires_ms - view.now_ms)}"
+            return f"An operator holds {scope}{until}{why}."
+        case GroupState.AT_REST:
+            return "Every task is where it belongs, and every copy is caught up."
+        case _:
+            if status.moves_pending:
+                return (
+                    f"{_count(status.moves_pending, 'task is', 'tasks are')} not with the member where they belong yet."
+                )
+            return "Every task is where it belongs, but not every copy is caught up, or something is still due."
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,210 @@
+"""Why a task is where it is and why a group is not at rest, as people are told."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.pairs import TASK, guarded, pair
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+
+from batonpass.core.explain import HELD, Awaited, TaskExplanation, TaskState, Wait, explain_task, lasting
+from batonpass.core.explain_group import Budget, GroupExplanation, explain_group
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Leave, PauseRequest, PinRequest
+from batonpass.core.model import PauseScope
+from batonpass.core.reasons import Held
+
+A, B = MemberId("a"), MemberId("b")
+
+
+def of_task(scene: Scene, task: str = TASK) -> TaskExplanation:
+    """Explain a task now."""
+    return explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+
+
+def of_group(scene: Scene, limit: int = 100) -> GroupExplanation:
+    """Explain the group now."""
+    return explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=limit)
+
+
+def awaited(found: TaskExplanation) -> list[tuple[Awaited, str | None]]:
+    """Return what a task waits for, and from whom."""
+    return [(wait.what, wait.member_id) for wait in found.waits]
+
+
+def warming(tasks: int = 2, **config: object) -> tuple[Scene, str]:
+    """Return a group where b warms up a task of a, 4000 records behind and 1000 closer each second; and that task."""
+    scene = pair(tasks, **config)
+    task = str(next(iter(scene.member("b").picture)))
+    for lag in (5_000, 4_000):
+        scene.beat("b", {task: copy("warmup", lag)})
+        scene.now_ms += 1_000
+    scene.now_ms -= 1_000
+    return scene, task
+
+
+def test_a_task_at_rest_waits_for_nothing() -> None:
+    """It runs where it belongs; its copies and their readiness are listed."""
+    found = of_task(guarded())
+    assert (found.state, found.held, found.waits) == (TaskState.RUNNING, None, ())
+    assert [(one.member_id, one.role, one.readiness, one.lag) for one in found.copies] == [
+        (A, "active", "running", None),
+        (B, "standby", "caught-up", 0),
+    ]
+    assert found.sentences[-1] == "It is where it belongs, and waits for nothing."
+
+
+def test_a_warming_task_says_how_far_and_how_long() -> None:
+    """The estimate is until the copy counts as caught up, not until it has the last record."""
+    scene, task = warming()
+    found = of_task(scene, task)
+    assert found.state is TaskState.WARMING
+    assert found.waits == (Wait(Awaited.WARMUP, B, None, 3_900, "4000 records behind"),)
+    assert found.sentences[1:] == (
+        "It belongs to b.",
+        "It waits for the copy on b: 4000 records behind, about 3.9 s to go.",
+    )
+    (warmup,) = [one for one in found.copies if one.role == "warmup"]
+    assert (warmup.readiness, warmup.lag, warmup.rate, warmup.eta_ms) == ("behind", 4_000, 1_000.0, 3_900)
+    group = of_group(scene)
+    assert (group.status.eta_ms, group.status.warmups, group.warmups) == (3_900, 1, Budget(1, 2))
+    assert group.states == {TaskState.RUNNING: 1, TaskState.WARMING: 1}
+
+
+def test_a_move_without_a_slot_says_so() -> None:
+    """The budgets say how many slots are taken, and the tasks held back what for."""
+    scene, _ = warming(8, max_warmup_replicas=1)
+    group = of_group(scene)
+    assert (group.warmups, group.per_member_limit, group.full_members) == (Budget(1, 1), 2, ())
+    held = [one for one in group.waiting if one.held is not None]
+    assert {one.held.reason for one in held if one.held} == {Held.WARMUP_BUDGET}
+    assert held[0].waits[0].what is Awaited.SLOT
+    assert "3 tasks are held back: all warmup slots of the group are taken (max_warmup_replicas)." in group.sentences
+    assert group.waiting_total == 4
+    assert [one.task for one in of_group(scene, limit=1).waiting] == [group.waiting[0].task]
+    found = of_task(scene, held[0].task)
+    assert found.held == held[0].held
+    assert found.sentences[2].startswith("Its move is held back: all warmup slots")
+
+
+def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
+    """The one who has to confirm is named, with when it is fenced for not doing so."""
+    scene = guarded(rebalance_timeout_ms=60_000)
+    scene.do(PinRequest(TASK, B))
+    scene.tick()
+    told_ms = scene.now_ms
+    scene.tick(1_000)
+    found = of_task(scene)
+    assert (found.state, found.to) == (TaskState.HANDING_OVER, B)
+    assert awaited(found) == [(Awaited.CONFIRMATION, A)]
+    assert found.waits[0].until_ms == told_ms + 60_000
+    (obstacle,) = of_group(scene).obstacles
+    assert (obstacle.member_id, obstacle.what, obstacle.until_ms) == (A, "unrevoked", told_ms + 60_000)
+    assert "An operator pinned it to b." in found.sentences
+
+
+def test_a_pause_says_until_when() -> None:
+    """What is held by a pause waits for an operator, or for its end."""
+    scene = pair(2)
+    scene.tick(1_000)
+    task = next(iter(scene.member("b").picture))
+    scene.do(PauseRequest(PauseScope.ALL, "deploy", scene.now_ms + 60_000))
+    scene.beat("b", {task: copy("warmup")})
+    found = of_task(scene, task)
+    assert (found.held, found.waits[0].what, found.waits[0].eta_ms) == (None, Awaited.OPERATOR, 60_000)
+    group = of_group(scene)
+    assert group.sentences[0] == "An operator holds every move for another 1 min (deploy)."
+
+
+def test_a_restarting_instance_is_waited_for() -> None:
+    """The place of the instance is kept: its task waits for it until its grace is over."""
+    scene = Scene()
+    scene.declare(topology(2), rejoin_grace_ms=30_000)
+    scene.join("a", instance_id=InstanceId("i"))
+    scene.settle()
+    scene.do(Leave(A, restart=True))
+    scene.tick(10_000)
+    found = of_task(scene)
+    assert (found.state, awaited(found)) == (TaskState.WAITING, [(Awaited.MEMBER, A)])
+    assert found.waits[0].eta_ms == 20_000
+    assert found.sentences[0] == "a had it (restarted); nobody runs 0_0 since 10 s."
+    assert [(one.what, one.tasks) for one in of_group(scene).obstacles] == [("away", 2)]
+
+
+def test_an_owner_that_has_not_spoken_restores_or_failed_says_so() -> None:
+    """Granted, restoring, failed, lost: each state is told of its owner."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.tick()
+    assert of_task(scene).state is TaskState.STARTING
+    assert awaited(of_task(scene)) == [(Awaited.REPORT, A)]
+    scene.beat("a", {TASK: restoring(90_000)})
+    found = of_task(scene)
+    assert (found.state, awaited(found)) == (TaskState.RESTORING, [(Awaited.RESTORE, A)])
+    assert found.sentences[-1] == "It waits for the restore on a: 90000 records behind."
+    scene.beat("a", {TASK: running()})
+    scene.beat("a", {TASK: failed()})
+    assert of_task(scene).state is TaskState.FAILED
+    scene.beat("a", {TASK: running(lost=True)})
+    assert of_task(scene).state is TaskState.LOST
+    assert of_task(scene).sentences[0].startswith("0_0 lost its state on a")
+
+
+def test_a_drain_with_nowhere_to_go_is_blocked() -> None:
+    """A draining member is named with what it still has, and with why that does not move."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.settle()
+    scene.do(DrainRequest(A))
+    scene.tick()
+    (obstacle,) = of_group(scene).obstacles
+    assert (obstacle.what, obstacle.tasks, obstacle.detail) == ("drain-blocked", 1, "no-eligible-member")
+
+
+def test_groups_without_members_or_partitions_say_so() -> None:
+    """An empty group and one whose partition counts are unknown have their own first sentence."""
+    scene = Scene()
+    scene.declare(topology(1))
+    assert of_group(scene).sentences == ("No member has joined, so that nobody runs anything.",)
+    assert guarded().group.declared
+    assert of_group(guarded()).sentences == ("Every task is where it belongs, and every copy is caught up.",)
+
+
+def test_a_group_whose_copies_lag_behind_names_them() -> None:
+    """Where every task is with its owner, the copies that are not caught up are what is waited for."""
+    scene = guarded(2)
+    scene.beat(
+        "b", {task: running() if scene.task(task).owner == "b" else copy("standby", 5_000) for task in ("0_0", "0_1")}
+    )
+    group = of_group(scene)
+    assert (group.waiting_total, [one.waits[0].what for one in group.waiting]) == (1, [Awaited.WARMUP])
+    assert group.sentences[:2] == (
+        "Every task is where it belongs, but not every copy is caught up, or something is still due.",
+        "1 copy is not caught up.",
+    )
+
+
+def test_every_reason_is_explained() -> None:
+    """Whatever may hold a task back has its words."""
+    assert {reason.value for reason in Held} <= set(HELD)
+
+
+LENGTHS = {
+    -5: "0 ms",
+    0: "0 ms",
+    999: "999 ms",
+    1_000: "1 s",
+    3_900: "3.9 s",
+    41_400: "41 s",
+    60_000: "1 min",
+    5_400_000: "1.5 h",
+    36_000_000: "10 h",
+    200_000_000: "2.3 d",
+}
+
+
+@pytest.mark.parametrize("ms", LENGTHS)
+def test_durations_are_told_to_two_digits(ms: int) -> None:
+    """As people say them."""
+    assert lasting(ms) == LENGTHS[ms]

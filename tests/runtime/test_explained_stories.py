@@ -1,0 +1,49 @@
+"""At every moment of every story, whatever is not settled says what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.runtime.test_events_of import STORIES, Told
+
+from batonpass.core.explain import TaskState, explain_task
+from batonpass.core.explain_group import explain_group
+from batonpass.core.inputs import Input
+from batonpass.core.replies import Reply
+
+
+def explained(scene: Told) -> int:
+    """Explain the group and each of its tasks; return how many tasks wait for something."""
+    group, soft, now_ms, policy = scene.group, scene.soft, scene.now_ms, scene.policy
+    if not group.declared:
+        return 0
+    whole = explain_group(group, soft, now_ms, policy, limit=1_000)
+    assert sum(whole.states.values()) == len(group.table.ids)
+    assert whole.sentences
+    of_group = {one.task: one for one in whole.waiting}
+    waiting = 0
+    for task_id in group.table.ids:
+        found = explain_task(group, soft, task_id, now_ms, policy)
+        assert found.sentences
+        if task_id in group.unsettled:
+            assert found.waits or found.state is TaskState.PARKED, (task_id, found)
+            assert (of_group[task_id].waits, of_group[task_id].held) == (found.waits, found.held)
+            waiting += 1
+    assert not (whole.status.at_rest and waiting)
+    return waiting
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_is_not_settled_says_what_it_waits_for(story: Callable[[], Told], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No moment of a story leaves a task without an explanation, nor says that a group at rest waits for something."""
+    plain, waits = Told.do, []
+
+    def do(scene: Told, item: Input) -> Reply:
+        reply = plain(scene, item)
+        waits.append(explained(scene))
+        return reply
+
+    monkeypatch.setattr(Told, "do", do)
+    story()
+    assert any(waits)
