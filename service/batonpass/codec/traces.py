@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import msgspec
@@ -61,7 +62,11 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         judge_from_ms=soft.judge_from_ms,
         wake_ms=soft.wake_ms,
         bound_target=soft.bound_target,
-        members=soft.members.changed_since(base.members),
+        # The mapping that a report came in only tells quickly that it has come again; its words stand in the reports.
+        members={
+            member_id: heard if heard is None else replace(heard, said=None)
+            for member_id, heard in soft.members.changed_since(base.members).items()
+        },
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
     )
 

@@ -22,6 +22,7 @@ from batonpass.core.reasons import Quiet, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.soft import Soft
+from batonpass.core.steady import answer_to_repeated
 from batonpass.core.step import advance
 from batonpass.core.targets import place_now
 from batonpass.core.work import Work
@@ -50,6 +51,10 @@ class Decision:
 
 def decide(group: Group, soft: Soft, item: i.Input, now_ms: int, policy: Policy) -> Decision:
     """Decide on one input. Pure: the same arguments give the same decision (L10), and none of them is changed."""
+    if isinstance(item, i.Heartbeat):
+        repeated = answer_to_repeated(group, soft, item, now_ms, policy)
+        if repeated is not None:
+            return Decision((), group, repeated[0], repeated[1], soft.wake_ms, ())
     work = Work(group, soft, now_ms, policy)
     liveness.notice_own_silence(work)
     reply = _take(work, item)

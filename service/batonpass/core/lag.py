@@ -126,7 +126,8 @@ def digest(said: TaskReport, before: Report | None, now_ms: int, measured: tuple
 
 
 def _came_closer(said: TaskReport, lag: int | None, before: Report) -> bool:
-    if lag == 0 or said.role != before.said.role:
+    if lag == 0 or before.lag == 0 or said.role != before.said.role:
+        # What was level until now has not been behind for any time, however long ago it was said so.
         return True
     if lag is not None and before.lag is not None and lag < before.lag:
         return True

@@ -20,6 +20,7 @@ from batonpass.core.records import ActiveReported, Record, SuspicionCleared, Tas
 from batonpass.core.recovery import adopt, is_ahead, notice_unknown, recover
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
+from batonpass.core.steady import is_steady
 from batonpass.core.work import Work
 
 
@@ -50,7 +51,7 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
     if is_ahead(work.group, member, item):
         recover(work, member, item)
         member = work.group.members[member.id]
-        renewed = replace(renewed, full=False, reports={})
+        renewed = replace(renewed, full=False, reports={}, steady_at=None)
     work.set_heard(member.id, _echo(renewed, item))
     if member.suspected:
         work.record(SuspicionCleared(member.id))
@@ -111,12 +112,15 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
     reports, news = _digest_all(work, before, tasks)
     heard = heard or MemberSoft(work.now_ms)
     news = news or not heard.full
+    is_recovering = group.recovering_until_ms > work.now_ms
     kept = replace(
         heard,
+        said=tasks,
         reports=reports,
         full=True,
         tails_all=all(said.role != "none" for said in tasks.values()),
-        level_at=None if news or group.recovering_until_ms > work.now_ms else heard.level_at,
+        level_at=None if news or is_recovering else heard.level_at,
+        steady_at=None,
     )
     work.set_heard(member.id, kept)
     records: list[Record] = list(_confirmations(member, item, tasks, work.now_ms))
@@ -124,9 +128,14 @@ def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]
     if records:
         work.record(*records)
         _park_poisoned(work, tasks)
+        if any(isinstance(record, ActiveReported) and record.state is ActiveState.FAILED for record in records):
+            # Whatever has no state may start elsewhere at once, and a copy is not kept ready where the task failed.
+            work.schedule("task-failed")
         news = True
     if news:
         work.touched = True
+    elif not is_recovering and len(reports) == len(tasks) and is_steady(reports, group.config):
+        work.set_heard(member.id, replace(kept, steady_at=(member.epoch, group.revision)))
 
 
 def _digest_all(
@@ -237,6 +246,6 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
                 lag, other = measure(report.said, report.at_ms, ends, logs, doubted=report.other_incarnation)
                 reports[task_id] = report._replace(lag=lag, other_incarnation=other)
         if reports != heard.reports:
-            work.set_heard(member_id, replace(heard, reports=reports, level_at=None))
+            work.set_heard(member_id, replace(heard, reports=reports, level_at=None, steady_at=None))
             work.touched = True
     return Done()

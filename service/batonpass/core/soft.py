@@ -40,9 +40,10 @@ class TaskReport(NamedTuple):
 class Report(NamedTuple):
     """The last report of one copy, with what follows from the ones before it.
 
-    ``lag`` is in records, None when unknown. ``other_incarnation`` says that the positions cannot belong to the present
-    changelog. ``progress_ms`` is when the copy last came closer; ``rate`` how many records a second it comes closer,
-    None until two reports tell. ``rate`` is net of what is being appended to the changelog.
+    ``at_ms`` is when it was last looked into: words that repeat the last ones of a steady member are not. ``lag`` is in
+    records, None when unknown. ``other_incarnation`` says that the positions cannot belong to the present changelog.
+    ``progress_ms`` is when the copy last came closer; ``rate`` how many records a second it comes closer, net of what
+    is being appended to the changelog, None until two reports tell.
     """
 
     said: TaskReport
@@ -60,9 +61,11 @@ class MemberSoft:
     ``timeouts`` are the session timeouts answered, with the member epoch of the answer: the lease counts by the largest
     since the epoch that the member last echoed. ``full`` says that a full report has been received.
 
-    Two notes spare the next decision a pass over all reports; without them it looks. ``tails_all``: no report is of
+    Three notes spare the next decision a pass over all reports; without them it looks. ``tails_all``: no report is of
     state on disk that nobody tails. ``level_at``: every copy was found caught up, by these reports, when the member was
-    at this epoch and the group at this revision.
+    at this epoch and the group at this revision. ``steady_at``: the same words again would say nothing (``steady``).
+    ``said`` is the very mapping that the last report came in, to tell quickly that it has come again; no part of the
+    value.
     """
 
     heard_ms: int
@@ -74,6 +77,8 @@ class MemberSoft:
     poll_broken_ms: int | None = None
     tails_all: bool = False
     level_at: tuple[int, int] | None = None
+    steady_at: tuple[int, int] | None = None
+    said: Mapping[TaskId, TaskReport] | None = field(default=None, compare=False, repr=False)
 
 
 class EndOffset(NamedTuple):
