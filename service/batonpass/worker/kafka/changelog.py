@@ -1,0 +1,187 @@
+"""Reading a task's changelogs into its stores: to restore, to tail, and to find where they end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.state import TaskState
+
+log = logging.getLogger("batonpass.worker.kafka")
+
+
+class Changelog:
+    """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
+
+    def __init__(self, connection: KafkaConnection, state: TaskState, consumer_options: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._state = state
+        self._options = consumer_options
+        self._topics = {TopicPartition(topic, state.partition): topic for topic in state.stores}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._paused = False
+        self.records_read = 0
+        """Records applied since this object was made; a promotion in place reads none of them a second time."""
+
+    async def open(self) -> None:
+        """Connect, and go on from where the stores are.
+
+        Raises:
+            KafkaError: when the cluster cannot be reached.
+        """
+        if self._consumer is not None:
+            return
+        consumer = AIOKafkaConsumer(
+            **self._connection.client_options(),
+            **({"fetch_max_wait_ms": 200, "retry_backoff_ms": 50} | dict(self._options)),
+            group_id=None,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            # A position that is not there any more is for this class to judge, not to be jumped away from.
+            auto_offset_reset="none",
+        )
+        try:
+            await consumer.start()
+            self._consumer = consumer
+            positions = await self._places()
+            # Without a pause between the two, in which the client would look for a place by itself.
+            consumer.assign(list(self._topics))
+            self._seek(positions)
+        except BaseException:
+            self._consumer = None
+            await consumer.stop()
+            raise
+
+    async def ends(self) -> dict[str, int]:
+        """Return where each changelog ends for a reader of committed records (its last stable offset).
+
+        Raises:
+            KafkaError: when that cannot be read.
+        """
+        found = await self._opened.end_offsets(list(self._topics))
+        return {self._topics[partition]: offset for partition, offset in found.items()}
+
+    async def step(self, timeout_ms: int = 200) -> int:
+        """Read on for at most ``timeout_ms`` and return how many records came; 0 may still have moved the positions.
+
+        Raises:
+            KafkaError: when the cluster cannot be read.
+        """
+        consumer = self._opened
+        try:
+            batches = await consumer.getmany(timeout_ms=timeout_ms)
+        except OffsetOutOfRangeError as error:
+            await self._begin_anew(error)
+            return 0
+        for partition, records in batches.items():
+            position = await consumer.position(partition)
+            self._store(partition).apply([(record.key, record.value) for record in records], position)
+            self.records_read += len(records)
+        await self._note_silent_moves()
+        return sum(map(len, batches.values()))
+
+    async def restore_some(self, ends: Mapping[str, int], seconds: float = 0.2) -> None:
+        """Read until every store has everything before ``ends``, or the time is over.
+
+        Raises:
+            KafkaError: when the cluster cannot be read.
+        """
+        self._align()
+        stop_at = time.monotonic() + seconds
+        while self.missing(ends) and time.monotonic() < stop_at:
+            await self.step()
+
+    def missing(self, ends: Mapping[str, int]) -> int:
+        """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
+        return sum(max(0, end - (self._state.stores[topic].position or 0)) for topic, end in ends.items())
+
+    def pause(self) -> None:
+        """Read nothing more for now: what comes is this process's own."""
+        if self._consumer is not None and not self._paused:
+            self._consumer.pause(*self._topics)
+            self._paused = True
+
+    async def resume(self) -> None:
+        """Read on from where the stores are by now.
+
+        Raises:
+            KafkaError: when the cluster cannot be reached.
+        """
+        await self.open()
+        if self._paused:
+            self._seek(await self._places())
+            self._opened.resume(*self._topics)
+            self._paused = False
+
+    def known_ends(self) -> dict[str, int]:
+        """Return where the changelogs ended when they were last read from, without asking again."""
+        if self._consumer is None:
+            return {}
+        ends = {topic: self._consumer.last_stable_offset(part) for part, topic in self._topics.items()}
+        # -1 is what a client says that has not read yet.
+        return {topic: end for topic, end in ends.items() if end is not None and end >= 0}
+
+    async def close(self) -> None:
+        """Disconnect; the stores stay as they are."""
+        consumer, self._consumer, self._paused = self._consumer, None, False
+        if consumer is not None:
+            await consumer.stop()
+
+    @property
+    def _opened(self) -> AIOKafkaConsumer:
+        assert self._consumer is not None, "open() comes first"  # noqa: S101 - a mistake of this package alone
+        return self._consumer
+
+    async def _places(self) -> dict[TopicPartition, int]:
+        """Return where to read on from; a store whose place is not in its changelog any more is wiped for that."""
+        consumer = self._opened
+        ends = await consumer.end_offsets(list(self._topics))
+        starts = await consumer.beginning_offsets(list(self._topics))
+        for partition in self._topics:
+            store = self._store(partition)
+            if store.position is not None and not starts[partition] <= store.position <= ends[partition]:
+                log.warning(
+                    "state of %s was at %s of %s, which is now %s to %s: it is restored from the beginning",
+                    self._state.task_id, store.position, partition, starts[partition], ends[partition],
+                )  # fmt: skip
+                store.wipe()
+            if store.position is None:
+                store.apply([], starts[partition])
+        return {partition: self._store(partition).position for partition in self._topics}
+
+    def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
+        for partition, position in positions.items():
+            self._opened.seek(partition, position)
+
+    async def _begin_anew(self, error: OffsetOutOfRangeError) -> None:
+        """Restore from scratch what lies outside its changelog, which was truncated or made anew."""
+        partitions = [partition for partition in error.args[0] if partition in self._topics]
+        for partition in partitions or list(self._topics):
+            log.warning("%s of %s is no place in it any more: restored from the beginning", error, partition)
+            self._store(partition).wipe()
+        self._seek(await self._places())
+
+    async def _note_silent_moves(self) -> None:
+        """Move a store past what holds no records for it: markers, and what was aborted."""
+        for partition in self._topics:
+            position = await self._opened.position(partition)
+            store = self._store(partition)
+            if position != store.position:
+                store.apply([], position)
+
+    def _align(self) -> None:
+        """Make sure that a read that was cancelled half way loses nothing: go on from where the stores are."""
+        for partition in self._topics:
+            state = self._opened._subscription.subscription.assignment.state_value(partition)  # noqa: SLF001
+            position = self._store(partition).position
+            if not state.has_valid_position or state.position != position:
+                self._opened.seek(partition, position)
+
+    def _store(self, partition: TopicPartition) -> Any:
+        return self._state.stores[self._topics[partition]]

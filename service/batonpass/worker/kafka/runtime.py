@@ -1,0 +1,219 @@
+"""Stateful tasks on Kafka: the callbacks of a `Member` that restore, tail, promote in place, process and hand over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from batonpass.core.ids import split_task_id
+from batonpass.worker.kafka.active import Active, ActiveOptions, Terms
+from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.state import OpenStore, StateFolder, TaskState, progress
+from batonpass.worker.kafka.stores import ReadableStore, RocksStore
+from batonpass.worker.kafka.transaction import Subtopology
+from batonpass.worker.protocol import Offsets, Progress, Role
+from batonpass.worker.tasks import Callbacks, Revocation, Task
+
+log = logging.getLogger("batonpass.worker.kafka")
+
+REPORT_S = 0.2
+STATE_AGE_MAX_MS = 20 * 3_600_000
+"""Below `delete.retention.ms` of a compacted topic (a day): a copy that slept longer may have missed deletions."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """What is open here of a task, across its roles."""
+
+    state: TaskState
+    changelog: Changelog | None
+    active: Active | None = None
+
+
+class KafkaRuntime(Callbacks):
+    """What a worker does with its tasks, given what each subtopology's records do.
+
+        runtime = KafkaRuntime(connection, "orders", {"0": Subtopology(...)}, folder=Path("state"))
+        async with Member(url, "orders", runtime, on_lease_lost=OnLeaseLost.CONTINUE,
+                          on_disk=await runtime.on_disk()) as member:
+            await member.run()
+
+    Outputs are fenced by transactional producers, so ``on_lease_lost`` may be "continue". ``group`` names the consumer
+    group whose committed offsets are the input's place, and begins the transactional ids; both must be the group's own.
+    """
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        group: str,
+        subtopologies: Mapping[str, Subtopology],
+        *,
+        folder: Path,
+        open_store: OpenStore = RocksStore,
+        options: ActiveOptions | None = None,
+    ) -> None:
+        """Name what there is; nothing happens before a task is given.
+
+        ``folder`` keeps state between starts, and is this process's own. ``open_store`` makes the stores.
+        """
+        self._connection = connection
+        self._group = group
+        self._parts = dict(subtopologies)
+        self._folder = StateFolder(folder, open_store)
+        self._options = options or ActiveOptions()
+        self._copies: dict[str, _Copy] = {}
+
+    # --- the state that is there already ----------------------------------------------------------------------------
+
+    async def on_disk(self) -> dict[str, Progress]:
+        """Return the state that earlier processes left in the folder, for the join; what is too old is removed.
+
+        Raises:
+            KafkaError: when the ends of the changelogs cannot be read.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for task_id in self._folder.tasks():
+            part = self._parts.get(split_task_id(task_id)[0])
+            if part is None or not part.changelogs or task_id in self._copies:
+                continue
+            state = self._folder.open(task_id, part.changelog_topics)
+            positions, age_ms = state.positions, time.time_ns() // 1_000_000 - state.changed_ms
+            state.close()
+            if positions.keys() != set(part.changelog_topics) or age_ms > STATE_AGE_MAX_MS:
+                log.info("the state of %s is incomplete or %s s old: removed", task_id, age_ms // 1_000)
+                self._folder.remove(task_id)
+            else:
+                found[task_id] = positions
+        ends = await self._ends(found)
+        return {
+            task_id: progress(positions, ends.get(task_id, {}), self._part(task_id).changelog_topics)
+            for task_id, positions in found.items()
+        }
+
+    async def _ends(self, tasks: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        partitions = {
+            TopicPartition(topic, split_task_id(task_id)[1]): task_id
+            for task_id, positions in tasks.items()
+            for topic in positions
+        }
+        if not partitions:
+            return {}
+        consumer = AIOKafkaConsumer(
+            **self._connection.client_options(), group_id=None, isolation_level="read_committed"
+        )
+        await consumer.start()
+        try:
+            offsets = await consumer.end_offsets(list(partitions))
+        finally:
+            await consumer.stop()
+        ends: dict[str, dict[str, int]] = {}
+        for partition, offset in offsets.items():
+            ends.setdefault(partitions[partition], {})[partition.topic] = offset
+        return ends
+
+    # --- the callbacks ----------------------------------------------------------------------------------------------
+
+    async def on_standby(self, task: Task) -> None:
+        """Restore the task's state and keep tailing it."""
+        part = self._part(task.id)
+        copy = self._copy(task.id, part)
+        if copy.changelog is None:
+            return
+        while not task.stopping:
+            try:
+                await copy.changelog.resume()
+                await self._tail(task, copy.changelog, copy.state, part)
+            except KafkaError as error:
+                # The copy stays where it is; a cluster that is away says nothing about it.
+                log.warning("%r cannot be tailed for now: %r", task, error)
+                await asyncio.sleep(self._options.retry_ms / 1_000)
+
+    async def _tail(self, task: Task, changelog: Changelog, state: TaskState, part: Subtopology) -> None:
+        told_at = 0.0
+        while not task.stopping:
+            came = await changelog.step()
+            if not came or time.monotonic() - told_at > REPORT_S:
+                told_at = time.monotonic()
+                done = progress(state.positions, changelog.known_ends(), part.changelog_topics)
+                task.report(done.position, done.end_offset, positions=done.positions, end_offsets=done.end_offsets)
+
+    async def on_active(self, task: Task) -> None:
+        """Take the task over, from the copy that is here if there is one, and process until it is to stop."""
+        part = self._part(task.id)
+        copy = self._copy(task.id, part)
+        terms = Terms(self._connection, self._group, self._options)
+        copy.active = Active(task, part, terms, state=copy.state, changelog=copy.changelog)
+        await copy.active.run()
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Stop as the revocation says; the state stays open where the task goes on as a copy, else on disk."""
+        copy = self._copies.get(task.id)
+        if copy is None:
+            return None
+        final: Offsets | None = None
+        if task.role is Role.ACTIVE:
+            # Told to stop, it commits what is in hand and ends; without a commit it has been cancelled by now.
+            await task.finished()
+            if copy.active is not None and revocation.commit:
+                final = copy.active.final_position
+            copy.active = None
+        if revocation.becomes is None:
+            await self._close(task)
+        return final
+
+    async def _close(self, task: Task) -> None:
+        copy = self._copies.pop(task.id)
+        if copy.changelog is not None:
+            await copy.changelog.close()
+        copy.state.close()
+
+    # --- looks ------------------------------------------------------------------------------------------------------
+
+    def store(self, task_id: str, name: str) -> ReadableStore | None:
+        """Return a task's store for reading, whatever its role here; None when there is no copy.
+
+        It holds what was committed and has arrived. Do not keep it: it is closed when the task goes.
+        """
+        copy = self._copies.get(task_id)
+        if copy is None:
+            return None
+        return copy.state.stores[self._part(task_id).changelogs[name]]
+
+    def positions(self, task_id: str) -> Mapping[str, int] | None:
+        """Return how far a task's copy here has come, by changelog topic; None when there is no copy."""
+        copy = self._copies.get(task_id)
+        return None if copy is None else copy.state.positions
+
+    def restored(self, task_id: str) -> int | None:
+        """Return how many changelog records were read since the grant of an active; None when it is not active."""
+        copy = self._copies.get(task_id)
+        return None if copy is None or copy.active is None else copy.active.restored
+
+    def records_read(self, task_id: str) -> int | None:
+        """Return how many changelog records the copy here has read in all; None when there is no copy."""
+        copy = self._copies.get(task_id)
+        return None if copy is None or copy.changelog is None else copy.changelog.records_read
+
+    def _part(self, task_id: str) -> Subtopology:
+        try:
+            return self._parts[split_task_id(task_id)[0]]
+        except KeyError:
+            raise LookupError(f"task {task_id} is of a subtopology that this worker does not know") from None
+
+    def _copy(self, task_id: str, part: Subtopology) -> _Copy:
+        copy = self._copies.get(task_id)
+        if copy is None:
+            state = self._folder.open(task_id, part.changelog_topics)
+            changelog = None
+            if part.changelogs:
+                changelog = Changelog(self._connection, state, self._options.changelog_options)
+            copy = self._copies[task_id] = _Copy(state, changelog)
+        return copy

@@ -1,0 +1,200 @@
+"""Where a task's state lies: keys and values of one changelog partition, and how far that has been read.
+
+A store is always exactly a beginning of its changelog: the records before ``position``, and nothing else. Records and
+position change together, so that a process killed at any instruction goes on from where it was. An active's own writes
+come in only after their transaction was committed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rocksdict import Rdict
+
+Change = tuple[bytes, bytes | None]
+"""A key with its new value; None takes the key away."""
+
+_RECORD = b"r"
+_POSITION = b"position"
+_FORM = struct.Struct(">qq")
+
+
+class ReadableStore(Protocol):
+    """What anybody may look at; nothing uncommitted is in it."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        ...
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with ``prefix`` with their values, in the order of the keys."""
+        ...
+
+
+class Store(ReadableStore, Protocol):
+    """One changelog partition's state, and how it changes."""
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the first changelog record that is not in here; None: nothing was read yet."""
+        ...
+
+    @property
+    def changed_ms(self) -> int:
+        """When the position was last moved, in milliseconds since 1970; 0 if never."""
+        ...
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Take in records and move the position, both or neither."""
+        ...
+
+    def wipe(self) -> None:
+        """Forget everything, the position too."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files. What was applied stays, where the store is one that stays."""
+        ...
+
+
+class MemoryStore:
+    """State in memory, gone with the process; it is restored from the changelog each time."""
+
+    def __init__(self) -> None:
+        self._records: dict[bytes, bytes] = {}
+        self._position: int | None = None
+        self._changed_ms = 0
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the first changelog record that is not in here."""
+        return self._position
+
+    @property
+    def changed_ms(self) -> int:
+        """When the position was last moved."""
+        return self._changed_ms
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        return self._records.get(key)
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with their values in order, as they are when the scan begins."""
+        return iter(sorted(item for item in self._records.items() if item[0].startswith(prefix)))
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Take in records and move the position."""
+        for key, value in changes:
+            if value is None:
+                self._records.pop(key, None)
+            else:
+                self._records[key] = value
+        self._position, self._changed_ms = position, _now_ms()
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        self._records.clear()
+        self._position, self._changed_ms = None, 0
+
+    def close(self) -> None:
+        """Do nothing: there are no files."""
+
+
+class RocksStore:
+    """State on disk in RocksDB, found again at the next start.
+
+    Nothing is forced to the disk: what the process wrote survives its death, and a machine that goes down loses some of
+    the latest records together with their positions, so that they are read again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the store in a folder, which is made if it is not there; one that is damaged is begun anew.
+
+        Raises:
+            OSError: when the folder cannot be made.
+            Exception: when another process has it open.
+        """
+        self._folder = folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = _open(folder)
+        except Exception as error:  # what rocksdict raises has no class of its own
+            if "corruption" not in str(error).lower():
+                raise
+            shutil.rmtree(folder)
+            self._db = _open(folder)
+        self._position: int | None = None
+        self._changed_ms = 0
+        kept = self._db.get(_POSITION)
+        if kept is not None:
+            self._position, self._changed_ms = _FORM.unpack(kept)
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the first changelog record that is not in here."""
+        return self._position
+
+    @property
+    def changed_ms(self) -> int:
+        """When the position was last moved."""
+        return self._changed_ms
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
+        found: bytes | None = self._db.get(_RECORD + key)
+        return found
+
+    def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys with their values in order, as they are when the scan begins."""
+        first = _RECORD + prefix
+        for key, value in self._db.snapshot().items(from_key=first):
+            if not isinstance(key, bytes) or not key.startswith(first):
+                return
+            yield key[len(_RECORD) :], value
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Take in records and move the position, in one write."""
+        from rocksdict import WriteBatch  # noqa: PLC0415 - a worker that keeps its state in memory needs no RocksDB
+
+        batch = WriteBatch(raw_mode=True)
+        for key, value in changes:
+            if value is None:
+                batch.delete(_RECORD + key)
+            else:
+                batch.put(_RECORD + key, value)
+        now_ms = _now_ms()
+        batch.put(_POSITION, _FORM.pack(position, now_ms))
+        self._db.write(batch)
+        self._position, self._changed_ms = position, now_ms
+
+    def wipe(self) -> None:
+        """Forget everything."""
+        self._db.close()
+        shutil.rmtree(self._folder)
+        self._db = _open(self._folder)
+        self._position, self._changed_ms = None, 0
+
+    def close(self) -> None:
+        """Close the files, so that another process may open them."""
+        self._db.close()
+
+
+def _open(folder: Path) -> Rdict:
+    from rocksdict import Options, Rdict  # noqa: PLC0415 - a worker that keeps its state in memory needs no RocksDB
+
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_keep_log_file_num(1)
+    options.set_max_open_files(256)
+    return Rdict(str(folder), options)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,103 @@
+"""The worker runtime on a real broker: restore, tail, promote in place, hand over, demote, resume from disk."""
+
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+
+from batonpass.worker.kafka import in_memory
+from batonpass.worker.protocol import Role
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+
+
+async def test_a_promoted_warmup_reads_nothing_again(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    """A copy that tails takes over in place: it has read each changelog record once, and none twice."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 300)
+    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(300))
+    b.hold(TASK, Role.WARMUP)
+    await until(lambda: b.is_caught_up(TASK))
+    await write(job, 200, first=300)
+    await until(lambda: b.totals() == expected(500))
+    final = await a.give_up(TASK)
+    assert isinstance(final, int)
+    await until(lambda: b.is_caught_up(TASK))
+    read_before = b.runtime.records_read(TASK)
+    b.hold(TASK, Role.ACTIVE, restore_to=final)
+    await until(lambda: b.states == ["running"])
+    assert b.runtime.restored(TASK) == 0
+    assert b.runtime.records_read(TASK) == read_before
+    await write(job, 100, first=500)
+    await until(lambda: b.totals() == expected(600))
+    assert b.runtime.records_read(TASK) == read_before
+    await b.give_up(TASK)
+    owners = await check_exactly_once(job, 600)
+    assert owners == ["a"] * 500 + ["b"] * 100
+
+
+async def test_a_demoted_owner_goes_on_from_its_own_writes(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """An owner that becomes a standby in place reads what others write from then on, and nothing of its own."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 100)
+    a = Owner(job.runtime(tmp_path / "a", "a", open_store=in_memory))
+    b = Owner(job.runtime(tmp_path / "b", "b", open_store=in_memory))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.states == ["running"])
+    await until(lambda: a.totals() == expected(100))
+    await a.give_up(TASK, becomes=Role.STANDBY)
+    await until(lambda: a.is_caught_up(TASK))
+    assert a.runtime.records_read(TASK) == 0
+    b.hold(TASK, Role.ACTIVE)
+    await write(job, 50, first=100)
+    await until(lambda: a.totals() == expected(150))
+    assert 0 < (a.runtime.records_read(TASK) or 0) <= 50
+    await b.give_up(TASK)
+    await a.close()
+    await check_exactly_once(job, 150)
+
+
+async def test_a_restart_resumes_from_its_disk(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    """What a process left on disk is offered at the join with its position, and only what came since is read."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 200)
+    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
+    a.hold(TASK, Role.ACTIVE)
+    b.hold(TASK, Role.STANDBY)
+    await until(lambda: b.totals() == expected(200))
+    await until(lambda: b.is_caught_up(TASK))
+    await b.close()
+    await write(job, 1, first=200)
+    await until(lambda: a.totals() == expected(201))
+    again = Owner(job.runtime(tmp_path / "b", "b"))
+    offered = await again.runtime.on_disk()
+    # One record and the markers of its transaction and of the one before it.
+    assert 1 <= (offered[TASK].remaining() or 0) <= 3
+    again.hold(TASK, Role.STANDBY)
+    await until(lambda: again.is_caught_up(TASK) and again.runtime.records_read(TASK) == 1)
+    assert again.totals() == expected(201)
+    await a.give_up(TASK)
+    await again.close()
+
+
+async def test_a_failing_record_changes_nothing(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    """When the worker's code raises, nothing of its transaction is seen, in stores, outputs or offsets."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 20)
+    a = Owner(job.runtime(tmp_path / "a", "a"))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(20))
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        await producer.send_and_wait(job.source, b"no number", key=b"k1", partition=0)
+    _, run = a.tasks[TASK]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await run
+    assert a.totals() == expected(20)
+    await check_exactly_once(job, 20)
+    await a.close()

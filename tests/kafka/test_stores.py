@@ -1,0 +1,129 @@
+"""Stores: records and position move together, and what is on disk is found again. No broker is needed."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batonpass.worker.kafka.state import StateFolder, progress
+from batonpass.worker.kafka.stores import MemoryStore, RocksStore, Store
+from batonpass.worker.kafka.transaction import StoreInTransaction
+from batonpass.worker.protocol import Progress
+
+KINDS: dict[str, Callable[[Path], Store]] = {"memory": lambda _: MemoryStore(), "rocks": RocksStore}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of each kind."""
+    return KINDS[request.param](tmp_path / "0_0" / "changelog")
+
+
+def test_a_store_is_a_beginning_of_its_changelog(store: Store) -> None:
+    """Keys take their last value, a None takes them away, and the position is where to read on."""
+    assert (store.position, store.changed_ms, store.get(b"a")) == (None, 0, None)
+    store.apply([(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"")], 4)
+    store.apply([(b"b", None)], 5)
+    assert (store.position, store.get(b"a"), store.get(b"b"), store.get(b"c")) == (5, b"3", None, b"")
+    assert store.changed_ms > 0
+    store.wipe()
+    assert (store.position, list(store.scan())) == (None, [])
+    store.close()
+
+
+def test_scans_are_ordered_and_do_not_see_what_comes_later(store: Store) -> None:
+    """A scan yields the keys of a prefix in order, as they were when it began."""
+    store.apply([(key, key) for key in (b"b2", b"a", b"b10", b"c", b"b")], 5)
+    scan = store.scan(b"b")
+    first = next(scan)
+    store.apply([(b"b3", b"late"), (b"b10", b"late")], 7)
+    assert [first, *scan] == [(b"b", b"b"), (b"b10", b"b10"), (b"b2", b"b2")]
+    store.close()
+
+
+def test_changes_of_a_transaction_are_seen_in_it_alone(store: Store) -> None:
+    """What was put or deleted shows to the transaction at once, and to others when it is applied."""
+    store.apply([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], 3)
+    within = StoreInTransaction(store)
+    within.put(b"b", b"20")
+    within.put(b"bb", b"21")
+    within.delete(b"c")
+    assert (within.get(b"a"), within.get(b"b"), within.get(b"c")) == (b"1", b"20", None)
+    assert list(within.scan()) == [(b"a", b"1"), (b"b", b"20"), (b"bb", b"21")]
+    assert list(store.scan()) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    store.apply(within.changes.items(), 6)
+    assert list(store.scan()) == [(b"a", b"1"), (b"b", b"20"), (b"bb", b"21")]
+    store.close()
+
+
+def _write_until_killed(folder: Path) -> None:
+    store = RocksStore(folder)
+    for number in range(1_000_000):
+        store.apply([(b"first", str(number).encode()), (b"second", str(number).encode())], number)
+        if number == 1_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_leaves_records_and_position_in_step(tmp_path: Path) -> None:
+    """After a kill -9 the store opens with everything applied so far: records and position of the same moment."""
+    folder = tmp_path / "0_0" / "changelog"
+    process = multiprocessing.get_context("spawn").Process(target=_write_until_killed, args=(folder,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    store = RocksStore(folder)
+    assert (store.position, store.get(b"first"), store.get(b"second")) == (1_000, b"1000", b"1000")
+    store.close()
+
+
+def test_a_store_has_one_process(tmp_path: Path) -> None:
+    """A folder that is open cannot be opened again, and an error of that kind never wipes it."""
+    folder = tmp_path / "0_0" / "changelog"
+    store = RocksStore(folder)
+    store.apply([(b"a", b"1")], 1)
+    with pytest.raises(Exception, match=r"(?i)lock"):
+        RocksStore(folder)
+    store.close()
+    again = RocksStore(folder)
+    assert again.get(b"a") == b"1"
+    again.close()
+
+
+def test_a_damaged_store_is_begun_anew(tmp_path: Path) -> None:
+    """State that cannot be read any more is state to restore, not an error for ever."""
+    folder = tmp_path / "0_0" / "changelog"
+    store = RocksStore(folder)
+    store.apply([(b"a", b"1")], 1)
+    store.close()
+    for manifest in folder.glob("MANIFEST-*"):
+        manifest.write_bytes(b"not a manifest")
+    damaged = RocksStore(folder)
+    assert (damaged.position, damaged.get(b"a")) == (None, None)
+    damaged.close()
+
+
+def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
+    """The tasks with state are found by name, others' folders are left alone, and state can be removed."""
+    folder = StateFolder(tmp_path / "state")
+    assert folder.tasks() == []
+    for task in ("0_10", "0_9", "orders_1"):
+        state = folder.open(task, ["changelog"])
+        state.stores["changelog"].apply([], 7)
+        assert state.positions == {"changelog": 7}
+        state.close()
+    (tmp_path / "state" / "lost+found").mkdir()
+    assert folder.tasks() == ["0_10", "0_9", "orders_1"]
+    folder.remove("0_10")
+    assert folder.tasks() == ["0_9", "orders_1"]
+
+
+def test_progress_is_known_only_with_every_changelog() -> None:
+    """A task of several changelogs of which one was not read yet has unknown progress, not less of it."""
+    assert progress({}, {}, ("a",)) == Progress()
+    assert progress({"a": 5}, {"a": 9}, ("a",)) == Progress(position=5, end_offset=9)
+    assert progress({"a": 5}, {"a": 9, "b": 3}, ("a", "b")) == Progress()
+    both = progress({"a": 5, "b": 1}, {"a": 9, "b": 3}, ("a", "b"))
+    assert both.remaining() == 6

@@ -1,0 +1,84 @@
+"""A process that stops at any step between grant and commit and goes on when it owns nothing any more harms nobody."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+from tests.kafka.zombie import LEASE_LEFT_S
+
+from batonpass.worker.kafka import Step
+from batonpass.worker.protocol import Role
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+COUNT = 60
+
+
+async def start_zombie(job: Job, folder: Path, step: Step) -> asyncio.subprocess.Process:
+    """Start a process that stops itself at a step, and wait until it has."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.kafka.zombie",
+        json.dumps(dataclasses.asdict(job)), str(folder), step,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    await until(lambda: state_of(process.pid) == "T")
+    return process
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process: T when it is stopped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "gone"
+
+
+async def own(owner: Owner) -> None:
+    """Process the task; fenced, take it again as the holder of the newest token does."""
+    while True:
+        owner.hold(TASK, Role.ACTIVE)
+        await owner.fenced.wait()
+        owner.fenced.clear()
+        await owner.give_up(TASK, commit=False)
+
+
+@pytest.mark.parametrize("step", list(Step))
+async def test_a_zombie_neither_writes_nor_loses(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, step: Step
+) -> None:
+    """Whatever step it stopped at, each input record counts once, in outputs, changelog and the owner's store."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, COUNT)
+    zombie = await start_zombie(job, tmp_path / "zombie", step)
+    await asyncio.sleep(2 * LEASE_LEFT_S)
+    owner = Owner(job.runtime(tmp_path / "owner", "owner"))
+    owning = asyncio.create_task(own(owner))
+    try:
+        await until(lambda: owner.totals() == expected(COUNT))
+        os.kill(zombie.pid, signal.SIGCONT)
+        await write(job, COUNT, first=COUNT)
+        said, errors = await asyncio.wait_for(zombie.communicate(), 30)
+        await write(job, COUNT, first=2 * COUNT)
+        await until(lambda: owner.totals() == expected(3 * COUNT))
+    finally:
+        owning.cancel()
+        if zombie.returncode is None:
+            zombie.kill()
+    await owner.give_up(TASK)
+    assert zombie.returncode == 0, errors.decode()
+    owners = await check_exactly_once(job, 3 * COUNT)
+    states = json.loads(said)["states"]
+    # Between the look at the lease and the fencing nothing can hold it up: it fences its successor, sees that its lease
+    # is over, and the successor takes the task again under its newer token.
+    assert owner.states.count("fenced") == (1 if step is Step.GRANTED else 0)
+    if step in {Step.GRANTED, Step.FENCED_OTHERS, Step.READ_END, Step.RESTORED}:
+        assert "running" not in states
+    assert set(owners[COUNT:]) == {"owner"}
+    # Its second transaction was to come, so where it had committed the first one, that one stands.
+    assert ("zombie" in owners) == (step is Step.COMMITTED)

@@ -1,0 +1,225 @@
+"""A job for tests: running totals per key, as streams-processing examples have them, and members without a group.
+
+Every input record adds its number to the total of its key; the total goes to the output. Each output also names the
+input offset that it comes from and the owner that wrote it, so that nothing doubled or missing can hide.
+"""
+
+# ruff: noqa: ARG002 - not every report's details matter to a test
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from batonpass.worker.kafka import (
+    ActiveOptions,
+    Context,
+    KafkaConnection,
+    KafkaRuntime,
+    OpenStore,
+    RocksStore,
+    Subtopology,
+)
+from batonpass.worker.protocol import Progress, Role
+from batonpass.worker.tasks import Revocation, Task
+
+NewTopics = Callable[..., Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The topics of one run of the job, and the cluster that they are on."""
+
+    bootstrap: str
+    group: str
+    source: str
+    output: str
+    changelog: str
+
+    def subtopology(self, owner: str) -> Subtopology:
+        """Return what an owner does with each record."""
+
+        async def add(record: ConsumerRecord, context: Context) -> None:
+            totals = context.store("totals")
+            total = int(totals.get(record.key) or 0) + int(record.value)
+            totals.put(record.key, str(total).encode())
+            told = {"offset": record.offset, "total": total, "owner": owner}
+            await context.send(self.output, json.dumps(told).encode(), key=record.key, partition=context.partition)
+
+        return Subtopology(sources=(self.source,), process=add, changelogs={"totals": self.changelog})
+
+    def runtime(
+        self, folder: Path, owner: str, *, open_store: OpenStore = RocksStore, options: ActiveOptions | None = None
+    ) -> KafkaRuntime:
+        """Return the runtime of one worker."""
+        return KafkaRuntime(
+            KafkaConnection(bootstrap_servers=self.bootstrap),
+            self.group,
+            {"0": self.subtopology(owner)},
+            folder=folder,
+            open_store=open_store,
+            options=options,
+        )
+
+
+async def new_job(bootstrap: str, new_topic: NewTopics, *, partitions: int = 1) -> Job:
+    """Make the topics of a job that nobody else uses."""
+    source, output = await new_topic("orders", partitions=partitions), await new_topic("totals", partitions=partitions)
+    changelog = await new_topic("store", partitions=partitions, cleanup_policy="compact")
+    return Job(bootstrap, f"orders-{uuid.uuid4().hex[:8]}", source, output, changelog)
+
+
+async def write(job: Job, count: int, *, partition: int = 0, keys: int = 10, first: int = 0) -> None:
+    """Write input records: number n to the key n modulo ``keys``."""
+    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap, linger_ms=5)
+    await producer.start()
+    try:
+        for number in range(first, first + count):
+            key = f"k{number % keys}".encode()
+            await producer.send(job.source, str(number).encode(), key=key, partition=partition)
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+async def read(job: Job, topic: str, *, partition: int = 0) -> list[ConsumerRecord]:
+    """Return every committed record of a topic's partition up to its end of now."""
+    part = TopicPartition(topic, partition)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=job.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        end = (await consumer.end_offsets([part]))[part]
+        consumer.assign([part])
+        found: list[ConsumerRecord] = []
+        while await consumer.position(part) < end:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                found += records
+        return found
+    finally:
+        await consumer.stop()
+
+
+def expected(count: int, *, keys: int = 10) -> dict[bytes, bytes]:
+    """Return the totals after the numbers below ``count``."""
+    totals: dict[bytes, int] = {}
+    for number in range(count):
+        key = f"k{number % keys}".encode()
+        totals[key] = totals.get(key, 0) + number
+    return {key: str(total).encode() for key, total in totals.items()}
+
+
+async def check_exactly_once(job: Job, count: int, *, partition: int = 0) -> list[str]:
+    """Check outputs and changelog against the input of ``write``; return who wrote each output, in order."""
+    told = [json.loads(record.value) for record in await read(job, job.output, partition=partition)]
+    assert [each["offset"] for each in told] == list(range(count))
+    changed = {record.key: record.value for record in await read(job, job.changelog, partition=partition)}
+    assert changed == expected(count)
+    return [each["owner"] for each in told]
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = 30) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
+        while True:
+            found = condition()
+            if found is True or (not isinstance(found, bool) and await found):
+                return
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Owner:
+    """A member without a group: the test says what it may hold. It keeps what its tasks report."""
+
+    runtime: KafkaRuntime
+    may: bool = True
+    lease: bool = True
+    progressed: dict[str, Progress] = field(default_factory=dict)
+    states: list[str] = field(default_factory=list)
+    fenced: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: dict[str, tuple[Task, asyncio.Task[None]]] = field(default_factory=dict)
+    input_lags: dict[str, int] = field(default_factory=dict)
+
+    def progress(self, task: str, progress: Progress) -> None:
+        """Keep how far a copy has come."""
+        self.progressed[task] = progress
+
+    def running(self, task: str) -> None:
+        """Keep that a task runs."""
+        self.states.append("running")
+
+    def failed(self, task: str, detail: str) -> None:
+        """Keep that a task failed."""
+        self.states.append("failed")
+
+    def lost(self, task: str) -> None:
+        """Keep that a state is gone."""
+        self.states.append("lost")
+
+    def producer_fenced(self, task: str) -> None:
+        """Keep that a producer was fenced."""
+        self.states.append("fenced")
+        self.fenced.set()
+
+    def input_lag(self, task: str, lag: int) -> None:
+        """Keep the input lag."""
+        self.input_lags[task] = lag
+
+    def may_process(self, task: str) -> bool:
+        """Whether the task may write."""
+        return self.may
+
+    def may_begin(self, task: str) -> bool:
+        """Whether the task may begin to write."""
+        return self.may and self.lease
+
+    def hold(self, task_id: str, role: Role, *, restore_to: int | None = None) -> Task:
+        """Begin a task in a role, in place of the copy that is here."""
+        was: Role | None = None
+        if task_id in self.tasks:
+            before, run = self.tasks.pop(task_id)
+            before.ask_to_stop()
+            run.cancel()
+            was = before.role
+        task = Task(task_id, role, self, was=was)
+        if role is Role.ACTIVE:
+            task.granted(1, restore_to)
+        begin = self.runtime.on_active if role is Role.ACTIVE else self.runtime.on_standby
+        run = asyncio.create_task(begin(task))
+        run.add_done_callback(lambda _: task.callback_returned())
+        self.tasks[task_id] = (task, run)
+        return task
+
+    async def give_up(self, task_id: str, *, becomes: Role | None = None, commit: bool = True) -> object:
+        """End a task and return where it stopped."""
+        task, run = self.tasks.pop(task_id)
+        task.ask_to_stop()
+        if task.role is not Role.ACTIVE or not commit:
+            run.cancel()
+        final = await self.runtime.on_revoke(task, Revocation(commit=commit, becomes=becomes))
+        run.cancel()
+        await asyncio.wait([run])
+        if becomes is not None:
+            self.hold(task_id, becomes)
+        return final
+
+    async def close(self) -> None:
+        """End everything without a commit."""
+        for task_id in list(self.tasks):
+            await self.give_up(task_id, commit=False)
+
+    def totals(self, task_id: str = "0_0") -> dict[bytes, bytes]:
+        """Return the task's store here; empty when there is no copy."""
+        store = self.runtime.store(task_id, "totals")
+        return {} if store is None else dict(store.scan())
+
+    def is_caught_up(self, task_id: str) -> bool:
+        """Whether a copy says that it has everything."""
+        done = self.progressed.get(task_id)
+        return done is not None and done.remaining() == 0
