@@ -1,0 +1,79 @@
+"""A task's ownership timeline says the same as the events do, and survives a beginning that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.runtime.test_events_of import STORIES, TASK, A, B, Told, expires, fails, hands_over
+
+from batonpass.core.inputs import Input
+from batonpass.core.replies import Reply
+from batonpass.runtime.changes_of import changes_of
+from batonpass.runtime.history import Change
+from batonpass.runtime.runs_of import Run, runs_of
+
+DONE = frozenset({"handover-done", "takeover-done", "task-recovered"})
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> list[Change]:
+    """Collect the changes of every story that is told."""
+    found: list[Change] = []
+    plain = Told.do
+
+    def do(scene: Told, item: Input) -> Reply:
+        before = scene.group
+        reply = plain(scene, item)
+        assert scene.last is not None
+        found.extend(changes_of(before, scene.last.records, scene.group, {}, scene.now_ms))
+        return reply
+
+    monkeypatch.setattr(Told, "do", do)
+    return found
+
+
+def runs(changes: list[Change], task: str = TASK) -> list[Run]:
+    """Return the runs of one task."""
+    return runs_of(change for change in changes if change.task == task)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_gaps_are_those_that_the_events_tell(story: Callable[[], Told], changes: list[Change]) -> None:
+    """For every event that closes a gap there is a run that began then, on that member, after a gap of that length."""
+    for event in story().events:
+        if event.type in DONE and event.task is not None:
+            begun = [run for run in runs(changes, event.task) if run.running_ms == event.at_ms]
+            assert [(run.member, run.gap_ms) for run in begun] == [(event.member, event.body["gap_ms"])]
+
+
+def test_a_handover_is_the_end_of_one_run_and_the_beginning_of_the_next(changes: list[Change]) -> None:
+    """Each run has its member, token, grant, first and last instant, and why it ended."""
+    scene = hands_over()
+    begun, done = scene.events[-3], scene.events[-1]
+    first, second = runs(changes, str(done.task))
+    assert begun.type == "handover-begun"
+    assert (first.member, first.token, first.ended, first.gap_ms) == (A, 1, "revoked", None)
+    assert (second.member, second.token, second.warm, second.gap_ms) == (B, 2, True, 400)
+    assert first.stopped_ms == second.granted_ms
+    assert (second.running_ms, second.stopped_ms, second.ended) == (done.at_ms, None, "")
+
+
+def test_an_owner_that_falls_back_ends_its_run_and_begins_another(changes: list[Change]) -> None:
+    """Failed, lost and restored again under one token: three ends, and the gaps between them."""
+    fails()
+    ends = [(run.token, run.ended) for run in runs(changes) if run.member == A]
+    assert ends == [(1, "failed"), (1, "lost"), (1, "restoring"), (1, "evicted")]
+
+
+def test_a_timeline_without_its_beginning_knows_no_more_than_it_was_told(changes: list[Change]) -> None:
+    """Cut anywhere, the runs that are whole stay what they are; an unknown beginning is None."""
+    expires()
+    rows = [change for change in changes if change.task == TASK]
+    whole = runs_of(rows)
+    cut = runs_of(rows[1:])
+    assert cut[0].granted_ms is None
+    assert (cut[0].member, cut[0].ended, cut[-1]) == (whole[0].member, whole[0].ended, whole[-1])
+    assert runs_of([]) == []
+    for start in range(len(rows)):
+        runs_of(rows[start:])
