@@ -1,0 +1,125 @@
+"""Coordinators and workers as processes of their own, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+GROUP = "orders"
+CONFIG = {
+    "initial_rebalance_delay_ms": 0,
+    "acceptable_recovery_lag": 500,
+    "heartbeat_interval_ms": 300,
+    "session_timeout_ms": 2_500,
+    "suspect_timeout_ms": 500,
+}
+
+
+def free_port() -> int:
+    """Return a port that nobody has at the moment."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextmanager
+def coordinator(port: int, log: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a coordinator whose records are kept in a file; it is killed at the end, if it still runs."""
+    command = [sys.executable, "-m", "tests.worker.kept_coordinator", str(port), str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert re.search(r"http://\S+", process.stdout.readline())
+            yield process
+        finally:
+            process.kill()
+
+
+def declare(url: str, *, partitions: int = 2, **config: object) -> None:
+    """Declare the group."""
+    subtopology = {"id": "0", "partitions": partitions, "changelog_topics": ["store"]}
+    body = {"topology": {"subtopologies": [subtopology]}, "config": CONFIG | config}
+    httpx.put(f"{url}/v1/groups/{GROUP}", json=body).raise_for_status()
+
+
+def state_of(url: str) -> dict[str, Any]:
+    """Return where the group stands."""
+    found: dict[str, Any] = httpx.get(f"{url}/v1/groups/{GROUP}").json()
+    return found
+
+
+def until(condition: Callable[[], object], *, timeout_s: float = 30) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+class Worker:
+    """A simulated worker and what it has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[str], printed: Path) -> None:
+        self.process = process
+        self._printed = printed
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that happened to it, in order."""
+        return [json.loads(line) for line in self._printed.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def tasks(self, event: str) -> list[str]:
+        """Return the tasks of all events of a kind, in order."""
+        return [one["task"] for one in self.events if one["event"] == event]
+
+    def running(self) -> set[str]:
+        """Return the tasks that it runs, by its own word."""
+        found: set[str] = set()
+        for one in self.events:
+            if one["event"] == "running":
+                found.add(one["task"])
+            elif one["event"] == "revoked" and one["role"] == "active":
+                found.discard(one["task"])
+        return found
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout_s: float = 20) -> int:
+        """Tell it to go, and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def worker(url: str, folder: Path, name: str, *options: str, parent: Sequence[str] = ()) -> Iterator[Worker]:
+    """Run a simulated worker; it, or the parent that starts it, is killed at the end, if it still runs."""
+    command = [*parent, sys.executable, "-m", "batonpass.worker.simulated"]
+    command += ["--url", url, "--group", GROUP, "--instance", name]
+    command += [
+        "--folder",
+        str(folder / name),
+        "--rate",
+        "20000",
+        "--growth",
+        "100",
+        "--size",
+        "4000",
+        "--json",
+        *options,
+    ]
+    printed = folder / f"{name}-{time.monotonic_ns()}.jsonl"
+    with printed.open("w") as out, subprocess.Popen(command, stdout=out, text=True) as process:
+        try:
+            yield Worker(process, printed)
+        finally:
+            process.kill()
