@@ -163,7 +163,8 @@ class Front:
         body = await visit.body(self._service.body_bytes_max)
         coordinator = self._service.coordinator
         early = self._edge.limits.member.take(visit.scope["path"])
-        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat)
+        last = coordinator.last_said(group_id, member_id)
+        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
         if early and not await self._is_urgent(visit, group_id, said):
             raise too_early(early, "this member")
         answer = await self._service.ask(group_id, said, Answer, visit.asked)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.json import Decoder
 
 from batonpass.codec.bodies import (
     NAME_CHARS_MAX,
+    Count,
     GroupBody,
     HeartbeatBody,
     JoinBody,
@@ -75,15 +77,51 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
     )
 
 
-def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heartbeat:
+class SaidTasks(dict[TaskId, TaskReport]):
+    """The tasks of a heartbeat, with the text that they were read from."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, tasks: Mapping[TaskId, TaskReport], text: bytes) -> None:
+        super().__init__(tasks)
+        self.text = text
+
+
+class _Outline(Struct, forbid_unknown_fields=True):
+    """A heartbeat's body whose tasks are not read yet."""
+
+    seq: Count
+    member_epoch: Count
+    tasks: Raw | UnsetType = UNSET
+
+
+_OUTLINE: Final = Decoder(_Outline)
+
+
+def read_heartbeat(
+    member_id: MemberId, body: bytes, *, tasks_max: int, last: Mapping[TaskId, TaskReport] | None = None
+) -> Heartbeat:
     """Return the heartbeat that a body holds.
+
+    ``last`` is what the member's heartbeat before said of its tasks: where this one says the same in the same text, it
+    is that very mapping again, and nothing is read twice.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
+    try:
+        outline = _OUTLINE.decode(body)
+    except (ValueError, RecursionError):
+        text = b""  # Malformed, or with fields that nobody knows: the whole is walked, to say so.
+    else:
+        if isinstance(outline.tasks, UnsetType):
+            return Heartbeat(member_id, outline.seq, outline.member_epoch)
+        text = bytes(outline.tasks)
+        if isinstance(last, SaidTasks) and last.text == text and len(last) <= tasks_max:
+            return Heartbeat(member_id, outline.seq, outline.member_epoch, last)
     said, unknown_fields = _HEARTBEAT.parse(body)
-    tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
+    tasks = None if said.tasks is UNSET else SaidTasks(_reports(said.tasks, tasks_max), text)
     return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
 
 
