@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from batonpass import logs
-from batonpass.api.access import Gate, Nobody, WithAdmin
+from batonpass.api.access import Gate, WithAdmin
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
 from batonpass.api.edge import Edge, Readiness
@@ -122,7 +122,8 @@ class Process:
 def build(settings: Settings, url: str) -> Process:
     """Return everything of one process, which others reach under ``url``; nothing runs yet."""
     log, counts = logs.LoggingObserver(), Counts()
-    store = store_of(settings, url)
+    clock = SystemClock()
+    store = store_of(settings, url, clock)
     watch = CommitWatch(lambda: None)
     observer = Everyone(log, counts, watch)
     pulse = Pulse(observer.stalled)
@@ -130,7 +131,7 @@ def build(settings: Settings, url: str) -> Process:
         log=store.log,
         archive=store.archive,
         ownership=store.ownership,
-        clock=SystemClock(),
+        clock=clock,
         observer=observer,
         decide=decide,
         evolve=evolve,
@@ -192,10 +193,9 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _tokens(settings: Settings, store: Store) -> Tokens:
-    tokens = store.tokens or Nobody()
     if settings.admin_token is None:
-        return tokens
-    return WithAdmin(settings.admin_token.get_secret_value(), tokens)
+        return store.tokens
+    return WithAdmin(settings.admin_token.get_secret_value(), store.tokens)
 
 
 def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:

@@ -10,11 +10,12 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.runtime.memory_tokens import MemoryTokens
 
 if TYPE_CHECKING:
     from batonpass.runtime.access import Tokens
     from batonpass.runtime.history import Sample
-    from batonpass.runtime.ports import Archive, Ownership, RecordLog, Samples
+    from batonpass.runtime.ports import Archive, Clock, Ownership, RecordLog, Samples
     from batonpass.settings import Settings
 
 
@@ -33,14 +34,14 @@ class NotKept:
 class Store:
     """What a process needs of its store.
 
-    ``tokens`` of None: it keeps none. ``not_ready`` says why requests had better go elsewhere, or "". ``lease_left_s``
+    ``not_ready`` says why requests had better go elsewhere, or "". ``lease_left_s``
     is how long this coordinator may go on answering if the store went away now.
     """
 
     log: RecordLog
     archive: Archive
     samples: Samples
-    tokens: Tokens | None
+    tokens: Tokens
     ownership: Ownership
     start: Callable[[], Awaitable[None]] = _nothing
     stop: Callable[[], Awaitable[None]] = _nothing
@@ -48,18 +49,18 @@ class Store:
     lease_left_s: Callable[[], float] = lambda: float("inf")
 
 
-def store_of(settings: Settings, url: str) -> Store:  # noqa: ARG001 - the fleet is to know it
+def store_of(settings: Settings, url: str, clock: Clock) -> Store:  # noqa: ARG001 - the fleet is to know it
     """Return the store that the settings name, for a coordinator that others reach under ``url``."""
     if settings.database_url is None:
         log = MemoryRecordLog()
-        return Store(log=log, archive=log, samples=NotKept(), tokens=None, ownership=Alone())
+        return Store(log=log, archive=log, samples=NotKept(), tokens=MemoryTokens(clock.now_ms), ownership=Alone())
     engine = connect(settings.database_url.get_secret_value(), connections_max=settings.database_connections_max)
     log_ = PostgresRecordLog(engine)
     return Store(
         log=log_,
         archive=PostgresArchive(engine),
         samples=NotKept(),
-        tokens=None,
+        tokens=MemoryTokens(clock.now_ms),
         ownership=Alone(),
         stop=engine.dispose,
     )

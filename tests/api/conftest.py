@@ -13,7 +13,6 @@ import pytest
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
 from tests.schemas.validating import faults
 
-from batonpass.api.access import Nobody
 from batonpass.api.app import create_app
 from batonpass.api.edge import Edge, Readiness
 from batonpass.api.forward import Forwarder
@@ -25,9 +24,9 @@ from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_log import Alone
 from batonpass.runtime.history import Asked
 from batonpass.runtime.memory_log import Alone
+from batonpass.runtime.memory_tokens import MemoryTokens
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
 
@@ -138,7 +137,7 @@ def an_edge(coordinator: Coordinator, told: Told, **parts: Any) -> Edge:
     limits = Limits(Rate(many, many), Rate(20, 20), Rate(many, many), Places(100, "long-polls"))
     present: dict[str, Any] = {
         "gate": None,
-        "tokens": Nobody(),
+        "tokens": MemoryTokens(coordinator.now_ms),
         "ownership": Alone(),
         "forwarder": Forwarder(),
         "meter": told,

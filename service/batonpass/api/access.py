@@ -175,30 +175,6 @@ def check(principal: Principal, call: Call, group: str | None) -> None:
         raise Forbidden(f"{principal.name} may make this call on group {principal.group} only")
 
 
-class Nobody:
-    """The tokens of a coordinator without any; the first ones are given beside it."""
-
-    async def find(self, secret: str) -> Principal | None:  # noqa: ARG002 - every secret is alike here
-        """Return None."""
-        return None
-
-    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - it keeps none
-        """Refuse: there is no store to keep a token in.
-
-        Raises:
-            StoreUnavailable: always.
-        """
-        raise StoreUnavailable("this coordinator keeps everything in memory, and no tokens")
-
-    async def list(self) -> Sequence[StoredToken]:
-        """Return nothing."""
-        return ()
-
-    async def revoke(self, token_id: str, asked: Asked) -> bool:  # noqa: ARG002 - there is nothing to revoke
-        """Say that there is no such token."""
-        return False
-
-
 class WithAdmin:
     """Tokens of a store, and one of role admin that is in no store: from a setting, or from the folder of `up`."""
 

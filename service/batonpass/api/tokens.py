@@ -23,13 +23,6 @@ _TOKEN = Shape(TokenBody)
 _REASON = Shape(ReasonQuery)
 
 
-class UnknownToken(UnknownPath):
-    """No token has this id."""
-
-    type = "unknown-token"
-    title = "Unknown token"
-
-
 @route(
     router,
     "POST",
@@ -70,7 +63,7 @@ async def revoke(request: Request) -> Response:
     token_id: str = request.path_params["token"]
     command = asked_of(request)._replace(command="revoke-token", reason=query(request, _REASON).reason)
     if not await edge_of(request).tokens.revoke(token_id, command):
-        raise UnknownToken(f"there is no token {token_id}; GET /v1/tokens lists them")
+        raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
     service_of(request).commanded("", command)
     return nothing()
 

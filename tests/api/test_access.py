@@ -1,0 +1,410 @@
+"""Who may call: tokens and what is remembered of them, and a role for every call that is served."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.api.conftest import Api, serving
+
+from batonpass.api.access import LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin, check
+from batonpass.api.app import ROUTERS, served
+from batonpass.api.calls import ADMIN, ROLES, Calls
+from batonpass.core.ids import GroupId
+from batonpass.runtime.access import AccessRole, Principal, StoredToken, TokenWish
+from batonpass.runtime.history import NOBODY_ASKED, Asked
+from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.ports import StoreUnavailable
+
+ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
+DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+class Shelf(MemoryTokens):
+    """Tokens in memory that count how often they are asked, and that can be away."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: self.at_ms)
+        self.at_ms = 1_000
+        self.asked = self.at_once = self.most = 0
+        self.away = False
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def find(self, secret: str) -> Principal | None:
+        """Look a token up, as far as the test lets it."""
+        self.asked += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await self.open.wait()
+            if self.away:
+                raise StoreUnavailable("the store is away")
+            return await super().find(secret)
+        finally:
+            self.at_once -= 1
+
+
+class Door:
+    """A gate with a clock that is set."""
+
+    def __init__(self, cache_s: float = 10.0) -> None:
+        self.shelf = Shelf()
+        self.at_s = 0.0
+        self.gate = Gate(self.shelf, cache_s=cache_s, now_ms=lambda: self.shelf.at_ms, monotonic=lambda: self.at_s)
+
+    async def token(self, role: str = "viewer", *, expires_ms: int | None = None, group: str | None = None) -> bytes:
+        """Return the header of a new token."""
+        wish = TokenWish("somebody", AccessRole(role), GroupId(group) if group else None, expires_ms)
+        self.made, secret = await self.shelf.create(wish, NOBODY_ASKED)
+        return b"Bearer " + secret.encode()
+
+
+async def test_a_token_is_looked_up_once_and_remembered_for_its_time() -> None:
+    """Within the time of the cache the store is not asked again, and beyond it once."""
+    door = Door()
+    header = await door.token()
+    assert door.gate.remembered(header) is None
+    for _ in range(3):
+        assert (await door.gate.find(header)).name == "somebody"
+    assert door.gate.remembered(header) == Principal("somebody", AccessRole.VIEWER)
+    assert door.shelf.asked == 1
+    door.at_s = 10.1
+    assert door.gate.remembered(header) is None
+    await door.gate.find(header)
+    assert door.shelf.asked == 2
+
+
+async def test_a_revoked_token_is_refused_when_what_is_remembered_is_over() -> None:
+    """A revocation takes effect within the time of the cache, and not before the store is asked again."""
+    door = Door()
+    header = await door.token()
+    await door.gate.find(header)
+    assert await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+    assert door.gate.remembered(header) is not None
+    door.at_s = 10.1
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+async def test_a_token_expires_at_once() -> None:
+    """What is remembered of a token does not outlive it."""
+    door = Door()
+    header = await door.token(expires_ms=2_000)
+    await door.gate.find(header)
+    door.shelf.at_ms = 2_000
+    assert door.gate.remembered(header) is None
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+@pytest.mark.parametrize("header", [None, b"", b"Basic abc", b"Bearer", b"Bearer ", b"Bearer unknown", b"Bearer \xff"])
+async def test_what_is_no_token_is_refused(header: bytes | None) -> None:
+    """No header, another scheme, no secret and an unknown secret are all 401."""
+    door = Door()
+    await door.token()
+    assert door.gate.remembered(header) is None
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+async def test_the_secret_of_a_token_is_worth_nothing_under_another_scheme() -> None:
+    """A remembered token is accepted as a bearer token only."""
+    door = Door()
+    header = await door.token()
+    await door.gate.find(header)
+    assert door.gate.remembered(b"bearer " + header[7:]) is not None
+    assert door.gate.remembered(b"Tokens " + header[7:]) is None
+
+
+async def test_a_token_that_is_known_goes_on_while_the_store_is_away() -> None:
+    """L5: who was let in before is let in still; who is new gets 503; when the store is back, it is asked again."""
+    door = Door()
+    header, other = await door.token(), await door.token("admin")
+    await door.gate.find(header)
+    door.at_s, door.shelf.away = 60.0, True
+    assert (await door.gate.find(header)).name == "somebody"
+    with pytest.raises(StoreUnavailable):
+        await door.gate.find(other)
+    asked = door.shelf.asked
+    assert (await door.gate.find(header)).name == "somebody"
+    assert door.shelf.asked == asked
+    door.at_s, door.shelf.away = 62.0, False
+    await door.gate.find(other)
+    assert door.shelf.asked == asked + 1
+
+
+async def test_a_slow_store_does_not_hold_up_a_known_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup that takes too long counts as a store that is away."""
+    monkeypatch.setattr("batonpass.api.access.PATIENCE_S", 0.05)
+    door = Door()
+    header, other = await door.token(), await door.token()
+    await door.gate.find(header)
+    door.at_s = 60.0
+    door.shelf.open.clear()
+    assert (await asyncio.wait_for(door.gate.find(header), 2)).name == "somebody"
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(door.gate.find(other), 2)
+    door.shelf.open.set()
+
+
+async def test_many_who_wait_for_one_token_ask_once_and_many_tokens_ask_a_few_at_a_time() -> None:
+    """A flood, of one token or of made-up ones, reaches the store as a trickle."""
+    door = Door()
+    header = await door.token()
+    door.shelf.open.clear()
+    same = [asyncio.create_task(door.gate.find(header)) for _ in range(20)]
+    others = [asyncio.create_task(door.gate.find(b"Bearer no-%d" % number)) for number in range(60)]
+    await asyncio.sleep(0.02)
+    door.shelf.open.set()
+    found = await asyncio.gather(*same, *others, return_exceptions=True)
+    assert all(isinstance(one, Principal) for one in found[:20])
+    assert all(isinstance(one, Unauthenticated) for one in found[20:])
+    assert (door.shelf.asked, door.shelf.most) == (61, LOOKUPS_MAX)
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up tokens push out the oldest, and a token in use stays."""
+    assert TOKENS_MAX >= 10_000
+    monkeypatch.setattr("batonpass.api.access.TOKENS_MAX", 5)
+    door = Door()
+    header = await door.token()
+    for number in range(20):
+        await door.gate.find(header)
+        if number % 3 == 0:
+            door.at_s += 11
+        with pytest.raises(Unauthenticated):
+            await door.gate.find(b"Bearer no-%d" % number)
+    assert len(door.gate._known) <= 5
+
+
+async def test_the_admin_of_a_setting_stands_beside_the_store() -> None:
+    """Its secret is an admin's, any other is looked for in the store, and the store's tokens are made and listed."""
+    tokens = WithAdmin(ADMIN_SECRET, Shelf())
+    assert await tokens.find(ADMIN_SECRET) == Principal("admin", AccessRole.ADMIN)
+    assert await tokens.find(ADMIN_SECRET[:-1]) is None
+    made, secret = await tokens.create(TokenWish("x", AccessRole.VIEWER), NOBODY_ASKED)
+    assert await tokens.find(secret) == Principal("x", AccessRole.VIEWER)
+    assert await tokens.list() == (made,)
+    assert await tokens.revoke(made.id, NOBODY_ASKED)
+    assert await tokens.find(secret) is None
+
+
+def test_every_call_that_is_served_has_its_roles() -> None:
+    """A route without a role fails here, and would be for admins alone until then."""
+    assert [call for call in served(ROUTERS) if call not in ROLES] == []
+    forgotten = Calls([("GET", "/v1/new")]).find("GET", ["", "v1", "new"])
+    assert forgotten.roles == ADMIN
+
+
+async def test_every_call_of_the_document_has_its_roles(api: Api) -> None:
+    """A call of the OpenAPI document without roles fails here."""
+    paths = (await api.client.get("/openapi.json")).json()["paths"]
+    described = {(method.upper(), path) for path, operations in paths.items() for method in operations}
+    assert described - set(ROLES) == set()
+
+
+def test_the_table_for_people_is_the_one_that_is_checked() -> None:
+    """docs/security.md lists each call with the roles that it has here."""
+    found = re.findall(r"^\| `([A-Z]+) (/\S+)` \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    shown = {(method, path): roles for method, path, roles in found}
+    assert shown == {call: in_words(roles) for call, roles in ROLES.items()}
+
+
+def in_words(roles: frozenset[AccessRole]) -> str:
+    """Return roles as the document writes them: without the admin, who may do everything."""
+    others = [role.value for role in AccessRole if role in roles and role is not AccessRole.ADMIN]
+    return ", ".join(others) or "admin"
+
+
+@pytest.mark.parametrize("role", list(AccessRole))
+def test_a_role_may_do_what_the_table_says_and_nothing_else(role: AccessRole) -> None:
+    """For each call and each role, with and without a group of its own."""
+    calls = Calls()
+    for (method, path), roles in ROLES.items():
+        parts = path.replace("{group}", "orders").replace("{number}", "1").split("/")
+        call = calls.find(method, parts)
+        assert (call.method, call.path) == (method, path)
+        group = "orders" if call.on_group else None
+        for own, may in (
+            (None, role in roles),
+            ("orders", role in roles and (call.on_group or not path.startswith("/v1/"))),
+            ("clicks", role in roles and not path.startswith("/v1/")),
+        ):
+            assert is_let_in(Principal("x", role, None if own is None else GroupId(own)), call, group) == may
+
+
+def is_let_in(principal: Principal, call: Any, group: str | None) -> bool:
+    """Say whether a caller passes the check."""
+    try:
+        check(principal, call, group)
+    except Exception:  # noqa: BLE001 - any refusal is one
+        return False
+    return True
+
+
+class Guarded:
+    """A served coordinator that asks for tokens."""
+
+    def __init__(self, api: Api, tokens: Any) -> None:
+        self.api = api
+        self.tokens = tokens
+
+    async def call(self, method: str, path: str, secret: str | None = None, **options: Any) -> Any:
+        """Make a call under a token."""
+        headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        return await self.api.client.request(method, path, headers=headers | options.pop("headers", {}), **options)
+
+    async def secret(self, role: str, group: str | None = None) -> str:
+        """Return the secret of a new token."""
+        wish = TokenWish(f"a-{role}", AccessRole(role), None if group is None else GroupId(group))
+        secret: str = (await self.tokens.create(wish, NOBODY_ASKED))[1]
+        return secret
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Guarded]:
+    """Serve a coordinator that asks for tokens."""
+    tokens = WithAdmin(ADMIN_SECRET, MemoryTokens(lambda: 1_800_000_000_000))
+    gate = Gate(tokens, cache_s=0.0, now_ms=lambda: 1_800_000_000_000, open_paths=["/livez", "/readyz", "/metrics"])
+    async with serving(gate=gate, tokens=tokens) as api:
+        yield Guarded(api, tokens)
+
+
+DECLARATION = {
+    "topology": {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["s"]}]},
+    "config": {"initial_rebalance_delay_ms": 0},
+}
+
+
+async def test_without_a_token_only_what_is_open_is_answered(guarded: Guarded) -> None:
+    """401 as a problem with WWW-Authenticate for all else, known or not; the open paths are answered."""
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert (await guarded.call("GET", path)).status_code == 200
+    for method, path in (
+        ("GET", "/v1/groups"),
+        ("POST", "/v1/groups/orders/members/m1/heartbeat"),
+        ("GET", "/v1/groups/orders/members/m1/assignment?after=0"),
+        ("GET", "/nonsense"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+        ("POST", "/v1/tokens"),
+    ):
+        answer = await guarded.call(method, path)
+        assert (answer.status_code, answer.json()["type"], answer.json()["action"]) == (401, "unauthenticated", "fix")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert (await guarded.call("GET", "/docs", ADMIN_SECRET)).status_code == 200
+
+
+async def test_a_worker_speaks_for_its_own_group_alone(guarded: Guarded) -> None:
+    """It declares, joins, beats, polls and leaves there; elsewhere, and for an operator's call, it is 403."""
+    mine, base = await guarded.secret("worker", "orders"), "/v1/groups/orders"
+    assert (await guarded.call("PUT", base, mine, json=DECLARATION)).status_code == 201
+    joined = await guarded.call("PUT", f"{base}/members/m1", mine, json={})
+    assert joined.status_code == 201
+    beat = {"seq": 1, "member_epoch": joined.json()["member_epoch"]}
+    assert (await guarded.call("POST", f"{base}/members/m1/heartbeat", mine, json=beat)).status_code == 200
+    poll = await guarded.call("GET", f"{base}/members/m1/assignment?after={beat['member_epoch']}&wait_ms=0", mine)
+    assert poll.status_code == 204
+    for method, path in (
+        ("PUT", "/v1/groups/clicks"),
+        ("PUT", "/v1/groups/clicks/members/m1"),
+        ("POST", "/v1/groups/clicks/members/m1/heartbeat"),
+        ("GET", "/v1/groups/clicks/members/m1/assignment?after=0"),
+        ("POST", f"{base}/pause"),
+        ("POST", f"{base}/members/m1/evict"),
+        ("GET", "/v1/groups"),
+        ("GET", "/v1/tokens"),
+    ):
+        answer = await guarded.call(method, path, mine)
+        assert (answer.status_code, answer.json()["type"]) == (403, "forbidden"), path
+    assert (await guarded.call("DELETE", f"{base}/members/m1", mine)).status_code == 204
+
+
+async def test_a_viewer_looks_and_an_operator_acts(guarded: Guarded) -> None:
+    """Both see a group; only the operator pauses it, and neither sees tokens."""
+    viewer, operator = await guarded.secret("viewer"), await guarded.secret("operator")
+    assert (await guarded.call("PUT", "/v1/groups/orders", operator, json=DECLARATION)).status_code == 201
+    for secret, pauses in ((viewer, 403), (operator, 204)):
+        assert (await guarded.call("GET", "/v1/groups/orders", secret)).status_code == 200
+        assert (await guarded.call("POST", "/v1/groups/orders/pause", secret)).status_code == pauses
+        assert (await guarded.call("GET", "/v1/tokens", secret)).status_code == 403
+    assert (await guarded.call("GET", "/nonsense", viewer)).status_code == 404
+    assert (await guarded.call("PATCH", "/v1/groups", viewer)).status_code == 405
+
+
+async def test_who_asked_is_the_name_of_the_token(guarded: Guarded) -> None:
+    """A command is handed on under the name of its token, with the id of the request."""
+    operator = await guarded.secret("operator")
+    await guarded.call("PUT", "/v1/groups/orders", operator, json=DECLARATION, headers={"x-request-id": "deploy-7"})
+    assert guarded.api.commands[-1] == ("orders", Asked("a-operator", "", "deploy-7", "declare"))
+
+
+async def test_tokens_are_made_listed_and_revoked(guarded: Guarded) -> None:
+    """The secret is shown once; the list never has it; a revoked token is refused, and stays in the list."""
+    wish = {"name": "ci", "role": "operator", "expires_in_ms": 60_000, "reason": "deploys"}
+    made = await guarded.call("POST", "/v1/tokens", ADMIN_SECRET, json=wish)
+    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
+    secret = made.json()["secret"]
+    assert (made.json()["last_four"], made.json()["expires_at"]) == (secret[-4:], "2027-01-15T08:01:00.000Z")
+    assert guarded.api.commands[-1][1][:2] == ("admin", "deploys")
+    assert (await guarded.call("GET", "/v1/groups", secret)).status_code == 200
+    listed = await guarded.call("GET", "/v1/tokens", ADMIN_SECRET)
+    assert secret not in listed.text
+    assert [(one["name"], one["role"], one["status"]) for one in listed.json()["tokens"]] == [
+        ("ci", "operator", "valid")
+    ]
+    path = f"/v1/tokens/{made.json()['id']}?reason=gone"
+    for _ in range(2):
+        assert (await guarded.call("DELETE", path, ADMIN_SECRET)).status_code == 204
+    assert guarded.api.commands[-1][1] == guarded.api.commands[-2][1]._replace(cause=guarded.api.commands[-1][1].cause)
+    assert (await guarded.call("GET", "/v1/groups", secret)).status_code == 401
+    listed = await guarded.call("GET", "/v1/tokens", ADMIN_SECRET)
+    assert [one["status"] for one in listed.json()["tokens"]] == ["revoked"]
+    unknown = await guarded.call("DELETE", "/v1/tokens/no-such", ADMIN_SECRET)
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("wish", "fault"),
+    [
+        ({"name": "x", "role": "worker"}, "group"),
+        ({"name": "x", "role": "admin", "group": "orders"}, "group"),
+        ({"name": "x", "role": "emperor"}, "role"),
+        ({"role": "viewer"}, "name"),
+        ({"name": "", "role": "viewer"}, "name"),
+        ({"name": "x", "role": "viewer", "expires_in_ms": 0}, "expires_in_ms"),
+        ({"name": "x", "role": "viewer", "colour": "red"}, "colour"),
+    ],
+)
+async def test_a_token_that_makes_no_sense_is_not_made(guarded: Guarded, wish: dict[str, Any], fault: str) -> None:
+    """422 with the path of what is wrong, and nothing is kept."""
+    answer = await guarded.call("POST", "/v1/tokens", ADMIN_SECRET, json=wish)
+    assert (answer.status_code, [one["path"] for one in answer.json()["errors"]]) == (422, [fault])
+    assert (await guarded.call("GET", "/v1/tokens", ADMIN_SECRET)).json() == {"tokens": []}
+
+
+async def test_an_expired_token_says_so_in_the_list() -> None:
+    """The list tells an expired token from a valid one by the coordinator's clock."""
+    async with serving() as api:
+        stored: Sequence[StoredToken] = ()
+        await api.client.post("/v1/tokens", json={"name": "x", "role": "viewer", "expires_in_ms": 1_000})
+        api.clock.at_ms += 1_000
+        stored = (await api.client.get("/v1/tokens")).json()["tokens"]
+    assert [one["status"] for one in stored] == ["expired"]  # type: ignore[index]
+
+
+async def test_refusals_at_the_door_are_counted_and_told(guarded: Guarded) -> None:
+    """The meter hears of the type, the journal of the call and who made it."""
+    await guarded.call("GET", "/v1/groups")
+    viewer = await guarded.secret("viewer")
+    await guarded.call("POST", "/v1/groups/orders/pause", viewer, headers={"x-request-id": "c-1"})
+    told = guarded.api.told
+    assert told.refusals == ["unauthenticated", "forbidden"]
+    assert told.lines[0][:3] == ("unauthenticated", "GET /v1/groups", "127.0.0.1")
+    assert told.lines[1] == ("forbidden", "POST /v1/groups/{group}/pause", "a-viewer", "c-1")

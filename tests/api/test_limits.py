@@ -1,0 +1,294 @@
+"""How often one may call, what passes all the same, and what every request is given: an id, and an answer to HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.api.conftest import Api, serving
+
+from batonpass.api.causes import Causes
+from batonpass.api.edge import Readiness
+from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Places, Rate, has_news
+from batonpass.core.errors import LimitExceeded
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import Heartbeat
+from batonpass.core.model import Grant, Group, Member, Revocation, Role
+from batonpass.core.pmap import PMap
+from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
+
+
+class Watch:
+    """A monotonic clock that is set."""
+
+    def __init__(self) -> None:
+        self.at_s = 100.0
+
+    def __call__(self) -> float:
+        """Return what it was set to."""
+        return self.at_s
+
+
+@given(
+    per_s=st.floats(0.5, 50),
+    burst=st.integers(1, 20),
+    gaps=st.lists(st.floats(0, 1), min_size=1, max_size=200),
+)
+def test_never_more_pass_than_the_burst_and_the_rate_allow(per_s: float, burst: int, gaps: list[float]) -> None:
+    """In any stretch of time no more calls pass than the burst and what the rate adds; waiting as told always helps."""
+    watch = Watch()
+    rate = Rate(per_s, burst, watch)
+    passed: list[float] = []
+    for gap in gaps:
+        watch.at_s += gap
+        early = rate.take("m1")
+        if early:
+            watch.at_s += early + 1e-6
+            assert rate.take("m1") == 0
+        passed.append(watch.at_s)
+    for first in range(len(passed)):
+        for last in range(first, len(passed)):
+            assert last - first + 1 <= burst + (passed[last] - passed[first]) * per_s + 1e-3
+
+
+def test_callers_do_not_spend_each_others_calls_and_quiet_ones_are_forgotten() -> None:
+    """Each caller has its own; who has been quiet for long enough costs no memory."""
+    watch = Watch()
+    rate = Rate(1, 2, watch)
+    assert [rate.take("m1") == 0 for _ in range(3)] == [True, True, False]
+    assert rate.take("m2") == 0
+    for number in range(SWEEP_AT_LEAST - 2):
+        rate.take(number)
+    assert len(rate) == SWEEP_AT_LEAST
+    watch.at_s += 5
+    rate.take("new")
+    assert len(rate) == 1
+
+
+def test_places_are_taken_and_given_back() -> None:
+    """Never more than there are, with 429 and when to try again."""
+    places = Places(2, "long-polls")
+    places.take()
+    places.take()
+    with pytest.raises(LimitExceeded) as refused:
+        places.take()
+    assert refused.value.retry_after_ms
+    places.give_back()
+    places.take()
+    assert places.taken == 2
+
+
+T0, T1, T2 = TaskId("0_0"), TaskId("0_1"), TaskId("0_2")
+M1 = MemberId("m1")
+
+
+def member_of(**parts: Any) -> tuple[Group, Soft]:
+    """Return a group with one member at epoch 5 that has echoed 4: an active, a warmup, and one active revoked at 5."""
+    member = Member(
+        M1,
+        0,
+        epoch=5,
+        picture=PMap({T0: Grant(Role.ACTIVE, 2, 0, 1), T1: Grant(Role.WARMUP, 3, 0)}),
+        revoking=PMap({T2: Revocation(5, 0, active=True)}),
+    )
+    heard = MemberSoft(0, seq=10, echoed=5, reports={T1: Report(TaskReport("warmup", lag=50_000), 0, lag=50_000)})
+    return Group(GroupId("orders"), members=PMap({M1: replace(member)})), Soft(
+        members=PMap({M1: replace(heard, **parts)})
+    )
+
+
+KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: TaskReport("active")}
+
+
+@pytest.mark.parametrize(
+    ("why", "news", "said", "known"),
+    [
+        ("nothing is new", False, Heartbeat(M1, 11, 5, KEPT), {}),
+        ("it reports nothing", False, Heartbeat(M1, 11, 5, None), {}),
+        ("it answers a picture for the first time", True, Heartbeat(M1, 11, 5, None), {"echoed": 4}),
+        ("its epoch is one that nobody has given", False, Heartbeat(M1, 11, 6, KEPT), {}),
+        ("it is a late or doubled one", False, Heartbeat(M1, 10, 5, KEPT | {T2: TaskReport("none")}), {}),
+        ("it gives up what was revoked", True, Heartbeat(M1, 11, 5, KEPT | {T2: TaskReport("none")}), {}),
+        ("it was demoted in place", True, Heartbeat(M1, 11, 5, KEPT | {T2: TaskReport("standby", lag=0)}), {}),
+        ("what was revoked is absent", True, Heartbeat(M1, 11, 5, {T0: KEPT[T0], T1: KEPT[T1]}), {}),
+        ("its epoch is older than the revocation", False, Heartbeat(M1, 11, 4, {T0: KEPT[T0]}), {}),
+        ("a warmup has caught up", True, Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=10_000)}), {}),
+        (
+            "a warmup has caught up by its positions",
+            True,
+            Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", positions=(("", 90),), end_offsets=(("", 100),))}),
+            {},
+        ),
+        (
+            "a warmup has not caught up by its positions",
+            False,
+            Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", positions=(("", 90),), end_offsets=(("", 90_000),))}),
+            {},
+        ),
+        (
+            "a warmup reports a position whose end the coordinator has to read",
+            True,
+            Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", positions=(("", 90),))}),
+            {},
+        ),
+        (
+            "a warmup was caught up before",
+            False,
+            Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=10)}),
+            {"reports": {T1: Report(TaskReport("warmup", lag=20), 0, lag=20)}},
+        ),
+        ("nobody knows the member", False, Heartbeat(MemberId("m9"), 11, 5, {}), {}),
+    ],
+)
+def test_news_is_what_others_wait_for(why: str, *, news: bool, said: Heartbeat, known: dict[str, Any]) -> None:
+    """A heartbeat has news when it answers a new picture, confirms a revocation, or says that a warmup caught up."""
+    assert has_news(*member_of(**known), said) is news, why
+
+
+def tight(member: float = 0.1, operator: float = 1_000.0, *, urgent: float = 2.0, polls: int = 100) -> Limits:
+    """Return limits that are reached at once, by a clock that stands still."""
+    watch = Watch()
+    return Limits(
+        Rate(member, 2, watch), Rate(urgent, urgent, watch), Rate(operator, 3, watch), Places(polls, "long-polls")
+    )
+
+
+async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_are_not() -> None:
+    """429 ``limit-exceeded`` with the time to wait; another member, and a long-poll of the same, are served."""
+    async with serving(limits=tight()) as api:
+        await api.declare()
+        epochs = [(await api.join(name)).json()["member_epoch"] for name in ("m1", "m2")]
+        statuses = [(await api.beat("m1", seq, epochs[0])).status_code for seq in range(1, 4)]
+        refused = await api.beat("m1", 4, epochs[0])
+        assert statuses == [200, 200, 429]
+        assert (refused.json()["type"], refused.json()["action"]) == ("limit-exceeded", "retry")
+        assert refused.json()["retry_after_ms"] == 10_000
+        assert refused.headers["retry-after"] == "10"
+        assert (await api.beat("m2", 1, epochs[1])).status_code == 200
+        assert (await api.picture("m1", epochs[0], wait_ms=0)).status_code in {200, 204}
+        assert api.told.lines[0][:2] == ("limit-exceeded", "POST /v1/groups/{group}/members/{member}/heartbeat")
+        assert api.told.refusals == ["limit-exceeded", "limit-exceeded"]
+
+
+async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() -> None:
+    """Answers to new pictures go through although the limit is reached; beyond their own rate they too must wait."""
+    async with serving(limits=tight(urgent=1.0)) as api:
+        await api.declare(partitions=4)
+        epoch = (await api.join("m1")).json()["member_epoch"]
+        tasks = {f"0_{number}": {"role": "active", "state": "running"} for number in range(4)}
+        for seq in (1, 2):
+            assert (await api.beat("m1", seq, epoch, tasks)).status_code == 200
+        assert (await api.beat("m1", 3, epoch, tasks)).status_code == 429
+        await api.join("m2", tasks={"0_0": {"role": "none", "lag": 0}, "0_1": {"role": "none", "lag": 0}})
+        await api.beat("m2", 1, 2, {"0_0": {"role": "warmup", "lag": 0}, "0_1": {"role": "warmup", "lag": 0}})
+        news = await api.picture("m1", epoch, wait_ms=1_000)
+        assert news.status_code == 200
+        newer = news.json()["member_epoch"]
+        assert newer > epoch
+        assert (await api.beat("m1", 4, newer, tasks)).status_code == 200
+        given_up = {name: said for name, said in tasks.items() if name in {"0_2", "0_3"}}
+        assert (await api.beat("m1", 5, newer, given_up)).status_code == 429
+
+
+async def test_long_polls_have_places_and_a_rate() -> None:
+    """One that finds no place, and one too many of a member, is 429; a place is free again when a poll has ended."""
+    async with serving(limits=tight(member=1_000.0, polls=1)) as api:
+        await api.declare()
+        epoch = (await api.join("m1")).json()["member_epoch"]
+        waiting = asyncio.create_task(api.picture("m1", epoch, wait_ms=30_000))
+        await asyncio.sleep(0.02)
+        refused = await api.picture("m1", epoch)
+        assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
+        waiting.cancel()
+        await asyncio.sleep(0.02)
+        assert api.edge.limits.polls.taken == 0
+        assert (await api.picture("m1", epoch, wait_ms=0)).status_code == 429, "the rate of a clock that stands still"
+
+
+async def test_operators_calls_are_limited_together_and_probes_are_not() -> None:
+    """All other calls of one caller count together; /livez, /readyz and /metrics never do."""
+    async with serving(limits=tight(operator=0.5)) as api:
+        statuses = [(await api.call("GET", "/none")).status_code for _ in range(2)]
+        statuses += [(await api.call("GET", "")).status_code for _ in range(2)]
+        assert statuses == [404, 404, 200, 429]
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert (await api.client.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-request-id": "deploy-7"}, "deploy-7"),
+        ({"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"}, "a" * 32),
+        ({"x-request-id": "deploy-7", "traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"}, "deploy-7"),
+        ({"x-request-id": "two words"}, None),
+        ({"x-request-id": "x" * 129}, None),
+        ({"traceparent": "00-" + "0" * 32 + "-" + "b" * 16 + "-01"}, None),
+        ({"traceparent": "nonsense"}, None),
+        ({}, None),
+    ],
+)
+async def test_a_request_keeps_its_id_or_is_given_one(api: Api, headers: dict[str, str], expected: str | None) -> None:
+    """The id of the caller comes back, on answers and on problems alike; one that is no id is replaced."""
+    for path in ("/livez", "/v1/groups/none", "/v1/groups/g/members/m/assignment?after=0", "/nonsense"):
+        found = (await api.client.get(path, headers=headers)).headers["x-request-id"]
+        assert found == expected if expected else found not in headers.values()
+
+
+def test_ids_of_our_own_are_not_made_twice() -> None:
+    """Neither by one process nor by two."""
+    one, other = Causes(), Causes()
+    made = {causes.of(None, None) for causes in (one, other) for _ in range(100)}
+    assert len(made) == 200
+
+
+async def test_head_is_get_without_a_body(api: Api) -> None:
+    """The same status and headers, and nothing else; a heartbeat has no HEAD."""
+    await api.declare()
+    for path in ("/v1/groups", "/v1/groups/orders", "/v1/groups/none", "/livez", "/metrics"):
+        shown, head = await api.client.get(path), await api.client.head(path)
+        assert (head.status_code, head.content) == (shown.status_code, b"")
+        assert head.headers["content-type"] == shown.headers["content-type"]
+    assert (await api.client.head("/v1/groups/orders")).headers["etag"] == '"1"'
+    refused = await api.client.head("/v1/groups/orders/members/m1/heartbeat")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+
+
+async def test_a_ready_coordinator_says_so_and_any_other_says_why() -> None:
+    """503 with every reason; a loop that stood still for too long is 503 at /livez."""
+    reasons, ages = ["the store is away", ""], [5.0]
+    readiness = Readiness(lambda: reasons[0], lambda: reasons[1])
+    async with serving(readiness=readiness, loop_age_ms=lambda: ages[0], loop_age_max_ms=1_000) as api:
+        answer = await api.client.get("/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, ["the store is away"])
+        readiness.is_stopping = True
+        assert (await api.client.get("/readyz")).json()["reasons"][0] == "the coordinator is stopping"
+        readiness.is_stopping, reasons[0] = False, ""
+        assert (await api.client.get("/readyz")).status_code == 200
+        assert (await api.client.get("/livez")).status_code == 200
+        ages[0] = 1_001
+        answer = await api.client.get("/livez")
+        assert (answer.status_code, answer.json()["status"]) == (503, "stalled")
+
+
+async def test_a_failure_of_the_program_is_told_with_its_id_and_is_a_500() -> None:
+    """The caller gets a problem with the id under which the log has the error; the next request is served."""
+
+    async def broken(_accept: str) -> tuple[bytes, str]:
+        raise RuntimeError("broken scrape")
+
+    async with serving(scrape=broken) as api:
+        answer = await api.client.get("/metrics", headers={"x-request-id": "c-9"})
+        assert (answer.status_code, answer.json()["type"], answer.headers["x-request-id"]) == (
+            500,
+            "internal-error",
+            "c-9",
+        )
+        ((error, call, cause),) = api.told.failures
+        assert (str(error), call, cause) == ("broken scrape", "GET /metrics", "c-9")
+        assert (await api.client.get("/livez")).status_code == 200
+        api.told.failures.clear()
