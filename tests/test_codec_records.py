@@ -130,6 +130,20 @@ def test_an_old_payload_is_brought_to_the_present_version(monkeypatch: pytest.Mo
     assert decode_record(StoredRecord("probe-scheduled", 1, b'{"when": 7}')) == ProbeScheduled(7_000)
 
 
+def test_a_record_is_written_in_a_version_that_everybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a program two versions behind a payload goes back through both steps; what nobody reads is refused."""
+    monkeypatch.setitem(codec.VERSIONS, "probe-scheduled", 3)
+    monkeypatch.setitem(codec.DOWNCASTS, ("probe-scheduled", 3), lambda new: {"at_s": new["at_ms"] // 1_000})
+    monkeypatch.setitem(codec.DOWNCASTS, ("probe-scheduled", 2), lambda new: {"when": new["at_s"]})
+    record = ProbeScheduled(7_000)
+    assert encode_record(record) == StoredRecord("probe-scheduled", 3, b'{"at_ms":7000}')
+    assert encode_record(record, {"probe-scheduled": 9}) == encode_record(record)
+    assert encode_record(record, {"probe-scheduled": 2}) == StoredRecord("probe-scheduled", 2, b'{"at_s":7}')
+    assert encode_record(record, {"probe-scheduled": 1}) == StoredRecord("probe-scheduled", 1, b'{"when":7}')
+    with pytest.raises(UnwritableRecord, match="cannot read"):
+        encode_record(record, {})
+
+
 def test_what_has_no_stored_form_is_refused() -> None:
     """A value that JSON cannot carry fails when it is written, not when it is read."""
     with pytest.raises(UnwritableRecord, match="picture-changed"):

@@ -49,6 +49,12 @@ VERSIONS: Final[dict[str, int]] = dict.fromkeys(RECORD_TYPES, 1)
 UPCASTS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 """By kind and version: how a payload of that version becomes one of the next."""
 
+DOWNCASTS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+"""By kind and version: how a payload of that version becomes one of the version before, for programs that read no more.
+
+A version is written only once every coordinator that lives reads it, so that it can be rolled out beside the last one.
+"""
+
 _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()}
 
 
@@ -69,11 +75,11 @@ _decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
 }
 
 
-def encode_record(record: Record) -> StoredRecord:
-    """Return the stored form of a record.
+def encode_record(record: Record, up_to: Mapping[str, int] = VERSIONS) -> StoredRecord:
+    """Return the stored form of a record, in no newer version than ``up_to`` allows for its kind.
 
     Raises:
-        UnwritableRecord: when the record holds a value that has no JSON form.
+        UnwritableRecord: when the record holds a value that has no JSON form, or its kind may not be written at all.
     """
     kind = _KINDS.get(type(record))
     if kind is None:
@@ -82,7 +88,15 @@ def encode_record(record: Record) -> StoredRecord:
         payload = _encoder.encode(record)
     except (TypeError, ValueError, OverflowError) as error:
         raise UnwritableRecord(f"{kind}: {error}") from error
-    return StoredRecord(kind, VERSIONS[kind], payload)
+    version = min(VERSIONS[kind], up_to.get(kind, 0))
+    if version == VERSIONS[kind]:
+        return StoredRecord(kind, version, payload)
+    if not version:
+        raise UnwritableRecord(f"{kind}: there is a coordinator that cannot read records of this kind")
+    older = msgspec.json.decode(payload)
+    for step in range(VERSIONS[kind], version, -1):
+        older = DOWNCASTS[kind, step](older)
+    return StoredRecord(kind, version, msgspec.json.encode(older))
 
 
 def decode_record(stored: StoredRecord) -> Record:
@@ -110,9 +124,9 @@ def _upcast(kind: str, version: int, payload: dict[str, Any]) -> dict[str, Any]:
     return payload
 
 
-def encode_records(records: Iterable[Record]) -> tuple[StoredRecord, ...]:
-    """Return the stored forms of some records, in their order."""
-    return tuple(encode_record(record) for record in records)
+def encode_records(records: Iterable[Record], up_to: Mapping[str, int] = VERSIONS) -> tuple[StoredRecord, ...]:
+    """Return the stored forms of some records, in their order, in no newer versions than ``up_to`` allows."""
+    return tuple(encode_record(record, up_to) for record in records)
 
 
 def decode_records(stored: Iterable[StoredRecord]) -> tuple[Record, ...]:

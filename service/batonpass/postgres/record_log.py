@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_records
+from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres.append import CHANGE_COLUMNS, copied, parameters, statement
@@ -47,14 +47,44 @@ _READ: Final = text(
 _GROUPS: Final = text("select group_id from group_heads where version > 0")
 
 
+class Tenure(Protocol):
+    """As whom a coordinator owns groups (``fleet``)."""
+
+    @property
+    def id(self) -> str:
+        """The name under which groups are owned now."""
+        ...
+
+    def taken(self, group_id: GroupId, identity: str) -> None:
+        """Hear that a group was taken over under a name."""
+        ...
+
+    def writes_up_to(self) -> Mapping[str, int]:
+        """Return, for each kind of record, the newest version that may be written."""
+        ...
+
+
+class Unleased:
+    """The tenure of who has no lease: whatever it owns, anybody may take over."""
+
+    def __init__(self) -> None:
+        self.id = secrets.token_hex(8)
+
+    def taken(self, group_id: GroupId, identity: str) -> None:
+        """Take note of nothing."""
+
+    def writes_up_to(self) -> Mapping[str, int]:
+        """Return that everything may be written as this program does."""
+        return VERSIONS
+
+
 class PostgresRecordLog:
     """The records of all groups in one database."""
 
-    def __init__(self, engine: AsyncEngine, *, owner: Callable[[], str] | None = None) -> None:
-        """Append as ``owner``, the id of this coordinator's present stretch of ownership; None: one of its own."""
+    def __init__(self, engine: AsyncEngine, *, tenure: Tenure | None = None) -> None:
+        """Append to what is owned under ``tenure``."""
         self._engine = engine
-        alone = secrets.token_hex(8)
-        self._owner = owner or (lambda: alone)
+        self._tenure = tenure or Unleased()
         self._small = Writer(self._write)
         self._large = Writer(self._write)
 
@@ -65,11 +95,13 @@ class PostgresRecordLog:
             NotOwner: when another coordinator that lives owns the group.
             StoreUnavailable: when the database is away; the group may have been taken over all the same.
         """
+        owner = self._tenure.id
         async with reaching(self._engine) as connection:
-            done = await connection.execute(_TAKE_OVER, {"of_group": group_id, "owner": self._owner()})
+            done = await connection.execute(_TAKE_OVER, {"of_group": group_id, "owner": owner})
             epoch: int | None = done.scalar_one_or_none()
         if epoch is None:
             raise NotOwner(f"another coordinator owns {group_id}")
+        self._tenure.taken(group_id, owner)
         return epoch
 
     async def append(self, commit: Commit) -> None:
@@ -81,12 +113,12 @@ class PostgresRecordLog:
             StoreUnavailable: when the database is away; the commit may have been made all the same.
             UnwritableRecord: when a record has no stored form.
         """
-        prepared = prepare(commit)
+        prepared = prepare(commit, self._tenure.writes_up_to())
         await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         many = any(one.many for one in batch)
-        owner = self._owner()
+        owner = self._tenure.id
         async with reaching(self._engine) as connection:
             made = await (_copy if many else _add)(connection, batch, owner)
             if made is None:

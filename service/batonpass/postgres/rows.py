@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from batonpass.codec.records import StoredRecord, encode_records
+from batonpass.codec.records import VERSIONS, StoredRecord, encode_records
 from batonpass.codec.subjects import subject_of
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core import records as r
@@ -42,13 +42,13 @@ class Prepared(NamedTuple):
     many: bool = False
 
 
-def prepare(commit: Commit) -> Prepared:
-    """Return the stored form of a commit.
+def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
+    """Return the stored form of a commit, its records in no newer versions than ``up_to`` allows.
 
     Raises:
         UnwritableRecord: when a record has no stored form.
     """
-    stored = encode_records(commit.records)
+    stored = encode_records(commit.records, up_to)
     history, version = commit.history, commit.expected_version
     many = len(history.changes) >= COPIED_ROWS
     rows: dict[str, list[Row]] = {

@@ -1,0 +1,246 @@
+"""Several coordinators share the groups: who lives, whose each group is, and what this one may still speak for (L4).
+
+Each group falls to one of the coordinators that live, by rendezvous hashing: all agree without asking, and one that
+comes or goes moves its own share only. That is a preference. What counts is the owner in the group's head, who is
+another one only after the last has released the group or has lost its row (``leases``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from batonpass.codec.records import VERSIONS
+from batonpass.core.ids import GroupId
+from batonpass.postgres.leases import Leases, Living
+from batonpass.runtime.ports import StoreUnavailable
+
+LEASE_MS: Final = 5_000
+RENEWAL_MS: Final = 1_500
+RETRY_MS: Final = 500
+SOONEST_MS: Final = 20
+
+MARGIN: Final = 0.1
+"""The part of a lease that its holder leaves unused: by so much its clock may run slower than the database's."""
+
+WINNERS_MAX: Final = 100_000
+
+
+def boot_ms() -> float:
+    """Return a clock that nobody sets, and that also counts while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Berth:
+    """What a coordinator says of itself: its base URL, its version, and the newest record versions that it reads."""
+
+    url: str = ""
+    code: str = ""
+    lease_ms: int = LEASE_MS
+    renewal_ms: int = RENEWAL_MS
+    reads: Mapping[str, int] = field(default_factory=lambda: dict(VERSIONS))
+
+
+class Fleet:
+    """This coordinator among the others: its lease, and the groups that are its own."""
+
+    def __init__(self, leases: Leases, berth: Berth, *, clock_ms: Callable[[], float] = boot_ms) -> None:
+        """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner."""
+        self.changed: Callable[[], Awaitable[None]] = _nobody_listens
+        self._leases = leases
+        self._berth = berth
+        self._clock_ms = clock_ms
+        self._id = secrets.token_hex(8)
+        self._valid_until = float("-inf")
+        self._steady_since = float("inf")
+        self._living: tuple[Living, ...] = ()
+        self._winners: dict[str, Living | None] = {}
+        self._up_to = berth.reads
+        self._held: set[GroupId] = set()
+        self._lost: set[GroupId] = set()
+        self._to_release: set[GroupId] = set()
+        self._woken = asyncio.Event()
+        self._news = asyncio.Event()
+
+    @property
+    def id(self) -> str:
+        """The name under which groups are owned now; a new one after the lease was lost."""
+        return self._id
+
+    @property
+    def living(self) -> Sequence[Living]:
+        """The coordinators that live, as far as is known."""
+        return self._living
+
+    def holds(self, group_id: GroupId) -> bool:
+        """Whether the lease is valid now, the group falls to this coordinator, and nothing stale is in memory of it."""
+        if self._clock_ms() >= self._valid_until or group_id in self._lost or group_id in self._to_release:
+            return False
+        winner = self._winner(group_id)
+        return winner is not None and winner.id == self._id
+
+    def owner_url(self, group_id: GroupId) -> str | None:
+        """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
+        winner = self._winner(group_id)
+        return None if winner is None or winner.id == self._id else winner.url or None
+
+    def to_forget(self) -> Sequence[GroupId]:
+        """Return the groups that were taken over here and may have been another's since."""
+        return sorted(self._lost)
+
+    def forgotten(self, group_id: GroupId) -> None:
+        """Hear that nothing of a group is in memory; it is released, and may be taken over again, here too."""
+        self._held.discard(group_id)
+        if group_id in self._lost:
+            self._lost.discard(group_id)
+            self._to_release.add(group_id)
+            self._woken.set()
+
+    def taken(self, group_id: GroupId, identity: str) -> None:
+        """Hear that a group was taken over under a name of this coordinator."""
+        self._held.add(group_id)
+        self._to_release.discard(group_id)
+        if identity != self._id:
+            self._lose([group_id])
+
+    def writes_up_to(self) -> Mapping[str, int]:
+        """Return, for each kind of record, the newest version that every live coordinator reads."""
+        return self._up_to
+
+    async def start(self, *, alone: bool = False) -> None:
+        """Take a lease and look who else lives. ``alone``: the caller knows that nobody else can be running.
+
+        Raises:
+            StoreUnavailable: when the database is away; to be called again.
+        """
+        await self._begin()
+        if alone:
+            for other in await self._leases.view():
+                if other.id != self._id:
+                    await self._leases.remove(other.id)
+        self._look(await self._leases.view())
+
+    async def run(self) -> None:
+        """Renew the lease and watch the others, until cancelled."""
+        telling = asyncio.create_task(self._tell(), name="fleet news")
+        try:
+            while True:
+                pause_ms: float = RETRY_MS
+                try:
+                    pause_ms = await self.round()
+                except StoreUnavailable:
+                    self._steady_since = float("inf")
+                self._woken.clear()
+                if self._to_release:
+                    continue
+                try:
+                    async with asyncio.timeout(pause_ms / 1_000):
+                        await self._woken.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            telling.cancel()
+
+    async def round(self) -> float:
+        """Renew once, bury who is dead, look who lives, release what was forgotten; return when to come again.
+
+        Raises:
+            StoreUnavailable: when the database is away.
+        """
+        sent = self._clock_ms()
+        if await self._leases.renew(self._id):
+            self._hold_from(sent)
+        else:
+            # Somebody found the lease over and has taken the row away. Whatever was held may be another's by now.
+            self._lose(self._held)
+            await self._begin()
+        if self._to_release:
+            releasing = sorted(self._to_release)
+            await self._leases.release(self._id, releasing)
+            self._to_release.difference_update(releasing)
+        # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
+        steady = self._clock_ms() - self._steady_since >= 2 * self._berth.renewal_ms
+        living = await self._leases.view()
+        if steady and any(one.left_ms < 0 for one in living) and await self._leases.bury(self._id):
+            living = await self._leases.view()
+        self._look(living)
+        if any(self.holds(GroupId(group)) for group in await self._leases.orphans()):
+            self._news.set()
+        # Whoever is dead is found as soon as its lease is over.
+        others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self._id]
+        return min([*others, self._berth.renewal_ms])
+
+    async def leave(self) -> None:
+        """Give every group up, so that others take them over at once. Nothing is held from now on.
+
+        Raises:
+            StoreUnavailable: when the database is away; the lease then runs out by itself.
+        """
+        self._valid_until = float("-inf")
+        await self._leases.remove(self._id)
+
+    async def _begin(self) -> None:
+        self._valid_until = float("-inf")
+        self._id = secrets.token_hex(8)
+        sent = self._clock_ms()
+        berth = self._berth
+        await self._leases.register(self._id, url=berth.url, code=berth.code, reads=berth.reads)
+        self._to_release.clear()
+        self._hold_from(sent)
+
+    def _hold_from(self, sent_ms: float) -> None:
+        # From before it was sent: the database began to count later.
+        self._valid_until = sent_ms + self._berth.lease_ms * (1 - MARGIN)
+        self._steady_since = min(self._steady_since, sent_ms)
+
+    def _look(self, living: Sequence[Living]) -> None:
+        if [one.id for one in living] != [one.id for one in self._living]:
+            self._winners.clear()
+            self._news.set()
+        self._living = tuple(living)
+        self._up_to = {
+            kind: min(version, *(one.reads.get(kind, 0) for one in living)) if living else version
+            for kind, version in self._berth.reads.items()
+        }
+        self._lose([group_id for group_id in self._held if not self._falls_here(group_id)])
+
+    def _falls_here(self, group_id: GroupId) -> bool:
+        winner = self._winner(group_id)
+        return winner is not None and winner.id == self._id
+
+    def _lose(self, groups: Sequence[GroupId] | set[GroupId]) -> None:
+        if not self._lost.issuperset(groups):
+            self._lost.update(groups)
+            self._news.set()
+
+    def _winner(self, group_id: GroupId) -> Living | None:
+        if group_id not in self._winners:
+            if len(self._winners) >= WINNERS_MAX:
+                self._winners.clear()
+            self._winners[group_id] = max(self._living, key=lambda one: rank(one.id, group_id), default=None)
+        return self._winners[group_id]
+
+    async def _tell(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self.changed()
+            except StoreUnavailable:
+                self._news.set()
+                await asyncio.sleep(RETRY_MS / 1_000)
+
+
+def rank(coordinator: str, group_id: str) -> bytes:
+    """Return how much a coordinator is the one for a group: the highest of all has it (rendezvous hashing)."""
+    return hashlib.blake2b(f"{coordinator}\0{group_id}".encode(), digest_size=16).digest()
+
+
+async def _nobody_listens() -> None:
+    pass

@@ -1,0 +1,101 @@
+"""The rows of coordinators' leases. Only the database's clock counts, so clocks of machines may differ at will.
+
+A coordinator lives as long as it has a row. It alone renews the row; who finds that the lease is over takes it away,
+for good: of renewing and taking away at once, one comes first and the other finds it so. Only what a coordinator
+without a row owned may be taken over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.postgres.connect import reaching
+
+_REGISTER: Final = text(
+    "insert into coordinators (id, url, code, reads, expires_at)"
+    " values (:id, :url, :code, cast(:reads as json), clock_timestamp() + :lease_ms * interval '1 millisecond')"
+)
+_RENEW: Final = text(
+    "update coordinators set expires_at = clock_timestamp() + :lease_ms * interval '1 millisecond' where id = :id"
+)
+# A row that is being renewed just now is left alone, and one that was renewed meanwhile is looked at again.
+_BURY: Final = text(
+    "delete from coordinators where id in (select id from coordinators where expires_at < clock_timestamp()"
+    " and id <> :id order by id for update skip locked)"
+)
+_VIEW: Final = text(
+    "select id, url, code, cast(reads as text),"
+    " cast(extract(epoch from expires_at - clock_timestamp()) * 1000 as bigint) from coordinators order by id"
+)
+_ORPHANS: Final = text(
+    "select group_id from group_heads h where version > 0"
+    " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"
+)
+_RELEASE: Final = text(
+    "update group_heads set owner = null where owner = :id and group_id = any(cast(:groups as text[]))"
+)
+_RELEASE_ALL: Final = text("update group_heads set owner = null where owner = :id")
+_REMOVE: Final = text("delete from coordinators where id = :id")
+
+
+class Living(NamedTuple):
+    """A coordinator that has a row. ``left_ms`` is how long its lease lasts still; below 0 it is over."""
+
+    id: str
+    url: str
+    code: str
+    reads: Mapping[str, int]
+    left_ms: int
+
+
+class Leases:
+    """The statements about leases, each a transaction of its own. Every one may raise ``StoreUnavailable``."""
+
+    def __init__(self, engine: AsyncEngine, *, lease_ms: int) -> None:
+        """Use connections that nobody else can exhaust: a lease that cannot be renewed in time is lost."""
+        self._engine = engine
+        self._lease_ms = lease_ms
+
+    async def register(self, identity: str, *, url: str, code: str, reads: Mapping[str, int]) -> None:
+        """Make the row of a coordinator that begins."""
+        parameters = {"id": identity, "url": url, "code": code, "reads": json.dumps(reads), "lease_ms": self._lease_ms}
+        async with reaching(self._engine) as connection:
+            await connection.execute(_REGISTER, parameters)
+
+    async def renew(self, identity: str) -> bool:
+        """Renew a lease, also one that is over and that nobody has taken away; say whether there was one."""
+        async with reaching(self._engine) as connection:
+            done = await connection.execute(_RENEW, {"id": identity, "lease_ms": self._lease_ms})
+            return bool(done.rowcount)
+
+    async def bury(self, identity: str) -> int:
+        """Take away the rows of all others whose leases are over; return how many there were."""
+        async with reaching(self._engine) as connection:
+            return (await connection.execute(_BURY, {"id": identity})).rowcount
+
+    async def view(self) -> Sequence[Living]:
+        """Return every coordinator that has a row."""
+        async with reaching(self._engine) as connection:
+            rows = await connection.execute(_VIEW)
+            return [Living(name, url, code, json.loads(reads), left) for name, url, code, reads, left in rows]
+
+    async def orphans(self) -> Sequence[str]:
+        """Return the groups that hold records and that nobody owns who lives."""
+        async with reaching(self._engine) as connection:
+            return list((await connection.execute(_ORPHANS)).scalars())
+
+    async def release(self, identity: str, groups: Sequence[str]) -> None:
+        """Give groups up, so that others may take them over at once."""
+        async with reaching(self._engine) as connection:
+            await connection.execute(_RELEASE, {"id": identity, "groups": groups})
+
+    async def remove(self, identity: str) -> None:
+        """Give everything up, and the row."""
+        async with reaching(self._engine) as connection:
+            await connection.execute(_RELEASE_ALL, {"id": identity})
+            await connection.execute(_REMOVE, {"id": identity})

@@ -1,0 +1,316 @@
+"""Coordinators share groups by leases in the database: at no moment do two of them speak for one group (L4)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.ids import GroupId
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres.fleet import Berth, Fleet, rank
+from batonpass.postgres.leases import Leases
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
+
+ORDERS = GroupId("orders")
+GROUPS = [GroupId(f"group-{number}") for number in range(60)]
+
+
+class Coordinator:
+    """One coordinator as the others see it: a lease, a record log, and a clock that the test moves."""
+
+    def __init__(self, engine: AsyncEngine, name: str) -> None:
+        self.now_ms = 1_000_000.0
+        berth = Berth(url=f"http://{name}", code="1", lease_ms=5_000, renewal_ms=1_500)
+        self.engine = engine
+        self.fleet = Fleet(Leases(engine, lease_ms=5_000), berth, clock_ms=lambda: self.now_ms)
+        self.log = PostgresRecordLog(engine, tenure=self.fleet)
+
+    async def steady(self) -> None:
+        """Let it have been at work for a while."""
+        await self.fleet.round()
+        self.now_ms += 4_000
+        await self.fleet.round()
+
+    async def run_out(self) -> None:
+        """Let its lease be over by the database's time, and by its own clock, as after a long pause."""
+        async with self.engine.connect() as connection:
+            over = "update coordinators set expires_at = clock_timestamp() - interval '1 second' where id = :id"
+            await connection.execute(text(over), {"id": self.fleet.id})
+        self.now_ms += 6_000
+
+
+@pytest.fixture
+def start(engine: AsyncEngine) -> Callable[[str], Coordinator]:
+    """Return what makes coordinators on one empty database."""
+    return lambda name: Coordinator(engine, name)
+
+
+Start = Callable[[str], Coordinator]
+
+
+async def both(start: Start) -> tuple[Coordinator, Coordinator]:
+    """Return two coordinators that know of each other."""
+    first, second = start("first"), start("second")
+    await first.fleet.start()
+    await second.fleet.start()
+    await first.fleet.round()
+    return first, second
+
+
+def of(one: Coordinator) -> GroupId:
+    """Return a group that falls to a coordinator."""
+    return next(group for group in GROUPS if one.fleet.holds(group))
+
+
+async def test_a_coordinator_alone_holds_everything(start: Start) -> None:
+    """One that starts on an empty database holds every group at once, and nothing before it has a lease."""
+    alone = start("alone")
+    assert not any(alone.fleet.holds(group) for group in GROUPS)
+    await alone.fleet.start()
+    assert all(alone.fleet.holds(group) for group in GROUPS)
+    assert all(alone.fleet.owner_url(group) is None for group in GROUPS)
+
+
+async def test_each_group_falls_to_one_of_them(start: Start) -> None:
+    """Two coordinators that know of each other agree on each group, share them about evenly, and know whom to ask."""
+    first, second = await both(start)
+    held = [(first.fleet.holds(group), second.fleet.holds(group)) for group in GROUPS]
+    assert set(held) == {(True, False), (False, True)}
+    assert 15 < sum(one for one, _ in held) < 45
+    for group in GROUPS:
+        other = second if first.fleet.holds(group) else first
+        asked = first if other is second else second
+        assert other.fleet.owner_url(group) == asked.fleet._berth.url
+        assert asked.fleet.owner_url(group) is None
+
+
+async def test_who_comes_takes_its_share_only(start: Start) -> None:
+    """A third coordinator takes groups from both, and no group goes from one of the old ones to the other."""
+    first, second = await both(start)
+    before = {group: first.fleet.holds(group) for group in GROUPS}
+    third = start("third")
+    await third.fleet.start()
+    await first.fleet.round()
+    await second.fleet.round()
+    for group in GROUPS:
+        holders = [one for one in (first, second, third) if one.fleet.holds(group)]
+        assert len(holders) == 1
+        assert third in holders or first.fleet.holds(group) == before[group]
+
+
+async def test_a_group_goes_over_when_it_has_been_released(start: Start) -> None:
+    """A group that falls to a newcomer is the newcomer's when its owner has forgotten and released it, not before."""
+    first = start("first")
+    await first.fleet.start()
+    for group in GROUPS:
+        await first.log.take_over(group)
+    second = start("second")
+    await second.fleet.start()
+    group = of(second)
+    with pytest.raises(NotOwner):
+        await second.log.take_over(group)
+    await first.fleet.round()
+    assert group in first.fleet.to_forget()
+    assert not first.fleet.holds(group)
+    await first.fleet.round()
+    with pytest.raises(NotOwner):
+        await second.log.take_over(group)
+    first.fleet.forgotten(group)
+    await first.fleet.round()
+    assert await second.log.take_over(group) == 2
+    with pytest.raises(Superseded):
+        await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
+
+
+async def test_what_went_and_came_back_is_forgotten_first(start: Start) -> None:
+    """A group that another one had for a while is not held from memory, however short the while was."""
+    first = start("first")
+    await first.fleet.start()
+    for group in GROUPS:
+        await first.log.take_over(group)
+    second = start("second")
+    await second.fleet.start()
+    group = of(second)
+    await first.fleet.round()
+    await second.fleet.leave()
+    await first.fleet.round()
+    assert [one.url for one in first.fleet.living] == ["http://first"]
+    assert not first.fleet.holds(group)
+    first.fleet.forgotten(group)
+    assert not first.fleet.holds(group)
+    await first.fleet.round()
+    assert first.fleet.holds(group)
+    assert await first.log.take_over(group) == 2
+
+
+async def test_a_group_is_taken_over_only_when_its_owners_lease_is_gone(start: Start) -> None:
+    """While the owner's lease lasts nobody takes its groups; when it is over they do, and what it writes then fails."""
+    first, second = await both(start)
+    group = of(first)
+    assert await first.log.take_over(group) == 1
+    await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
+    await second.steady()
+    assert second.fleet.owner_url(group) == "http://first"
+    with pytest.raises(NotOwner):
+        await second.log.take_over(group)
+    await first.run_out()
+    assert not first.fleet.holds(group)
+    await second.fleet.round()
+    assert second.fleet.holds(group)
+    assert await second.log.take_over(group) == 2
+    for records in ([ProbeScheduled(2)], []):
+        with pytest.raises(Superseded):
+            await first.log.append(Commit(group, 1, 1, records))
+    await second.log.append(Commit(group, 2, 1, [ProbeScheduled(3)]))
+
+
+async def test_one_whose_row_was_taken_away_begins_anew(start: Start) -> None:
+    """A coordinator that was paused too long comes back under another name, and forgets whatever it had."""
+    first, second = await both(start)
+    group = of(first)
+    await first.log.take_over(group)
+    name = first.fleet.id
+    await first.run_out()
+    await second.steady()
+    await second.log.take_over(group)
+    await first.fleet.round()
+    assert first.fleet.id != name
+    assert group in first.fleet.to_forget()
+    assert not first.fleet.holds(group)
+    await second.fleet.round()
+    assert {one.id for one in second.fleet.living} == {first.fleet.id, second.fleet.id}
+
+
+async def test_one_that_was_late_and_that_nobody_missed_goes_on(start: Start) -> None:
+    """A lease that is over can be renewed as long as nobody has taken it away: nothing was another's meanwhile."""
+    alone = start("alone")
+    await alone.fleet.start()
+    await alone.log.take_over(ORDERS)
+    await alone.run_out()
+    assert not alone.fleet.holds(ORDERS)
+    await alone.fleet.round()
+    assert alone.fleet.holds(ORDERS)
+    assert list(alone.fleet.to_forget()) == []
+    await alone.log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+
+
+async def test_clocks_of_machines_do_not_matter(start: Start) -> None:
+    """A coordinator whose clock shows any other time takes nothing early and loses nothing."""
+    first, second = await both(start)
+    second.now_ms += 10**9
+    second.fleet._steady_since = 0.0
+    await second.fleet.round()
+    group = of(first)
+    await first.log.take_over(group)
+    await second.fleet.round()
+    assert len(second.fleet.living) == 2
+    with pytest.raises(NotOwner):
+        await second.log.take_over(group)
+    assert first.fleet.holds(group)
+
+
+async def test_after_an_outage_for_all_nobody_is_taken_for_dead_at_once(start: Start) -> None:
+    """When the database comes back, everybody's lease is over; each gets the time to renew its own."""
+    first, second = await both(start)
+    await first.steady()
+    await second.steady()
+    await first.run_out()
+    await second.run_out()
+    first.fleet._steady_since = float("inf")
+    await first.fleet.round()
+    assert len(first.fleet.living) == 2
+    await second.fleet.round()
+    first.now_ms += 4_000
+    await first.fleet.round()
+    assert len(first.fleet.living) == 2
+    assert (await first.fleet._leases.view())[0].left_ms > 0
+
+
+async def test_the_lease_counts_from_before_it_was_asked_for(start: Start) -> None:
+    """However long the database takes to answer, the holder stops before its row may be taken away."""
+    alone = start("alone")
+    await alone.fleet.start()
+    alone.now_ms += 4_499
+    assert alone.fleet.holds(ORDERS)
+    alone.now_ms += 1
+    assert not alone.fleet.holds(ORDERS)
+
+
+async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that does not reach the database says so; what was held is held to the end of the lease."""
+    alone = start("alone")
+    await alone.fleet.start()
+
+    async def fail(_identity: str) -> bool:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(alone.fleet._leases, "renew", fail)
+    alone.now_ms += 2_000
+    with pytest.raises(StoreUnavailable):
+        await alone.fleet.round()
+    assert alone.fleet.holds(ORDERS)
+    alone.now_ms += 3_000
+    assert not alone.fleet.holds(ORDERS)
+
+
+async def test_who_leaves_is_followed_at_once(start: Start) -> None:
+    """A coordinator that shuts down gives everything up: the other one needs not wait for the end of any lease."""
+    first, second = await both(start)
+    group = of(first)
+    await first.log.take_over(group)
+    await first.fleet.leave()
+    assert not first.fleet.holds(group)
+    await second.fleet.round()
+    assert second.fleet.holds(group)
+    assert await second.log.take_over(group) == 2
+
+
+async def test_who_knows_that_it_is_alone_waits_for_nobody(start: Start) -> None:
+    """One that knows that no other can be running owns what a killed one left, without waiting for its lease."""
+    killed, next_one = start("killed"), start("next")
+    await killed.fleet.start()
+    await killed.log.take_over(ORDERS)
+    await next_one.fleet.start(alone=True)
+    assert next_one.fleet.holds(ORDERS)
+    assert await next_one.log.take_over(ORDERS) == 2
+
+
+async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
+    """A group with records and without an owner is told of for as long as nobody has taken it over."""
+    alone = start("alone")
+    await alone.fleet.start()
+    epoch = await alone.log.take_over(ORDERS)
+    await alone.log.append(Commit(ORDERS, epoch, 0, [ProbeScheduled(1)]))
+    alone.fleet._news.clear()
+    await alone.fleet.round()
+    assert not alone.fleet._news.is_set()
+    await alone.fleet._leases.release(alone.fleet.id, [ORDERS])
+    await alone.fleet.round()
+    assert alone.fleet._news.is_set()
+
+
+async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) -> None:
+    """Of each kind of record the newest version that all live coordinators read is written, and none that one lacks."""
+    first = start("first")
+    first.fleet._berth = replace(first.fleet._berth, reads={"a": 3, "b": 1, "c": 1})
+    await first.fleet.start()
+    assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
+    second = start("second")
+    second.fleet._berth = replace(second.fleet._berth, reads={"a": 2, "b": 4})
+    await second.fleet.start()
+    await first.fleet.round()
+    assert first.fleet.writes_up_to() == {"a": 2, "b": 1, "c": 0}
+    await second.fleet.leave()
+    await first.fleet.round()
+    assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
+
+
+def test_the_rank_depends_on_both_names() -> None:
+    """Ranks are the same everywhere and at all times."""
+    assert rank("a", "orders").hex() == "4df22526e553cd56ada32c0eb3cc0292"
+    assert len({rank(one, group) for one in ("a", "b") for group in ("x", "y")}) == 4
