@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,15 +23,19 @@ from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
+from batonpass.metrics.counts import Counts
+from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
 from batonpass.runtime.memory_log import Alone
 from batonpass.runtime.memory_tokens import MemoryTokens
-from batonpass.runtime.ports import Ports
+from batonpass.runtime.observers import Everyone
+from batonpass.runtime.ports import Observer, Ports
 from batonpass.runtime.pulse import Pulse
 
 TASKS_PER_HEARTBEAT_MAX = 50
 BODY_BYTES_MAX = 20_000
+MEMBERS_SHOWN = 2
 
 
 ANSWERS = (
@@ -152,10 +156,16 @@ def an_edge(coordinator: Coordinator, told: Told, **parts: Any) -> Edge:
 
 
 @asynccontextmanager
-async def serving(told: Told | None = None, **parts: Any) -> AsyncIterator[Api]:
+async def serving(
+    told: Told | None = None,
+    counts: Counts | None = None,
+    observers: Sequence[Observer] = (),
+    commanded: Callable[[str, Asked], None] | None = None,
+    **parts: Any,
+) -> AsyncIterator[Api]:
     """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside.
 
-    ``parts`` are those of the edge that the test brings, or functions that make them of the coordinator.
+    ``parts`` are those of the edge that the test brings. ``counts`` counts it, and is shown at /metrics.
     """
     clock, log, seen, told = SetClock(1_800_000_000_000), BreakableLog(), Seen(), told or Told()
     pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
@@ -164,7 +174,7 @@ async def serving(told: Told | None = None, **parts: Any) -> AsyncIterator[Api]:
         archive=log,
         ownership=parts.get("ownership", Alone()),
         clock=clock,
-        observer=seen,
+        observer=Everyone(seen, *observers, *([counts] if counts else [])),
         decide=decide,
         evolve=evolve,
         poll=poll,
@@ -173,9 +183,15 @@ async def serving(told: Told | None = None, **parts: Any) -> AsyncIterator[Api]:
         policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),
     )
     coordinator = Coordinator(ports, groups_max=5)
+    if counts is not None:
+        gauges = GroupGauges(
+            coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
+        )
+        parts |= {"meter": counts, "scrape": Scrape(counts, gauges)}
     edge = an_edge(coordinator, told, **parts)
     commands: list[tuple[str, Asked]] = []
-    service = Service(coordinator, body_bytes_max=BODY_BYTES_MAX, commanded=lambda *command: commands.append(command))
+    heard = commanded or (lambda *command: commands.append(command))
+    service = Service(coordinator, body_bytes_max=BODY_BYTES_MAX, commanded=heard)
     app = create_app(service, edge, running=nullcontext)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
         await coordinator.start()

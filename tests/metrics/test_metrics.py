@@ -1,0 +1,316 @@
+"""What Prometheus sees of a coordinator: counts that are true, gauges of what is there, and nothing of what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus_text
+from tests.api.conftest import MEMBERS_SHOWN, Api, serving
+
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import Tick
+from batonpass.core.invariants import Violation
+from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
+from batonpass.metrics.groups import FAMILIES, OF_MEMBERS
+from batonpass.runtime.events import EventType
+from batonpass.runtime.history import Event, History
+from batonpass.runtime.observers import AWAY_S, CommitWatch
+from batonpass.runtime.ports import Commit
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+# https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
+NAME = re.compile(r"batonpass_[a-z_]+")
+NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
+
+Series = Mapping[str, float]
+
+
+async def scrape(api: Api, accept: str = "text/plain") -> Series:
+    """Return every series by its name with its labels."""
+    answer = await api.client.get("/metrics", headers={"accept": accept})
+    assert answer.status_code == 200
+    return {
+        sample.name
+        + "{"
+        + ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
+        + "}": sample.value
+        for family in prometheus_text(answer.text)
+        for sample in family.samples
+    }
+
+
+def of(series: Series, group: str) -> set[str]:
+    """Return the names of the series of a group."""
+    return {name for name in series if f"group={group}" in name}
+
+
+@pytest.fixture
+async def counted() -> AsyncIterator[Api]:
+    """Serve a coordinator that is counted."""
+    async with serving(counts=Counts()) as api:
+        yield api
+
+
+async def hand_over(api: Api) -> None:
+    """Let ``m1`` run two tasks, ``m2`` join and warm one up, and take it over, with 30 ms without an owner."""
+    running = {"role": "active", "state": "running"}
+    epoch = (await api.join("m1")).json()["member_epoch"]
+    await api.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
+    await api.join("m2")
+    shown = (await api.picture("m2", 0)).json()
+    (task,) = shown["assignment"]["warmup"]
+    await api.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 500}})
+    await api.beat("m2", 2, shown["member_epoch"], {task: {"role": "warmup", "lag": 0}})
+    told = (await api.picture("m1", epoch)).json()["member_epoch"]
+    left = {name: running for name in ("0_0", "0_1") if name != task}
+    await api.beat("m1", 2, told, left)
+    api.clock.at_ms += 30
+    granted = (await api.picture("m2", shown["member_epoch"])).json()["member_epoch"]
+    await api.beat("m2", 3, granted, {task: running})
+
+
+async def test_both_forms_can_be_read(counted: Api) -> None:
+    """OpenMetrics for who prefers it, Prometheus' text for all others; both parse, and have the same families."""
+    await counted.declare()
+    plain = await counted.client.get("/metrics")
+    open_ = await counted.client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert open_.headers["content-type"].startswith("application/openmetrics-text")
+    found = {family.name for family in open_metrics(open_.text)}  # type: ignore[no-untyped-call]
+    assert {"batonpass_decisions", "batonpass_group_members", "batonpass_build", "process_cpu_seconds"} <= found
+    assert {name.removesuffix("_total") for name in names(plain)} - {"batonpass_build_info"} <= found
+
+
+def names(answer: httpx.Response) -> set[str]:
+    """Return the names of our families in Prometheus' text."""
+    return {family.name for family in prometheus_text(answer.text) if family.name.startswith("batonpass")}
+
+
+async def test_names_have_one_prefix_and_base_units(counted: Api) -> None:
+    """``batonpass_``, seconds and not milliseconds; counters end in ``_total``; nothing is labelled by task."""
+    await counted.declare()
+    await hand_over(counted)
+    answer = await counted.client.get("/metrics")
+    families = [family for family in prometheus_text(answer.text) if family.name.startswith("batonpass")]
+    for family in families:
+        assert NAME.fullmatch(family.name)
+        assert not NOT_BASE.search(family.name)
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            assert "task" not in sample.labels
+            if family.type == "counter":
+                assert sample.name.endswith("_total")
+
+
+async def test_the_list_for_people_is_whole(counted: Api) -> None:
+    """docs/metrics.md names every family with its type and its labels, and no other."""
+    await counted.declare()
+    await hand_over(counted)
+    answer = await counted.client.get("/metrics")
+    shown = {
+        (found[1], found[2])
+        for found in re.finditer(r"^\| `(batonpass_\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    }
+    served = {
+        (family.name + ("_total" if family.type == "counter" else ""), family.type)
+        for family in prometheus_text(answer.text)
+        if family.name.startswith("batonpass")
+    }
+    process = {
+        (f"batonpass_{name}", "gauge") for name in ("polls_parked", "streams_open", "ready", "lease_valid_seconds")
+    }
+    assert shown == served | process
+
+
+async def test_what_happens_is_counted(counted: Api) -> None:
+    """Decisions, heartbeats, generations, moves, the handover with its gap, and calls, each as often as it happened."""
+    await counted.declare()
+    await hand_over(counted)
+    seen = await scrape(counted)
+    assert seen["batonpass_heartbeats_total{group=orders}"] == 5
+    assert seen["batonpass_generations_total{group=orders}"] == 2
+    assert seen["batonpass_moves_total{group=orders}"] == 3
+    assert seen["batonpass_moves_lower_bound_total{group=orders}"] == 3
+    assert seen["batonpass_handovers_total{group=orders,kind=warm}"] == 1
+    assert seen["batonpass_handover_gap_seconds_count{group=orders,kind=warm}"] == 1
+    assert seen["batonpass_handover_gap_seconds_sum{group=orders,kind=warm}"] == pytest.approx(0.03)
+    assert seen["batonpass_decisions_total{input=Join,outcome=wrote}"] == 2
+    assert seen["batonpass_append_seconds_count{}"] == counted.log.appends
+    assert seen["batonpass_group_generation{group=orders}"] == 2
+    beats = "method=POST,path=/v1/groups/{group}/members/{member}/heartbeat,status=200"
+    assert seen["batonpass_requests_total{" + beats + "}"] == 5
+    waits = "{path=/v1/groups/{group}/members/{member}/assignment}"
+    assert f"batonpass_request_seconds_count{waits}" not in seen
+
+
+async def test_how_a_group_stands_is_shown(counted: Api) -> None:
+    """Its state, its members and tasks by state, warmups, moves, what is held back, lags, and how old its news is."""
+    await counted.declare(partitions=8, max_warmup_replicas=1)
+    epoch = (await counted.join("m1")).json()["member_epoch"]
+    running = {f"0_{number}": {"role": "active", "state": "running"} for number in range(8)}
+    await counted.beat("m1", 1, epoch, running)
+    await counted.join("m2")
+    shown = (await counted.picture("m2", 0)).json()
+    (task,) = shown["assignment"]["warmup"]
+    await counted.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 700}})
+    counted.clock.at_ms += 2_500
+    seen = await scrape(counted)
+    assert seen["batonpass_group_state{group=orders,state=balancing}"] == 1
+    assert seen["batonpass_group_state{group=orders,state=at-rest}"] == 0
+    assert seen["batonpass_group_members{group=orders,state=active}"] == 2
+    assert seen["batonpass_group_tasks{group=orders,state=running}"] == 8
+    assert seen["batonpass_group_warmups{group=orders}"] == 1
+    assert seen["batonpass_group_moves_pending{group=orders}"] == 4
+    assert seen["batonpass_group_held_back{group=orders,reason=warmup-budget}"] == 3
+    assert seen["batonpass_group_lag_records{group=orders,role=warmup}"] == 700
+    assert seen["batonpass_group_lag_records_max{group=orders,role=warmup}"] == 700
+    assert seen["batonpass_group_oldest_heartbeat_age_seconds{group=orders}"] == 2.5
+    assert seen["batonpass_group_probe_timestamp_seconds{group=orders}"] * 1_000 > counted.clock.at_ms
+    assert seen["batonpass_member_tasks{group=orders,member=m2,role=warmup}"] == 1
+    assert seen["batonpass_member_heartbeat_age_seconds{group=orders,member=m1}"] == 2.5
+    await counted.call("POST", "/orders/members/m1/drain")
+    seen = await scrape(counted)
+    assert seen["batonpass_group_members{group=orders,state=draining}"] == 1
+
+
+async def test_the_series_of_what_is_gone_are_gone(counted: Api) -> None:
+    """A member that leaves, and a group that is deleted, take every one of their series along; others stay."""
+    await counted.declare()
+    await counted.call("PUT", "/clicks", {"topology": {"subtopologies": [{"id": "0", "partitions": 1}]}})
+    await hand_over(counted)
+    before = await scrape(counted)
+    assert any("member=m2" in name for name in before)
+    assert of(before, "clicks")
+    await counted.call("DELETE", "/orders/members/m2")
+    seen = await scrape(counted)
+    assert not [name for name in seen if "member=m2" in name]
+    assert any("member=m1" in name for name in seen)
+    await counted.call("DELETE", "/orders?force=true")
+    seen = await scrape(counted)
+    assert of(seen, "orders") == set()
+    assert of(seen, "clicks")
+    await counted.declare()
+    assert (await scrape(counted))["batonpass_events_total{group=orders,type=group-declared}"] == 1
+
+
+async def test_large_groups_have_no_series_for_each_member(counted: Api) -> None:
+    """Beyond the setting a group is shown as a whole only."""
+    await counted.declare()
+    for number in range(MEMBERS_SHOWN + 1):
+        await counted.join(f"m{number}")
+    seen = await scrape(counted)
+    assert not [name for name in seen if "member=" in name]
+    assert seen["batonpass_group_members{group=orders,state=active}"] == MEMBERS_SHOWN + 1
+
+
+async def test_the_number_of_series_does_not_follow_the_number_of_requests(counted: Api) -> None:
+    """Made-up groups, members, paths and methods make no series of their own."""
+    await scrape(counted)
+    looks: list[Series] = []
+    for round_ in range(2):
+        for number in range(20):
+            await counted.client.get(f"/nonsense/{round_}/{number}")
+            await counted.call("GET", f"/none-{round_}-{number}")
+            await counted.beat(f"nobody-{number}", 1, 1)
+            await counted.call("POST", f"/none-{round_}-{number}/members/m/heartbeat", {"seq": 1, "member_epoch": 1})
+            await counted.client.request(f"VERB{number}", "/v1/groups")
+        looks.append(await scrape(counted))
+    assert set(looks[0]) == set(looks[1])
+    assert looks[1]["batonpass_requests_refused_total{reason=unknown-group}"] == 120
+
+
+async def test_failures_are_counted(counted: Api) -> None:
+    """A store that refuses, a law that would break, a defect and a stall each have a counter."""
+    await counted.declare()
+    counted.log.refuse = True
+    assert (await counted.join("m1")).status_code == 503
+    counted.log.refuse = False
+    counts = counted.edge.meter
+    assert isinstance(counts, Counts)
+    counts.law_broken(GroupId("orders"), Tick(), [Violation("L1", "x"), Violation("L1", "y"), Violation("L8", "z")])
+    counts.defect(GroupId("orders"), Tick(), ValueError())
+    counts.stalled(2_500.0)
+    seen = await scrape(counted)
+    assert seen["batonpass_store_errors_total{}"] == 1
+    assert seen["batonpass_requests_refused_total{reason=store-unavailable}"] == 1
+    assert (seen["batonpass_laws_broken_total{law=L1}"], seen["batonpass_laws_broken_total{law=L8}"]) == (1, 1)
+    assert seen["batonpass_defects_total{}"] == 1
+    assert (seen["batonpass_stalls_total{}"], seen["batonpass_stalled_seconds_total{}"]) == (1, 2.5)
+
+
+async def test_what_is_told_as_one_is_counted_as_many(counted: Api) -> None:
+    """An event that stands for 250 tasks counts 250 times, and so does its gap."""
+    await counted.declare()
+    counts = counted.edge.meter
+    assert isinstance(counts, Counts)
+    body = {"tasks": 250, "sample": ["0_0"], "warm": True, "gap_ms": 40}
+    events = (
+        Event(EventType.HANDOVER_DONE, 0, 1, MemberId("m1"), None, body),
+        Event(EventType.PROBED, 0, 1, None, None, {"changed": False, "next_probe_at": None}),
+    )
+    counts.committed(Commit(GroupId("orders"), 1, 0, (), History(events=events)), 1.5)
+    seen = await scrape(counted)
+    assert seen["batonpass_handovers_total{group=orders,kind=warm}"] == 250
+    assert seen["batonpass_handover_gap_seconds_sum{group=orders,kind=warm}"] == pytest.approx(10)
+    assert seen["batonpass_probes_total{group=orders,outcome=futile}"] == 1
+    assert set(HANDOVERS.values()) == {"warm", "cold", "failover", "recovered"}
+
+
+async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) -> None:
+    """Such a gauge is read when it is scraped."""
+    counts = counted.edge.meter
+    assert isinstance(counts, Counts)
+    parked = [0]
+    counts.show("polls_parked", "Long-polls that wait.", lambda: parked[0])
+    parked[0] = 7
+    assert (await scrape(counted))["batonpass_polls_parked{}"] == 7
+
+
+async def test_a_loop_that_is_late_is_measured(counted: Api) -> None:
+    """A blocked event loop shows in the histogram of its lag."""
+    counts = counted.edge.meter
+    assert isinstance(counts, Counts)
+    watching = asyncio.create_task(counts.watch_loop())
+    await asyncio.sleep(0)
+    block(LOOP_EVERY_S + 0.1)
+    await asyncio.sleep(0.01)
+    watching.cancel()
+    seen = await scrape(counted)
+    assert seen["batonpass_loop_lag_seconds_count{}"] == 1
+    assert seen["batonpass_loop_lag_seconds_sum{}"] >= 0.09
+
+
+def block(seconds: float) -> None:
+    """Hold the event loop up."""
+    import time  # noqa: PLC0415 - nothing else here may wait like this
+
+    time.sleep(seconds)
+
+
+def test_every_family_says_what_it_is() -> None:
+    """Each gauge has a meaning, and every one of a member names its group first."""
+    for meaning, labels in [*FAMILIES.values(), *OF_MEMBERS.values()]:
+        assert meaning
+        assert labels[0] == "group"
+
+
+def test_the_store_is_away_until_it_answers_or_nobody_has_asked_for_a_while() -> None:
+    """A failure counts for some seconds; a commit takes it back at once and is told."""
+    told: list[None] = []
+    at_s = [100.0]
+    watch = CommitWatch(lambda: told.append(None), monotonic=lambda: at_s[0])
+    commit = Commit(GroupId("orders"), 1, 0, ())
+    assert watch.away() == ""
+    watch.store_failed(GroupId("orders"), "no connection")
+    assert "no connection" in watch.away()
+    watch.committed(commit, 1.0)
+    assert (watch.away(), len(told)) == ("", 1)
+    watch.store_failed(GroupId("orders"), "no connection")
+    at_s[0] += AWAY_S + 0.1
+    assert watch.away() == ""

@@ -1,0 +1,150 @@
+"""What is written down: one form for all lines, each with its causal id, and silence for what is ordinary."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from tests.api.conftest import serving
+
+from batonpass import logs
+from batonpass.api.access import Unauthenticated
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import Tick
+from batonpass.core.invariants import Violation
+from batonpass.runtime.history import Asked
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+@pytest.fixture(autouse=True)
+def left_as_found() -> Iterator[None]:
+    """Leave the logging of other tests as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    root.handlers = []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    """Have everything written to a stream, as JSON."""
+    found = io.StringIO()
+    logs.configure("auto", "info", found)
+    return found
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    """Return what was written, a line each."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_a_command_and_its_generation_bear_the_id_of_their_request(stream: io.StringIO) -> None:
+    """From ``X-Request-Id`` to the line of the command and to that of the generation which followed from it."""
+    log = logs.LoggingObserver()
+    async with serving(observers=[log], commanded=log.commanded, journal=log) as api:
+        await api.declare()
+        epoch = (
+            await api.client.put("/v1/groups/orders/members/m1", json={}, headers={"x-request-id": "deploy-7"})
+        ).json()["member_epoch"]
+        await api.call("POST", "/orders/pause?reason=lunch", headers={"x-request-id": "ops-1"})
+        before = len(lines(stream))
+        for seq in range(1, 50):
+            await api.beat("m1", seq, epoch, {"0_0": {"role": "active", "state": "running"}})
+        assert len(lines(stream)) == before, "a steady heartbeat writes nothing"
+    written = lines(stream)
+    assert [(line["event"], line["cause"]) for line in written][1:] == [
+        ("generation", "deploy-7"),
+        ("command", "ops-1"),
+    ]
+    generation, command = written[1:]
+    assert (generation["group"], generation["because"], generation["moves"], generation["members"]) == (
+        "orders",
+        "join",
+        2,
+        1,
+    )
+    assert (command["command"], command["reason"], command["who"]) == ("pause", "lunch", "127.0.0.1")
+    assert all(line["at"].endswith("Z") and line["level"] == "info" for line in written)
+
+
+def test_refusals_are_written_once_in_a_while_for_each_class(stream: io.StringIO) -> None:
+    """The first of a class at once, then one line every ten seconds that says how many there were."""
+    at_s = [0.0]
+    log = logs.LoggingObserver(monotonic=lambda: at_s[0])
+    for _ in range(5):
+        log.refused(Unauthenticated("no token"), "GET /v1/groups", "10.0.0.7", "c-1")
+    log.refused(Unauthenticated("no token"), "POST /v1/tokens", "10.0.0.7", "c-2")
+    at_s[0] = 10.0
+    log.refused(Unauthenticated("no token"), "GET /v1/groups", "10.0.0.7", "c-3")
+    assert [(line["call"], line["cause"], line["before"]) for line in lines(stream)] == [
+        ("GET /v1/groups", "c-1", 0),
+        ("POST /v1/tokens", "c-2", 0),
+        ("GET /v1/groups", "c-3", 4),
+    ]
+
+
+def test_failures_are_written_with_their_traceback_and_without_values(stream: io.StringIO) -> None:
+    """A defect can be found, and no secret that stood in a variable is in its line."""
+    secret = "a-token-that-nobody-may-read"  # noqa: S105 - it is made up
+    log = logs.LoggingObserver()
+    try:
+        int(f"{secret} is not a number"[:0])
+    except ValueError as error:
+        log.failed(error, "GET /metrics", "c-9")
+        log.defect(GroupId("orders"), Tick(), error)
+    log.law_broken(GroupId("orders"), Tick(), [Violation("L1", "two owners")])
+    log.store_failed(GroupId("orders"), "no connection")
+    log.stalled(2_500.0)
+    log.access_is_off()
+    assert secret not in stream.getvalue()
+    failed, defect, law, store, stall, off = lines(stream)
+    assert "ValueError: invalid literal" in failed["exception"]
+    assert "ValueError: invalid literal" in defect["exception"]
+    assert (law["law"], store["reason"], stall["gap_ms"]) == ("L1", "no connection", 2_500)
+    assert (off["level"], off["event"]) == ("warning", "access-is-off")
+
+
+def test_what_libraries_write_takes_the_same_form(stream: io.StringIO) -> None:
+    """A line of the server's own log is a line like ours; what is below a warning is not written."""
+    logging.getLogger("uvicorn.error").error("cannot %s", "listen")
+    logging.getLogger("uvicorn.error").info("hello")
+    (line,) = lines(stream)
+    assert (line["event"], line["logger"], line["level"]) == ("cannot listen", "uvicorn.error", "error")
+
+
+def test_people_get_a_form_that_can_be_read() -> None:
+    """On a terminal, or when asked for, a line is no JSON; where it is asked for, a terminal gets JSON too."""
+    for form, stream, is_json in (
+        ("auto", Terminal(), False),
+        ("console", io.StringIO(), False),
+        ("json", Terminal(), True),
+    ):
+        logs.configure(form, "info", stream)
+        logs.LoggingObserver().commanded("orders", Asked("ops", "lunch", "c-1", "pause"))
+        assert "pause" in stream.getvalue()
+        assert stream.getvalue().startswith("{") is is_json
+
+
+def test_the_level_is_the_least_that_is_written() -> None:
+    """With ``warning``, commands are not written and refusals are."""
+    stream = io.StringIO()
+    logs.configure("json", "warning", stream)
+    log = logs.LoggingObserver()
+    log.commanded("orders", Asked("ops", "", "c-1", "pause"))
+    log.stalled(2_500.0)
+    assert [line["event"] for line in lines(stream)] == ["stalled"]
