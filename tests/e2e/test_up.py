@@ -1,124 +1,207 @@
-"""`batonpass up` as a user meets it: it says where it is, what is wrong, and ends when it is told to."""
+"""`batonpass up` as a user meets it: it says where it is and what is wrong, keeps everything, leaves nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+from tests.e2e.running import PROGRAM, Up, environment, is_alive, running, soon
 
-UP = [sys.executable, "-m", "batonpass", "up"]
-
-
-@contextmanager
-def running() -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """Run `batonpass up` on a free port; yield the process, its URL and its greeting."""
-    with subprocess.Popen([*UP, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            greeting = ""
-            while "Ctrl-C" not in greeting:
-                line = process.stdout.readline()
-                assert line, greeting
-                greeting += line
-            found = re.search(r"http://\S+", greeting)
-            assert found is not None
-            yield process, found[0], greeting
-        finally:
-            if process.poll() is None:
-                process.kill()
+TOPOLOGY = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
+NOW = {"initial_rebalance_delay_ms": 0}
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_what_to_do_and_ends_in_good_order(told: signal.Signals) -> None:
-    """The greeting names the URL, says that memory is all there is, and shows a first call; the exit code is 0."""
-    with running() as (process, url, greeting):
-        assert httpx.get(f"{url}/readyz").status_code == 200
-        process.send_signal(told)
-        printed, failed = process.communicate(timeout=20)
-        assert (process.returncode, failed) == (0, "")
-        assert "keeps everything in memory" in greeting
-        assert f"curl -X PUT {url}/v1/groups/orders" in greeting
-        assert "Stopped" in printed
+def descendants(pid: int) -> set[int]:
+    """Return every process below one."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in listed.splitlines())}
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
 
 
-def test_the_first_lines_it_suggests_work_as_they_stand() -> None:
-    """The commands of the greeting succeed when they are pasted into a shell."""
-    with running() as (_, _, greeting):
-        script = re.findall(r"^  curl (?:.*\\\n)?.*$", greeting, re.MULTILINE)
-        assert len(script) >= 2
-        for command in script:
-            done = subprocess.run(
-                ["/bin/bash", "-c", command.replace("curl", "curl -fsS", 1)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, (command, done.stdout, done.stderr)
+def refused(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run an `up` that cannot start."""
+    command = [*PROGRAM, "up", *options]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(home), timeout=120, check=False)
 
 
-def test_a_port_in_use_is_said_plainly() -> None:
-    """No traceback: the address, the reason, and what to do, with exit code 1."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = subprocess.run([*UP, "--port", str(port)], capture_output=True, text=True, timeout=30, check=False)
+def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Path) -> None:
+    """However it ends, all that it started ends; the next start finds token, groups, generations and places again."""
+    folder = open_folder / "kept"
+    with running(folder, "--workers", "1", home=tmp_path) as up:
+        with up.client() as client:
+            client.put("/groups/orders", json={"topology": TOPOLOGY})
+            before = soon(lambda: (found := client.get("/groups/demo").json())["generation"] and found)
+            (member,) = client.get("/groups/demo/members").json()["members"]
+        assert member["instance_id"] == "demo-1"
+        token = up.token
+        assert oct((folder / "token").stat().st_mode)[-3:] == "600"
+        started = descendants(up.process.pid)
+        assert len(started) >= 3
+        printed, _ = up.stop(signal.SIGINT)
+        assert up.process.returncode == 0
+        assert f"Stopped. Everything is kept in {folder}" in printed
+        assert not [pid for pid in started if is_alive(pid)]
+    with running(folder, "--workers", "1", home=tmp_path) as up:
+        assert up.token == token
+        with up.client() as client:
+            soon(lambda: client.get("/groups/orders").is_success)
+            after = client.get("/groups/demo").json()
+            assert after["generation"] >= before["generation"]
+            assert after["group_epoch"] >= before["group_epoch"]
+            soon(lambda: [one["state"] for one in client.get("/groups/demo/members").json()["members"]] == ["stable"])
+        started = descendants(up.process.pid)
+        up.process.kill()
+        soon(lambda: not [pid for pid in started if is_alive(pid)], within_s=20)
+    with running(folder, "--no-demo", home=tmp_path) as up:
+        with up.client() as client:
+            groups = soon(lambda: (found := client.get("/groups")).is_success and found.json()["groups"])
+            assert [one["group"] for one in groups] == ["demo", "orders"]
+        up.stop(signal.SIGTERM)
+        assert up.process.returncode == 0
+
+
+def test_a_token_is_needed(up: Up) -> None:
+    """The one that it prints opens everything; without it nothing but health and metrics is to be had."""
+    assert httpx.get(f"{up.url}/v1/groups").status_code == 401
+    assert httpx.get(f"{up.url}/readyz").status_code == 200
+    with up.client() as client:
+        assert client.get("/groups").status_code == 200
+
+
+def test_the_lines_that_it_suggests_work_as_they_stand(demo: Up) -> None:
+    """Watching, asking and draining, pasted into a shell; what ends a process or goes on for ever is left to others."""
+    lines = re.findall(r"^  (\S+ -m batonpass .*?)  +[a-z]", demo.greeting, re.MULTILINE)
+    assert [line.split()[3] for line in lines] == ["watch", "worker", "drain", "explain"]
+    for line in lines:
+        if "worker" in line:
+            continue
+        command = line.replace("watch demo", "watch demo --for 1s")
+        done = subprocess.run(
+            ["/bin/bash", "-c", command], capture_output=True, text=True, env=_with_python(demo), check=False
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert demo.run("undrain", "demo", "demo-1").returncode == 0
+
+
+def _with_python(up: Up) -> dict[str, str]:
+    return {**up.environment, "PATH": f"{Path(PROGRAM[0]).parent}:{os.environ['PATH']}"}
+
+
+def test_a_second_one_on_the_same_folder_is_refused(up: Up, tmp_path: Path) -> None:
+    """It says which process has it and where that listens, and the first one goes on."""
+    done = refused(tmp_path, "--data", str(up.folder), "--port", "0")
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-    assert "--port" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert f"process {up.process.pid}, which listens on {up.url}" in done.stderr
+    assert httpx.get(f"{up.url}/readyz").status_code == 200
 
 
-@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "many"], ["--colour", "red"]])
-def test_a_bad_argument_is_a_usage_error(arguments: list[str]) -> None:
+def test_a_port_in_use_is_said_plainly(open_folder: Path, tmp_path: Path) -> None:
+    """No traceback: the address, the reason, and what to do, with exit code 1; the folder is free again."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for _ in range(2):
+            done = refused(tmp_path, "--data", str(open_folder / "busy"), "--port", str(port))
+            assert done.returncode == 1
+            assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+            assert "--port" in done.stderr
+            assert "Traceback" not in done.stderr
+    assert not (open_folder / "busy" / "postgres").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--port", "99999"], ["--port", "many"], ["--colour", "red"], ["--workers", "-1"]]
+)
+def test_a_bad_argument_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
     """What cannot be understood ends with exit code 2 and says what is wrong."""
-    done = subprocess.run([*UP, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = refused(tmp_path, *arguments)
     assert done.returncode == 2
     assert arguments[0].lstrip("-") in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_open_long_polls_do_not_hold_up_the_end() -> None:
+def test_a_bad_setting_is_named(tmp_path: Path, open_folder: Path) -> None:
+    """A variable of the environment that is out of range is named, with exit code 2."""
+    done = subprocess.run(
+        [*PROGRAM, "up", "--data", str(open_folder / "never")],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path) | {"BATONPASS_GROUPS_MAX": "none"},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "BATONPASS_GROUPS_MAX" in done.stderr
+
+
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    """One that holds other files, and one that nobody can write to."""
+    (tmp_path / "thesis.tex").touch()
+    done = refused(tmp_path, "--data", str(tmp_path))
+    assert (done.returncode, "holds other files (thesis.tex)" in done.stderr) == (1, True)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    nowhere = Path("/proc/batonpass") if os.geteuid() == 0 else closed / "below"
+    done = refused(tmp_path, "--data", str(nowhere))
+    assert (done.returncode, f"cannot use {nowhere} for the data" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
+
+
+def test_open_long_polls_do_not_hold_up_the_end(open_folder: Path, tmp_path: Path) -> None:
     """A coordinator that is told to stop answers the polls that wait, and is gone at once."""
-    with running() as (process, url, _):
-        group = f"{url}/v1/groups/orders"
-        topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
-        httpx.put(group, json={"topology": topology, "config": {"initial_rebalance_delay_ms": 0}})
-        epoch = httpx.put(f"{group}/members/m1").json()["member_epoch"]
-        poll = f"{group}/members/m1/assignment?after={epoch}&wait_ms=60000"
-        with subprocess.Popen(["curl", "-s", "-w", "%{http_code}", poll], stdout=subprocess.PIPE, text=True) as waiting:
-            time.sleep(0.5)
+    with running(open_folder / "polls", "--no-demo", home=tmp_path) as up:
+        with up.client() as client:
+            client.put("/groups/orders", json={"topology": TOPOLOGY, "config": NOW})
+            epoch = client.put("/groups/orders/members/m1").json()["member_epoch"]
+        poll = f"{up.url}/v1/groups/orders/members/m1/assignment?after={epoch}&wait_ms=60000"
+        command = ["curl", "-s", "-H", f"Authorization: Bearer {up.token}", "-w", "%{http_code}", poll]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+            time.sleep(1)
             started = time.monotonic()
-            process.send_signal(signal.SIGINT)
+            up.process.send_signal(signal.SIGINT)
             printed, _ = waiting.communicate(timeout=10)
-            process.communicate(timeout=10)
-        assert (printed, process.returncode) == ("204", 0)
-        assert time.monotonic() - started < 4
+            up.process.communicate(timeout=20)
+        assert (printed, up.process.returncode) == ("204", 0)
+        assert time.monotonic() - started < 10
 
 
-def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself() -> None:
+def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> None:
     """A coordinator that was frozen for longer than every lease still knows its members when it runs again (L5)."""
-    with running() as (process, url, _):
-        group = f"{url}/v1/groups/orders"
-        topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
-        config = {"initial_rebalance_delay_ms": 0, "heartbeat_interval_ms": 500, "session_timeout_ms": 2_500}
-        httpx.put(group, json={"topology": topology, "config": config})
-        epoch = httpx.put(f"{group}/members/m1").json()["member_epoch"]
+    config = NOW | {"heartbeat_interval_ms": 500, "session_timeout_ms": 2_500}
+    with up.client() as client:
+        client.put("/groups/silence", json={"topology": TOPOLOGY, "config": config})
+        epoch = client.put("/groups/silence/members/m1").json()["member_epoch"]
         beat = {"seq": 1, "member_epoch": epoch, "tasks": {"0_0": {"role": "active", "state": "running"}}}
-        assert httpx.post(f"{group}/members/m1/heartbeat", json=beat).status_code == 200
-        os.kill(process.pid, signal.SIGSTOP)
+        assert client.post("/groups/silence/members/m1/heartbeat", json=beat).status_code == 200
+        os.kill(up.process.pid, signal.SIGSTOP)
         time.sleep(4)
-        os.kill(process.pid, signal.SIGCONT)
+        os.kill(up.process.pid, signal.SIGCONT)
         time.sleep(0.3)
-        answer = httpx.post(f"{group}/members/m1/heartbeat", json=beat | {"seq": 2})
+        answer = client.post("/groups/silence/members/m1/heartbeat", json=beat | {"seq": 2})
         assert answer.status_code == 200, answer.text
         assert answer.json()["member_epoch"] == epoch
+
+
+def test_scripts_are_told_in_json(open_folder: Path, tmp_path: Path) -> None:
+    """With --json there is one line: URL, token, folder, and the workers' processes."""
+    command = [*PROGRAM, "up", "--data", str(open_folder / "json"), "--port", "0", "--workers", "1", "--json"]
+    around = environment(tmp_path)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=around) as process:
+        try:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            assert httpx.get(f"{said['url']}/readyz").status_code == 200
+            assert said["token"] == (open_folder / "json" / "token").read_text().strip()
+            assert (said["group"], set(said["workers"]), said["pid"]) == ("demo", {"demo-1"}, process.pid)
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0

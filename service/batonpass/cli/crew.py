@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from batonpass.cli import tethered
-from batonpass.cli.exits import Failure
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import DataFolder
 from batonpass.cli.rest import Coordinator
 
@@ -21,6 +22,8 @@ DEMO: Final = "demo"
 SIMULATED: Final = "batonpass.worker.simulated"
 STOP_PATIENCE_S: Final = 8.0
 LOOK_EVERY_S: Final = 0.5
+DECLARE_PATIENCE_S: Final = 60.0
+DECLARE_AGAIN_S: Final = 0.2
 
 DECLARATION: Final[dict[str, Any]] = {
     "topology": {
@@ -37,7 +40,7 @@ DECLARATION: Final[dict[str, Any]] = {
         "session_timeout_ms": 12_000,
         "probing_rebalance_interval_ms": 10_000,
         "initial_rebalance_delay_ms": 1_500,
-        "rejoin_grace_ms": 20_000,
+        "rejoin_grace_ms": 60_000,
     },
     "reason": "the built-in group of `batonpass up`",
 }
@@ -137,12 +140,20 @@ def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) 
 def declare_demo(url: str, token: str) -> None:
     """Declare the group of the simulated workers; one that is there stays as it is.
 
+    A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
+
     Raises:
         Failure: when the coordinator refuses.
     """
+    ends_at = time.monotonic() + DECLARE_PATIENCE_S
     with Coordinator(url, token) as coordinator:
-        try:
-            coordinator.call("PUT", f"/groups/{DEMO}", body=DECLARATION)
-        except Failure as failure:
-            if failure.problem.get("type") != "precondition-required":
-                raise
+        while True:
+            try:
+                coordinator.call("PUT", f"/groups/{DEMO}", body=DECLARATION)
+            except Failure as failure:
+                if failure.code is Exit.UNREACHABLE and time.monotonic() < ends_at:
+                    time.sleep(DECLARE_AGAIN_S)
+                    continue
+                if failure.problem.get("type") != "precondition-required":
+                    raise
+            return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -109,6 +110,23 @@ class Coordinator:
     def get(self, path: str, **query: Any) -> Any:
         """Return the body of what stands under a path."""
         return self.call("GET", path, query=query).body
+
+    @contextmanager
+    def lines(self, path: str, *, headers: Mapping[str, str], silence_s: float) -> Iterator[Iterator[str]]:
+        """Lend the lines of an answer that goes on; it is broken when nothing comes for ``silence_s``.
+
+        Raises:
+            Failure: when nobody answers, when it is refused, or when it breaks.
+        """
+        timeout = httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            with self._client.stream("GET", f"/v1{path}", headers=dict(headers), timeout=timeout) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    self._read(answer)
+                yield answer.iter_lines()
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error) from None
 
     def pages(self, path: str, name: str) -> Iterator[Any]:
         """Yield the entries of a list that comes in pages."""

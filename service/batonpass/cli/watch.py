@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -19,10 +19,10 @@ from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.groups import standing
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, instant, span, span_ms
+from batonpass.cli.stream import Stream
 
 EVENTS_SHOWN = 10
 MEMBERS_SHOWN = 40
-PAGE = 500
 COLOURS = {
     "handover-done": "green",
     "takeover-done": "green",
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 def watch(
     desk: Desk,
     group: GroupName,
-    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look.")] = "1s",
+    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often to look, at least.")] = "1s",
     lasting: Annotated[str | None, typer.Option("--for", metavar="SPAN", help="End after this long.")] = None,
 ) -> None:
     """Watch a group live until Ctrl-C: where it stands, who has what, how far warmups are, what just happened.
@@ -57,42 +57,34 @@ def watch(
     Without a terminal, and with --json, every event is a line as it happens.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
-    ends_at = None if lasting is None else time.monotonic() + span_ms(lasting) / 1_000
-    looks = _looks(pause_s, ends_at)
+    ends_at = math.inf if lasting is None else time.monotonic() + span_ms(lasting) / 1_000
     try:
         if desk.as_json or not desk.console.is_terminal:
-            _follow(desk, group, looks)
+            _follow(desk, group, ends_at)
         else:
-            _draw(desk, group, looks)
+            _draw(desk, group, pause_s, ends_at)
     except KeyboardInterrupt:
         # How watching ends.
         raise typer.Exit(Exit.DONE) from None
 
 
-def _looks(pause_s: float, ends_at: float | None) -> Iterator[None]:
-    """Yield as often as it is time to look."""
-    while True:
-        yield
-        if ends_at is not None and time.monotonic() + pause_s > ends_at:
-            return
-        time.sleep(pause_s)
-
-
-def _follow(desk: Desk, group: str, looks: Iterator[None]) -> None:
+def _follow(desk: Desk, group: str, ends_at: float) -> None:
     """Print every event from now on. An outage is waited out: no event is missed or told twice."""
-    events = Events(desk, group)
+    desk.coordinator.get(path("groups", group))
+    stream = Stream(desk.coordinator, group)
+    stream.open()
     away = False
-    for _ in looks:
+    while (left_s := ends_at - time.monotonic()) > 0:
         try:
-            found = events.fresh()
+            found = stream.heard(min(left_s, 1.0))
         except Failure as failure:
-            if failure.code is not Exit.UNREACHABLE or events.after is None:
+            if failure.code is not Exit.UNREACHABLE:
                 raise
             if not away:
                 failure.show(as_json=desk.as_json)
             away = True
             continue
-        away = False
+        away = away and not found
         for event in found:
             if desk.as_json:
                 desk.answer(event)
@@ -100,44 +92,25 @@ def _follow(desk: Desk, group: str, looks: Iterator[None]) -> None:
                 desk.say(event_line(event).plain)
 
 
-def _draw(desk: Desk, group: str, looks: Iterator[None]) -> None:
-    """Redraw what one look finds; while there is no coordinator, the last look stays and says so."""
-    events, recent = Events(desk, group), deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
-    shown: RenderableType = Text("...")
-    with Live(console=desk.console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
-        for _ in looks:
+def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
+    """Redraw on every event, and every now and then; while there is no coordinator, the last look stays."""
+    seen = look(desk, group)
+    recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
+    stream = Stream(desk.coordinator, group)
+    stream.open()
+    with Live(picture(seen, []), console=desk.console, auto_refresh=False, vertical_overflow="crop") as live:
+        while (left_s := ends_at - time.monotonic()) > 0:
+            sorry: list[RenderableType] = []
             try:
+                recent.extend(stream.heard(min(left_s, pause_s)))
                 seen = look(desk, group)
-                recent.extend(events.fresh())
-                shown = picture(seen, list(recent))
-                live.update(shown, refresh=True)
             except Failure as failure:
-                if failure.code is not Exit.UNREACHABLE or events.after is None:
+                if failure.code is not Exit.UNREACHABLE:
                     raise
-                sorry = Text(f"{failure.sentence} Workers go on; trying again.", style="bold red")
-                live.update(Stack(sorry, shown), refresh=True)
-
-
-class Events:
-    """The events of a group, each once, from the moment of the first look on."""
-
-    def __init__(self, desk: Desk, group: str) -> None:
-        self._desk = desk
-        self._path = path("groups", group, "events")
-        self.after: int | None = None
-
-    def fresh(self) -> list[dict[str, Any]]:
-        """Return what happened since the last call."""
-        if self.after is None:
-            self.after = int(self._desk.coordinator.get(self._path, limit=1, after="last")["next"] or 0)
-        found: list[dict[str, Any]] = []
-        while True:
-            page = self._desk.coordinator.get(self._path, limit=PAGE, after=self.after)
-            found += page["events"]
-            if page["events"]:
-                self.after = int(page["events"][-1]["position"])
-            if len(page["events"]) < PAGE:
-                return found
+                sorry = [Text(f"{failure.sentence} Workers go on; trying again.", style="bold red")]
+            live.update(Stack(*sorry, picture(seen, list(recent))), refresh=True)
+            if sorry:
+                time.sleep(min(pause_s, max(ends_at - time.monotonic(), 0)))
 
 
 def look(desk: Desk, group: str) -> Seen:
@@ -216,7 +189,7 @@ def _behind(said: dict[str, Any]) -> str:
 
 def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Text:
     """Return an event as one line: when, what, of whom, and the particulars that are not empty."""
-    at = instant(event["at"])
+    at = instant(event.get("at"))
     clock = (at or datetime.now(UTC)).astimezone().strftime("%H:%M:%S")
     known = names or {}
     body = event.get("body") or {}

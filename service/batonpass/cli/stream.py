@@ -1,0 +1,92 @@
+"""The events of a group as they happen: server-sent events that are resumed where they broke off."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.rest import Coordinator, path
+
+AGAIN_S = 1.0
+SILENCE_S = 45.0
+"""A stream says at least every 15 s that it lives."""
+
+
+class Stream:
+    """Reads the events of one group, each once, from the moment it is opened on, in a thread of its own."""
+
+    def __init__(self, coordinator: Coordinator, group: str) -> None:
+        self._coordinator = coordinator
+        self._path = path("groups", group, "events")
+        self._heard: queue.Queue[dict[str, Any] | Failure] = queue.Queue()
+        self._place = ""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def open(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def heard(self, wait_s: float) -> list[dict[str, Any]]:
+        """Return the events that came since the last call, waiting for the first one.
+
+        Raises:
+            Failure: when the stream broke; unless it was refused it is tried again, and no event is lost.
+        """
+        found: list[dict[str, Any]] = []
+        try:
+            while True:
+                one = self._heard.get(timeout=wait_s)
+                if isinstance(one, Failure):
+                    if found:
+                        self._heard.put(one)
+                        return found
+                    raise one
+                found.append(one)
+                wait_s = 0.0
+        except queue.Empty:
+            return found
+
+    def _read(self) -> None:
+        while True:
+            try:
+                for event in self._events():
+                    self._heard.put(event)
+            except Failure as failure:
+                self._heard.put(failure)
+                if failure.code is not Exit.UNREACHABLE:
+                    return
+            threading.Event().wait(AGAIN_S)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        headers = {"accept": "text/event-stream"} | ({"last-event-id": self._place} if self._place else {})
+        with self._coordinator.lines(self._path, headers=headers, silence_s=SILENCE_S) as lines:
+            for place, kind, text in frames(lines):
+                self._place = place or self._place
+                if text:
+                    event = json.loads(text)
+                    yield {"type": kind, "body": event} if kind else event
+
+
+def frames(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the id, the kind and the content of each frame of an event stream; any of them may be empty."""
+    place, kind, content = "", "", []
+    for line in lines:
+        if not line:
+            yield place, kind, "\n".join(content)
+            place, kind, content = "", "", []
+            continue
+        name, _, text = line.partition(":")
+        text = text.removeprefix(" ")
+        match name:
+            case "id":
+                place = text
+            case "event":
+                kind = text
+            case "data":
+                content.append(text)
+            case _:
+                pass

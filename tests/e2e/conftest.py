@@ -1,0 +1,40 @@
+"""One `batonpass up` without workers, and one with them, for all tests that do not stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.running import Up, running
+
+PLUGIN = "tests.postgres.server"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Bring in the folder that a database's user can reach (see tests/postgres/conftest.py)."""
+    if not config.pluginmanager.has_plugin(PLUGIN):
+        config.pluginmanager.import_plugin(PLUGIN)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which commands look for what runs."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A coordinator without groups; tests name their groups after themselves."""
+    with running(open_folder / "bare", "--no-demo", home=tmp_path_factory.mktemp("home")) as found:
+        yield found
+        found.stop()
+
+
+@pytest.fixture(scope="session")
+def demo(open_folder: Path, home: Path) -> Iterator[Up]:
+    """A coordinator with three simulated workers, in a folder whose path has spaces and is too long for a socket."""
+    folder = open_folder / "with workers" / ("long" * 15) / ("longer" * 10)
+    with running(folder, home=home) as found:
+        yield found
+        found.stop()

@@ -1,0 +1,110 @@
+"""`batonpass up` as a process of its own, and what a test wants to know of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PROGRAM = [sys.executable, "-m", "batonpass"]
+STARTED = "Ctrl-C stops all of it"
+PATIENCE_S = 90.0
+"""Machines that are busy with other things start slowly."""
+
+
+@dataclass
+class Up:
+    """One run of `up`."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    url: str
+    token: str
+    greeting: str
+    environment: Mapping[str, str]
+
+    def client(self, **options: Any) -> httpx.Client:
+        """Return a client of its REST interface, with its token."""
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=30, **options)
+
+    def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command as its user would in another terminal: it finds the coordinator and the token by itself."""
+        return subprocess.run(
+            [*PROGRAM, *arguments], capture_output=True, text=True, env=self.environment, timeout=timeout_s, check=False
+        )
+
+    def workers(self) -> dict[str, int]:
+        """Return the process ids of the simulated workers that it named."""
+        return {name: int(pid) for name, pid in re.findall(r"(demo-\d+) \(process (\d+)\)", self.greeting)}
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
+        """Have it end; return what it wrote since the greeting."""
+        self.process.send_signal(number)
+        return self.process.communicate(timeout=PATIENCE_S)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return an environment in which nothing of whoever runs the tests shows."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("BATONPASS_")}
+    return kept | {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "share")}
+
+
+@contextmanager
+def running(folder: Path, *options: str, home: Path, port: int = 0) -> Iterator[Up]:
+    """Run `batonpass up` on a folder; yield when it has said its greeting. What still runs at the end is killed."""
+    command = [*PROGRAM, "up", "--data", str(folder), "--port", str(port), *options]
+    around = environment(home)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=around) as process:
+        try:
+            assert process.stdout is not None
+            greeting = ""
+            while STARTED not in greeting:
+                line = process.stdout.readline()
+                assert line, greeting + (process.stderr.read() if process.stderr else "")
+                greeting += line
+            url = re.search(r"listens on (http://\S+)", greeting)
+            token = re.search(r"^token: (\S+)$", greeting, re.MULTILINE)
+            assert url is not None, greeting
+            assert token is not None, greeting
+            yield Up(process, folder, url[1], token[1], greeting, around)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def soon(fact: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
+    """Return what a function returns once that is true.
+
+    Raises:
+        AssertionError: when it is not within the time.
+    """
+    ends_at = time.monotonic() + within_s
+    while True:
+        found = fact()
+        if found:
+            return found
+        assert time.monotonic() < ends_at, "it did not come true in time"
+        time.sleep(0.1)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not collected yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return False
+        return subprocess.run(["ps", "-p", str(pid)], capture_output=True, check=False).returncode == 0
+    return state != "Z"
