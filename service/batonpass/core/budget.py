@@ -27,7 +27,7 @@ Pair = tuple[Ask, Staged]
 
 
 class HeldBack(NamedTuple):
-    """A task that is not where its target says and has no copy there yet, with why.
+    """A task that is not where its target says and has no copy there yet, or that failed where it is, with why.
 
     ``to`` is None where nobody can have it.
     """
@@ -163,20 +163,23 @@ def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
 
 
 def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
-    """Return the stateful tasks, and the parked ones, that are held back for another reason than a slot."""
+    """Return what is held back for another reason than a slot: stateful tasks, and any that are parked or failed."""
     held = []
     table = view.group.table
     for one in staged:
         task, choice = one.task, one.choice
         rank = table.rank.get(task.id)
-        if rank is None or choice.active == task.target is not None:
+        if rank is None or (choice.active == task.target is not None and choice.held is not Held.FAILED):
             continue
-        if not table.stateful[rank] and not task.parked:
+        if not table.stateful[rank] and not task.parked and choice.held is not Held.FAILED:
             continue
         if any(ask.for_active for ask in one.asks):
             continue
         has_copy = task.target in one.copies
-        if choice.held is not None and not has_copy:
+        if choice.held is Held.FAILED:
+            # It waits for its owner to recover, or for members that failed it to be worth another try.
+            held.append(HeldBack(task.id, task.target if task.target != choice.active else None, Held.FAILED))
+        elif choice.held is not None and not has_copy:
             held.append(HeldBack(task.id, task.target, choice.held))
         elif task.target is None:
             if task.waiting:

@@ -12,7 +12,8 @@ is the opposite case: it goes to the most caught-up live copy now, whoever that 
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
 | restores, and is itself caught up | the owner |
 | restores, some copy is caught up | that copy (failover), the target if it is one of them |
-| failed, or restores without progress | a caught-up copy if there is one, else the owner |
+| failed | a caught-up copy where it has not failed of late; else the owner; stateless tasks follow their target |
+| restores without progress | a caught-up copy if there is one, else the owner |
 | lost its state | as for a task without an owner, the holder last |
 | drains, deadline over | the best copy, ready or not |
 | none | the heir of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
@@ -72,9 +73,10 @@ def _stays(task: Task, held: Held | None = None) -> Choice:
 
 
 def _stateless(view: View, task: Task, owner: Member) -> Choice:
+    failed = task.state is ActiveState.FAILED
     if task.target in (None, owner.id) or view.member(task.target) is None:
-        return _stays(task)
-    held = view.moves_held(draining=owner.drain is not None)
+        return _stays(task, Held.FAILED if failed else None)
+    held = view.moves_held(draining=failed or owner.drain is not None)
     return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
@@ -108,6 +110,8 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
     if not copy.is_caught_up or copy.on_disk:
         return _stays(task)
     held = view.moves_held(draining=drain is not None)
+    if drain is None and view.has_failed(task, target.id):
+        held = Held.FAILED
     return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
@@ -129,9 +133,13 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     if own.is_caught_up and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
-    keeps = None if task.state is ActiveState.FAILED or _is_stuck(view, task, owner) else task.keeper
+    failed = task.state is ActiveState.FAILED
+    keeps = None if failed or _is_stuck(view, task, owner) else task.keeper
+    # A member on which the task failed as well is no better: members do not pass a poisoned task to and fro.
+    as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]
     # Until it is as far, every copy with any state may yet be what saves the task.
-    return _best_ready(view, task, besides=(owner.id, keeps)) or _stays(task)._replace(ready=own.is_caught_up)
+    staying = Choice(owner.id, Why.STAYS, ready=own.is_caught_up, held=Held.FAILED if failed else None)
+    return _best_ready(view, task, besides=(owner.id, keeps, *as_bad)) or staying
 
 
 def _is_stuck(view: View, task: Task, owner: Member) -> bool:
@@ -220,8 +228,11 @@ def _target_or_wait(view: View, task: Task) -> Choice:
 def _best_ready(
     view: View, task: Task, *, besides: tuple[MemberId | None, ...] = (), on_disk: bool = True
 ) -> Choice | None:
-    """Return the best caught-up copy: the keeper, the target, then the least lag; draining members come last."""
-    ready: list[tuple[bool, bool, bool, int, MemberId]] = []
+    """Return the best caught-up copy: the keeper, the target, then the least lag.
+
+    Draining members come last, and members on which the task failed of late before them.
+    """
+    ready: list[tuple[tuple[bool, bool, bool, bool, int], MemberId]] = []
     candidates = [*view.holders(task), *(view.on_disk(task.id) if on_disk else ())]
     for member_id in candidates:
         if member_id in besides:
@@ -232,11 +243,12 @@ def _best_ready(
             if member.suspected or (copy.on_disk and not on_disk):
                 continue
             keeps, is_target = member_id == task.keeper, member_id == task.target
-            ready.append((member.drain is not None, not keeps, not is_target, copy.lag or 0, member_id))
+            failed = view.has_failed(task, member_id)
+            ready.append(((member.drain is not None, failed, not keeps, not is_target, copy.lag or 0), member_id))
     if not ready:
         return None
-    best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[:4], view.load(one[4]), one[4]))
-    return Choice(best[4], Why.FAILOVER, ready=True)
+    best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[0], view.load(one[1]), one[1]))
+    return Choice(best[1], Why.FAILOVER, ready=True)
 
 
 def _has_room(view: View, task: Task, member_id: MemberId) -> bool:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from batonpass.core.budget import HeldBack, fund
 from batonpass.core.copies import Staged, stage
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Group, Role, Task
+from batonpass.core.model import ActiveState, Group, Role, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.policy import Policy
-from batonpass.core.reasons import Reason, Why
+from batonpass.core.reasons import Held, Reason, Why
 from batonpass.core.snapshot import Snapshot, to_group
 from batonpass.core.soft import Soft
 from batonpass.core.targets import build_request, differences
@@ -105,6 +105,7 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         to_come = to_come or not aimed or not ready
     at_rest = is_same and is_aimed and is_ready
     waits = {entry.task: entry for entry in held}
+    there = {one.task.id for one in staged if one.task.target in (one.choice.active or "", *one.copies)}
     return Plan(
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
@@ -113,7 +114,8 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         lower_bound=min(placed.lower_bound, moves),
         at_rest=at_rest,
         probing_needed=to_come and not at_rest,
-        held_back=tuple(held),
+        # What failed where it belongs, or waits beside a copy that is ready, has a reason and is not on this list.
+        held_back=tuple(one for one in held if view.is_stateful(one.task) and one.task not in there),
         reasons=tuple(_reason(view, one, waits.get(one.task.id)) for one in staged),
     )
 
@@ -132,6 +134,8 @@ def _holds_already(task: Task, one: Staged) -> bool:
 def _is_ready(view: View, one: Staged) -> bool:
     """Say whether every copy of the task is caught up, and its active runs."""
     task, active = one.task, one.choice.active
+    if task.state is ActiveState.FAILED and active == task.owner:
+        return False
     if not view.is_stateful(task.id):
         return True
     if active is not None and not view.copy(task, active).is_caught_up:
@@ -166,6 +170,10 @@ _DETAIL: Mapping[str, str] = {
 
 def _reason(view: View, one: Staged, back: HeldBack | None) -> Reason:
     task, choice = one.task, one.choice
+    if back is not None and back.reason is Held.FAILED:
+        return Reason(
+            back.reason.value, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it"
+        )
     if back is not None:
         return Reason(
             back.reason.value, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member"

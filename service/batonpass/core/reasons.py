@@ -48,6 +48,7 @@ class Held(StrEnum):
     LEASE = "lease-not-over"
     REVOKE_FIRST = "member-must-revoke-first"
     PARKED = "parked"
+    FAILED = "failed"
     PAUSED = "paused"
     STORM = "storm"
     REJOIN_GRACE = "rejoin-grace"

@@ -10,7 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batonpass.core.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_order, task_order
-from batonpass.core.model import ActiveState, Claim, Drain, Grant, Group, Member, Pause, PauseScope, Role, Stall, Task
+from batonpass.core.model import (
+    ActiveState,
+    Claim,
+    Drain,
+    Failure,
+    Grant,
+    Group,
+    Member,
+    Pause,
+    PauseScope,
+    Role,
+    Stall,
+    Task,
+)
 from batonpass.core.placement_types import TaskTable
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
@@ -173,8 +186,14 @@ def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, Sna
         target_standbys=tuple(sorted(one for one in target_standbys if one in members)),
         pin=snapshot.pins.get(told.id),
         stalls=stalls,
+        failures=_failures(snapshot, members[active], told.id) if active is not None else (),
     )
     return _revoked(task, told.revoking, members) if told.revoking is not None and told.revoking == active else task
+
+
+def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tuple[Failure, ...]:
+    has_failed = _state(owner.tasks[task_id]) is ActiveState.FAILED
+    return (Failure(owner.id, snapshot.now_ms),) if has_failed else ()
 
 
 def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:

@@ -8,9 +8,10 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
+from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
-from batonpass.core.model import Member, Role, Task
+from batonpass.core.model import ActiveState, Member, Role, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
 from batonpass.core.reasons import Quiet, Reason
@@ -88,6 +89,7 @@ def build_request(view: View) -> PlacementRequest:
             special.bound[rank] = number[pin]
     seats = [_seat(member) for member in members]
     special.redirect(seats, home)
+    special.avoid_failed(seats, home)
     pause_held = view.moves_held(draining=False) is not None
     if pause_held:
         # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
@@ -151,8 +153,10 @@ class _Special:
         self._members = {member.id: member for member in members}
         self._heard = dict(view.soft.members.items())
         self._number = number
-        # The few tasks with a pin or a stall, which may be settled: found in one pass over all.
-        self._marked = [task for task in view.group.tasks.values() if task.pin is not None or task.stalls]
+        # The few tasks with a pin, a stall or a failure, which may be settled: found in one pass over all.
+        self._marked = [
+            task for task in view.group.tasks.values() if task.pin is not None or task.stalls or task.failures
+        ]
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
@@ -167,6 +171,12 @@ class _Special:
         if owner is None and task.heir is not None and view.member(task.heir) is not None:
             owner = task.heir
             self.bound[rank] = number[task.heir]
+        elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
+            # Whoever takes over has it for good: it does not go back to the member on which it failed.
+            taker = choose(view, task).active
+            if taker is not None and taker != owner:
+                owner = taker
+                self.bound[rank] = number[taker]
         elif is_away and target is not None:
             # The place of an instance that restarts is kept: nothing else moves on its account.
             self.bound[rank] = number[target]
@@ -186,7 +196,7 @@ class _Special:
         view = self._view
         if not view.group.table.stateful[rank]:
             return
-        if target is not None and view.is_stalled(task, target):
+        if target is not None and (view.is_stalled(task, target) or self._failed_away(task, target)):
             # For this task the member is the last choice (``warmth``); another one is tried (``redirect``).
             self.previous.pop(rank, None)
             self.warming.pop(rank, None)
@@ -197,6 +207,9 @@ class _Special:
             keep = target if target is not None else task.owner
             if keep is not None and view.group.members[keep].drain is None:
                 self.bound[rank] = self._number[keep]
+
+    def _failed_away(self, task: Task, member_id: MemberId) -> bool:
+        return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def redirect(self, seats: list[Seat], home: list[int]) -> None:
         """Point every task whose warmup stalled to the least loaded member that is better than staying."""
@@ -217,6 +230,41 @@ class _Special:
             if at != NOBODY and ranked and ranked[0][0] < load[at] + weight / seats[at].capacity:
                 self.previous[rank] = self.warming[rank] = ranked[0][1]
                 load[ranked[0][1]] = ranked[0][0]
+
+    def avoid_failed(self, seats: list[Seat], home: list[int]) -> None:
+        """Bind stateless tasks to members on which they have not failed of late; where there is none, nothing is said.
+
+        Each failure moves a task once, to a member that has not failed it, until it is parked.
+        """
+        table = self._view.group.table
+        for task in self._marked:
+            rank = table.rank.get(task.id)
+            if rank is None or table.stateful[rank] or rank in self.bound or task.parked:
+                continue
+            at, weight = home[rank], table.weight[rank]
+            avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
+            if avoided and at != NOBODY and seats[at].open and at not in avoided:
+                self.bound[rank] = at
+            elif avoided:
+                load = self._loads(home)
+                free = [
+                    ((load[seat] + weight) / one.capacity, seat)
+                    for seat, one in enumerate(seats)
+                    if one.open and seat not in avoided and one.topology_epoch >= table.topology_epoch[rank]
+                    if one.max_tasks is None or len(self._members[one.member].picture) < one.max_tasks
+                ]
+                if free:
+                    self.bound[rank] = min(free)[1]
+
+    def _is_avoided(self, task: Task, member_id: MemberId) -> bool:
+        return member_id in self._number and self._view.has_failed(task, member_id)
+
+    def _loads(self, home: list[int]) -> list[float]:
+        """Return the load of actives per seat, stateless ones included, with what is bound where it is bound."""
+        load = [0.0] * (len(self._members) + 1)
+        for rank, weight in enumerate(self._view.group.table.weight):
+            load[self.bound.get(rank, home[rank])] += weight
+        return load
 
     def keep_going(self, seats: list[Seat], home: list[int]) -> None:
         """Bind every move under way to its destination."""
@@ -251,6 +299,9 @@ class _Special:
             if on_disk and owners and readiness is not Readiness.UNKNOWN:
                 ready_class = _ON_DISK
             found[number[member_id]] = Warmth(ready_class, lag or 0)
+        for failure in task.failures:
+            if self._is_avoided(task, failure.member_id) and failure.member_id not in owners:
+                found[number[failure.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
         for stall in task.stalls:
             if stall.until_ms > view.now_ms and stall.member_id in number and stall.member_id not in owners:
                 found[number[stall.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)

@@ -130,6 +130,11 @@ class View:
         """Say whether the member is not to be tried for this task now, because a warmup there came no closer."""
         return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
 
+    def has_failed(self, task: Task, member_id: MemberId) -> bool:
+        """Say whether the member failed the task so lately that another one is tried before it (DESIGN 2.5, poison)."""
+        oldest_ms = self.now_ms - self.policy.poison_window_ms
+        return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
+
     def moves_held(self, *, draining: bool) -> Held | None:
         """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
         pause = self.group.pause

@@ -1,0 +1,235 @@
+"""Tasks that fail: another member tries, one that failed is not tried again at once, and what stays says why."""
+
+import pytest
+from tests.core.planning import held, member, plan_of
+from tests.core.scene import Scene, copy, failed, running, topology
+
+from batonpass.core.describe import describe_group
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ReleaseRequest
+from batonpass.core.model import ActiveState, PauseScope, Role, Subtopology
+from batonpass.core.reasons import Held
+from batonpass.core.snapshot import SnapshotCopy, SnapshotTask
+
+WINDOW_MS = 600_000
+
+
+def stateless_scene(members: int, partitions: int = 4) -> Scene:
+    """Return a settled scene of some members with stateless tasks ``1_0`` and on."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=partitions))
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def fail(scene: Scene, task: str) -> str:
+    """Let the owner of a task report that it failed and its other tasks as they are; return who it was."""
+    owner = scene.task(task).owner
+    assert owner is not None
+    picture = scene.member(owner).picture
+    said = {one: running() if grant.role is Role.ACTIVE else copy(grant.role) for one, grant in sorted(picture.items())}
+    scene.beat(owner, said | {task: failed()})
+    return owner
+
+
+def held_back(scene: Scene) -> list[tuple[str, str | None, Held]]:
+    """Return what a description of the group says is held back, and check that it then claims no rest."""
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert not (status.held_back and status.at_rest)
+    return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
+
+
+def test_a_failed_stateless_task_moves_to_another_member_and_stays_there() -> None:
+    """Every other member is ready for it: one takes over, nothing else moves, and it does not go back for balance."""
+    scene = stateless_scene(3, 4)
+    before = scene.owners()
+    loads = list(before.values())
+    task = next(one for one, owner in before.items() if loads.count(owner) == 2)
+    first = fail(scene, task)
+    scene.settle()
+    after = scene.owners()
+    assert after[task] not in (first, None)
+    assert [one for one in before if before[one] != after[one]] == [task]
+    for _ in range(5):
+        scene.wait(10_000)
+        scene.settle()
+    assert scene.owners() == after
+    assert held_back(scene) == []
+
+
+def test_a_stateless_task_that_fails_everywhere_is_tried_once_on_each_until_it_is_parked() -> None:
+    """Three members in ten minutes park it, shown as held back; released, it is tried again."""
+    scene = stateless_scene(5)
+    tried = [fail(scene, "1_0")]
+    for _ in range(2):
+        scene.settle()
+        tried.append(fail(scene, "1_0"))
+    assert len(set(tried)) == 3
+    assert scene.task("1_0").parked
+    scene.settle()
+    assert scene.task("1_0").owner is None
+    assert held_back(scene) == [("1_0", scene.task("1_0").target, Held.PARKED)]
+    scene.do(ReleaseRequest(TaskId("1_0")))
+    scene.settle()
+    assert scene.task("1_0").state is ActiveState.RUNNING
+    assert held_back(scene) == []
+
+
+def test_where_everybody_failed_a_stateless_task_it_stays_and_says_so() -> None:
+    """Two members never pass a task to and fro: after both failed it stays until ten minutes are over."""
+    scene = stateless_scene(2)
+    first = fail(scene, "1_0")
+    scene.settle()
+    second = fail(scene, "1_0")
+    assert first != second
+    for _ in range(20):
+        scene.tick(5_000)
+        for name in ("m1", "m2"):
+            if name == scene.task("1_0").owner:
+                fail(scene, "1_0")
+            else:
+                scene.obey(name)
+        assert scene.task("1_0").owner == second
+    assert held_back(scene) == [("1_0", None, Held.FAILED)]
+    scene.obey(second)
+    scene.settle()
+    assert held_back(scene) == []
+
+
+def test_only_a_member_that_may_take_it_gets_a_failed_stateless_task() -> None:
+    """Limits, topology epochs, drains and pins hold for a failed task as for any other."""
+    scene = Scene()
+    scene.declare(topology(0, more=(Subtopology("1", 1, stateful=False),), epoch=2))
+    scene.join("m1")
+    scene.settle()
+    scene.join("m2", max_tasks=0)
+    scene.join("m3", topology_epoch=1)
+    scene.join("m4")
+    scene.do(DrainRequest(MemberId("m4")))
+    scene.settle()
+    fail(scene, "1_0")
+    scene.tick(1_000)
+    assert scene.task("1_0").owner == "m1"
+    assert held_back(scene) == [("1_0", None, Held.FAILED)]
+    scene.do(PinRequest(TaskId("1_0"), MemberId("m1")))
+    scene.join("m5")
+    scene.tick(1_000)
+    assert scene.task("1_0").owner == "m1"
+    scene.do(PinRequest(TaskId("1_0"), None))
+    scene.settle()
+    assert scene.task("1_0").owner == "m5"
+
+
+@pytest.mark.parametrize(("scope", "moves"), [(PauseScope.BALANCE, True), (PauseScope.ALL, False)])
+def test_a_pause_of_balance_does_not_hold_what_failed(scope: PauseScope, *, moves: bool) -> None:
+    """Going on elsewhere after a failure is recovery, which only a pause of everything holds."""
+    scene = stateless_scene(2)
+    scene.do(PauseRequest(scope))
+    owner = fail(scene, "1_0")
+    scene.tick(1_000)
+    scene.obey(owner)
+    assert (scene.task("1_0").owner != owner) is moves
+
+
+def stateful_scene(members: int, **config: object) -> Scene:
+    """Return a settled scene of some members with one stateful task."""
+    scene = Scene()
+    scene.declare(topology(1), **config)
+    for number in range(1, members + 1):
+        scene.join(f"m{number}")
+    scene.settle(60)
+    return scene
+
+
+def test_a_failed_stateful_task_without_a_ready_copy_stays_and_says_so() -> None:
+    """Its owner has what there is of its state, so it stays, held back with the reason until it runs again."""
+    scene = stateful_scene(2)
+    owner = fail(scene, "0_0")
+    assert scene.last is not None
+    assert Held.FAILED in {reason.code for reason in scene.last.reasons}
+    scene.tick(5_000)
+    assert scene.task("0_0").owner == owner
+    assert held_back(scene) == [("0_0", None, Held.FAILED)]
+    scene.settle()
+    assert held_back(scene) == []
+
+
+def test_what_failed_does_not_return_to_the_member_on_which_it_failed() -> None:
+    """A ready copy took over: the member that failed it is no destination of it for ten minutes, however warm."""
+    scene = stateful_scene(2, num_standby_replicas=1)
+    first = fail(scene, "0_0")
+    scene.settle()
+    second = scene.task("0_0").owner
+    assert second not in (first, None)
+    for _ in range(10):
+        scene.tick(20_000)
+        scene.settle()
+        assert scene.task("0_0").owner == second
+    assert held_back(scene) == []
+
+
+def test_two_members_do_not_pass_a_failing_stateful_task_to_and_fro() -> None:
+    """Both failed it: whoever has it keeps it, with the reason; its failure is ten minutes old before it is tried."""
+    scene = stateful_scene(2, num_standby_replicas=1)
+    first = fail(scene, "0_0")
+    scene.settle()
+    second = fail(scene, "0_0")
+    other = "m1" if second == "m2" else "m2"
+    assert other == first
+    for _ in range(20):
+        scene.tick(5_000)
+        scene.obey(first)
+        fail(scene, "0_0")
+        assert scene.task("0_0").owner == second
+    assert held_back(scene) == [("0_0", None, Held.FAILED)]
+    scene.now_ms += WINDOW_MS
+    fail(scene, "0_0")
+    scene.obey(first)
+    scene.settle()
+    assert scene.task("0_0").owner == first
+
+
+def test_a_task_without_an_owner_prefers_a_copy_where_it_did_not_fail() -> None:
+    """Of two ready copies the one whose member failed the task comes last, and is better than none."""
+    scene = stateful_scene(3, num_standby_replicas=2)
+    first = fail(scene, "0_0")
+    scene.settle()
+    second = scene.task("0_0").owner
+    third = ({"m1", "m2", "m3"} - {first, second}).pop()
+    assert second is not None
+    scene.do(DrainRequest(MemberId(third)))
+    scene.settle()
+    assert scene.task("0_0").owner == second
+    scene.do(DrainRequest(MemberId(second), deadline_ms=1_000))
+    scene.wait(2_000)
+    scene.settle()
+    assert scene.task("0_0").owner == first
+
+
+def test_a_plan_moves_a_failed_stateless_task_and_gives_reasons() -> None:
+    """A snapshot decides as the service does: elsewhere if there is an elsewhere, else it stays and says why."""
+    broken = SnapshotCopy("active", ActiveState.FAILED)
+    one = (SnapshotTask(TaskId("0_0"), stateful=False),)
+    plan = plan_of(member("a", {"0_0": broken}), member("b"), tasks=one)
+    assert plan.assignment[MemberId("b")]["active"] == ("0_0",)
+    assert not plan.at_rest
+    alone = plan_of(member("a", {"0_0": broken}), tasks=one)
+    assert alone.assignment[MemberId("a")]["active"] == ("0_0",)
+    assert [(reason.code, reason.task) for reason in alone.reasons] == [("failed", "0_0")]
+    assert not alone.at_rest
+    assert alone.probing_needed
+    assert held(alone) == {}
+
+
+def test_a_plan_says_of_a_failed_stateful_task_that_it_failed() -> None:
+    """At its target owner it is not held back on a way; where it is to go elsewhere it warms up there first."""
+    broken = SnapshotCopy("active", ActiveState.FAILED, 0)
+    stays = plan_of(member("a", {"0_0": broken}), count=1)
+    assert [reason.code for reason in stays.reasons] == ["failed"]
+    assert held(stays) == {}
+    assert not stays.at_rest
+    leaves = plan_of(member("a", {"0_0": broken}, draining=True), member("b"), count=1)
+    assert leaves.assignment[MemberId("b")]["warmup"] == ("0_0",)
+    assert held(leaves) == {}
