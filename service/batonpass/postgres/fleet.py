@@ -85,6 +85,10 @@ class Fleet:
         winner = self._winner(group_id)
         return winner is not None and winner.id == self._id
 
+    def lease_left_s(self) -> float:
+        """Return for how many seconds the lease is valid still; 0 when it is over."""
+        return max(self._valid_until - self._clock_ms(), 0.0) / 1_000
+
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
         winner = self._winner(group_id)

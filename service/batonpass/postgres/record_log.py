@@ -19,6 +19,7 @@ from batonpass.postgres.tables import assignment_events
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
+IDLE_MS: Final = 2_000
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
 
@@ -184,6 +185,8 @@ async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: s
     transaction = driver.transaction()
     await transaction.start()
     try:
+        # Others wait for the counter of events. Should this process be frozen before it commits, the server undoes it.
+        await driver.execute(f"set local idle_in_transaction_session_timeout = {IDLE_MS}")
         await driver.copy_records_to_table(
             assignment_events.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
         )

@@ -1,0 +1,97 @@
+"""Everything that a coordinator keeps in one database, and what runs for it in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.connect import connect
+from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Berth, Fleet
+from batonpass.postgres.leases import Leases
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.samples import PostgresSamples
+from batonpass.postgres.tokens import PostgresTokens
+from batonpass.runtime.ports import StoreUnavailable
+
+LEASE_CONNECTIONS = 2
+"""Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which database, and as whom. ``alone``: no other coordinator can be running on it."""
+
+    database_url: str
+    coordinator_url: str = ""
+    code: str = ""
+    connections_max: int = 10
+    lease_ms: int = LEASE_MS
+    renewal_ms: int = RENEWAL_MS
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class _Background:
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work, name=name))
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+
+
+class PostgresStore:
+    """The record log, the archive, samples, tokens and the lease of one coordinator."""
+
+    def __init__(self, place: Place) -> None:
+        """Make everything; nothing is connected before it is used."""
+        self._alone = place.alone
+        self._engine = connect(place.database_url, connections_max=place.connections_max)
+        self._lease_engine = connect(place.database_url, connections_max=LEASE_CONNECTIONS)
+        leases = Leases(self._lease_engine, lease_ms=place.lease_ms)
+        berth = Berth(place.coordinator_url, place.code, place.lease_ms, place.renewal_ms)
+        self.ownership = Fleet(leases, berth)
+        self.log = PostgresRecordLog(self._engine, tenure=self.ownership)
+        self.archive = PostgresArchive(self._engine)
+        self.samples = PostgresSamples(self._engine)
+        self.tokens = PostgresTokens(self._engine)
+        self._background = _Background()
+
+    async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Take a lease and keep it; a database that is away is tried again, and nothing is held until then.
+
+        ``changed`` is called when groups went to other coordinators, came from them, or have no owner.
+        """
+        if changed is not None:
+            self.ownership.changed = changed
+        # The first round is a start too.
+        with contextlib.suppress(StoreUnavailable):
+            await self.ownership.start(alone=self._alone)
+        self._background.begin("lease", self.ownership.run())
+
+    async def stop(self) -> None:
+        """Give every group up, so that others need not wait for the end of the lease, and disconnect."""
+        await self._background.end()
+        # Without the database the lease runs out by itself.
+        with contextlib.suppress(StoreUnavailable):
+            await self.ownership.leave()
+        await self._lease_engine.dispose()
+        await self._engine.dispose()
+
+    def not_ready(self) -> str:
+        """Return why requests had better go elsewhere; "" when there is no reason."""
+        return (
+            "" if self.lease_left_s() > 0 else "this coordinator's lease is over, and the database has not renewed it"
+        )
+
+    def lease_left_s(self) -> float:
+        """Return for how long groups are held if the database went away now; 0 when they are not."""
+        return self.ownership.lease_left_s()

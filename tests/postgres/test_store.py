@@ -1,0 +1,134 @@
+"""Whole stores side by side on one database: groups go from one coordinator to another, and never to two."""
+
+# ruff: noqa: ASYNC220 - nothing else runs on these loops
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.ids import GroupId
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres.embedded import EmbeddedPostgres
+from batonpass.postgres.schema import upgrade
+from batonpass.postgres.store import Place, PostgresStore
+from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable
+
+ORDERS, EARLY = GroupId("orders"), GroupId("early")
+FROZEN = Path(__file__).parent / "frozen.py"
+
+
+async def until(true: Callable[[], bool], *, within_s: float = 30) -> None:
+    """Wait for something that background work brings about."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+def place(url: str, name: str) -> Place:
+    """Return where a coordinator of short leases runs."""
+    return Place(url, f"http://{name}", lease_ms=1_500, renewal_ms=200)
+
+
+async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_url: str, engine: AsyncEngine) -> None:
+    """A process that is stopped in the middle of its work loses its groups; let go on, it finds itself refused (L4)."""
+    command = [sys.executable, str(FROZEN), database_url, ORDERS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert next(lines) == "held 1\n"
+        while next(lines) != "wrote 5\n":
+            pass
+        second = PostgresStore(place(database_url, "second"))
+        await second.start()
+        await until(lambda: len(second.ownership.living) == 2)
+        with pytest.raises(NotOwner):
+            await second.log.take_over(ORDERS)
+        process.send_signal(signal.SIGSTOP)
+        await until(lambda: len(second.ownership.living) == 1)
+        assert second.ownership.holds(ORDERS)
+        assert await second.log.take_over(ORDERS) == 2
+        version = (await second.log.read(ORDERS)).version
+        await second.log.append(Commit(ORDERS, 2, version, [ProbeScheduled(-1)]))
+        process.send_signal(signal.SIGCONT)
+        said = {line.split()[0] for line in (next(lines) for _ in range(version + 60)) if not line.startswith("wrote")}
+        after = [next(lines) for _ in range(20)]
+        process.kill()
+    assert "refused" in said
+    assert set(after) <= {"refused Superseded\n", "not held\n"}
+    found = (await second.log.read(ORDERS)).records
+    assert found == (*(ProbeScheduled(number) for number in range(version)), ProbeScheduled(-1))
+    await second.stop()
+
+
+async def test_groups_follow_coordinators_that_come_and_go(database_url: str, engine: AsyncEngine) -> None:
+    """A group is released to a newcomer that it falls to, and comes back when the newcomer leaves, in background."""
+    groups = [GroupId(f"group-{number}") for number in range(20)]
+    first = PostgresStore(place(database_url, "first"))
+
+    async def forget() -> None:
+        for group in first.ownership.to_forget():
+            first.ownership.forgotten(group)
+
+    await first.start(forget)
+    for group in groups:
+        assert await first.log.take_over(group) == 1
+        await first.log.append(Commit(group, 1, 0, [ProbeScheduled(1)]))
+    second = PostgresStore(place(database_url, "second"))
+    told = asyncio.Event()
+
+    async def tell() -> None:
+        told.set()
+
+    await second.start(tell)
+    theirs = [group for group in groups if second.ownership.holds(group)]
+    assert theirs
+    left = set(theirs)
+    end = time.monotonic() + 30
+    while left and time.monotonic() < end:
+        for group in sorted(left):
+            try:
+                assert await second.log.take_over(group) == 2
+            except NotOwner:
+                await asyncio.sleep(0.05)
+            else:
+                left.discard(group)
+    assert not left
+    assert told.is_set()
+    assert not any(first.ownership.holds(group) for group in theirs)
+    assert {first.ownership.owner_url(group) for group in theirs} == {"http://second"}
+    await second.stop()
+    await until(lambda: all(first.ownership.holds(group) for group in groups))
+    assert await first.log.take_over(theirs[0]) == 3
+    assert first.not_ready() == ""
+    await first.stop()
+    assert first.lease_left_s() == 0
+
+
+async def test_a_store_starts_without_its_database_and_finds_it_later(folder: Path) -> None:
+    """While the database is away nothing is held, and the reason is told; when it is there, everything is."""
+    server = EmbeddedPostgres(folder, durable=False)
+    url = server.start()
+    await upgrade(url)
+    server.stop()
+    store = PostgresStore(place(url, "early"))
+    await store.start()
+    assert "lease is over" in store.not_ready()
+    assert not store.ownership.holds(EARLY)
+    with EmbeddedPostgres(folder, durable=False, port=make_url(url).port) as again:
+        await until(lambda: store.ownership.holds(EARLY))
+        await store.log.take_over(EARLY)
+        again.stop()
+        await until(lambda: not store.ownership.holds(EARLY))
+        assert "lease is over" in store.not_ready()
+        with pytest.raises(StoreUnavailable):
+            await store.log.take_over(EARLY)
+    await store.stop()
