@@ -30,7 +30,7 @@ DECLARATION: Final[dict[str, Any]] = {
         "epoch": 1,
         "subtopologies": [
             {"id": "orders", "partitions": 8, "source_topics": ["orders"], "changelog_topics": ["orders-by-customer"]},
-            {"id": "alerts", "partitions": 4, "source_topics": ["payments"], "stateful": False},
+            {"id": "stock", "partitions": 4, "source_topics": ["moves"], "changelog_topics": ["stock-by-shop"]},
         ],
     },
     "config": {

@@ -66,7 +66,7 @@ class Desk:
 
     def say(self, sentence: str) -> None:
         """Print a sentence for people, as it stands."""
-        self.console.print(Text(sentence))
+        self.console.print(Text(sentence), soft_wrap=True)
 
     def done(self, sentence: str, **said: Any) -> None:
         """Tell that a command was carried out."""

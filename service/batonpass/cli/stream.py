@@ -73,7 +73,8 @@ class Stream:
 
 def frames(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the id, the kind and the content of each frame of an event stream; any of them may be empty."""
-    place, kind, content = "", "", []
+    place, kind = "", ""
+    content: list[str] = []
     for line in lines:
         if not line:
             yield place, kind, "\n".join(content)

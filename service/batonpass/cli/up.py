@@ -84,7 +84,10 @@ class _Stay:
                 url = self._postgres.start()
                 upgraded(url)
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
-                settings = settings.model_copy(update={**secrets, "advertised_url": None})
+                # What happens is shown by `watch` and `explain`; the terminal is for what is wrong.
+                level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
+                own = {"advertised_url": None, "log_level": level}
+                settings = settings.model_copy(update={**secrets, **own})
                 listen(settings, listening=self._begin, stopping=self._end, listener=listener)
         except KeyboardInterrupt:
             # Before it listened; later the server takes note of the signal itself.

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from batonpass.cli.desk import Desk, GroupName, at_desk, table
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, instant, span, span_ms
@@ -70,7 +71,7 @@ def watch(
 
 def _follow(desk: Desk, group: str, ends_at: float) -> None:
     """Print every event from now on. An outage is waited out: no event is missed or told twice."""
-    desk.coordinator.get(path("groups", group))
+    names = Names(desk, group)
     stream = Stream(desk.coordinator, group)
     stream.open()
     away = False
@@ -89,7 +90,7 @@ def _follow(desk: Desk, group: str, ends_at: float) -> None:
             if desk.as_json:
                 desk.answer(event)
             else:
-                desk.say(event_line(event).plain)
+                desk.say(event_line(event, names.of(event)).plain)
 
 
 def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
@@ -113,6 +114,27 @@ def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
                 time.sleep(min(pause_s, max(ends_at - time.monotonic(), 0)))
 
 
+class Names:
+    """What the members of a group are called, asked for again when one turns up that is not known."""
+
+    def __init__(self, desk: Desk, group: str) -> None:
+        self._desk = desk
+        self._group = group
+        self._known = names_of(desk, group)
+
+    def of(self, event: dict[str, Any]) -> dict[str, str]:
+        """Return the names to tell an event with."""
+        member = event.get("member")
+        if member and member not in self._known:
+            instance = (event.get("body") or {}).get("instance_id")
+            try:
+                self._known |= names_of(self._desk, self._group)
+            except Failure:
+                return self._known
+            self._known.setdefault(member, instance or member)
+        return self._known
+
+
 def look(desk: Desk, group: str) -> Seen:
     """Look at a group and its first members."""
     body = desk.coordinator.get(path("groups", group))
@@ -123,7 +145,7 @@ def look(desk: Desk, group: str) -> Seen:
 def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
     """Return a look as it is drawn."""
     lines: list[RenderableType] = [Text(line) for line in standing(seen.group)]
-    names = short_names(seen.members)
+    names = {one["member_id"]: one.get("instance_id") or one["member_id"] for one in seen.members}
     rows = [_row(one, names) for one in seen.members]
     lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     if seen.more:
@@ -132,11 +154,6 @@ def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
         lines.append(Text(f"held back by {reason}: {tasks}", style="yellow"))
     lines += [event_line(event, names) for event in recent]
     return Stack(*lines)
-
-
-def short_names(members: list[dict[str, Any]]) -> dict[str, str]:
-    """Return what each member is called for people: its instance id, where it has one."""
-    return {one["member_id"]: one.get("instance_id") or one["member_id"] for one in members}
 
 
 def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
