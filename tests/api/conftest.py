@@ -48,6 +48,14 @@ ANSWERS = (
     ("GET", r"/[^/]+/assignment", "assignment_get"),
     ("GET", r"/[^/]+/snapshot", "snapshot"),
     ("POST", r"/[^/]+/plan", "plan_answer"),
+    ("GET", r"/[^/]+/generations", "generations_get"),
+    ("GET", r"/[^/]+/generations/[^/]+", "generation_get"),
+    ("GET", r"/[^/]+/commands", "commands_get"),
+    ("GET", r"/[^/]+/events", "events_get"),
+    ("GET", r"/[^/]+/explain", "group_explain"),
+    ("GET", r"/[^/]+/tasks/[^/]+", "task_get"),
+    ("GET", r"/[^/]+/tasks/[^/]+/explain", "task_explain"),
+    ("GET", r"/[^/]+/tasks/[^/]+/route", "route_get"),
 )
 
 

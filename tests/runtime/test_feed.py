@@ -205,6 +205,7 @@ async def test_what_retention_dropped_is_said_to_be_missed(running: Running) -> 
     follower = await running.feed.follow(A, after=2)
     found = await take(follower, 5)
     assert found[0] == Missed(2, 6)
+    assert (Missed(2, 6).go_on, Missed(2, 6, lost=True).go_on) == (6, 2)
     assert positions(found) == [7, 8, 9, 10]
 
 
@@ -214,9 +215,9 @@ async def test_positions_that_the_store_lost_are_said_to_be_missed(running: Runn
     await running.add(A, 10)
     await take(follower, 10)
     running.log.lose(4)
-    assert await take(follower, 1) == [Missed(6, 10)]
+    assert await take(follower, 1) == [Missed(6, 10, lost=True)]
     newcomer = await running.feed.follow(None, after=10)
-    assert await newcomer.next() == [Missed(6, 10)]
+    assert await newcomer.next() == [Missed(6, 10, lost=True)]
     await running.add(A, 2)
     assert positions(await take(follower, 2)) == [7, 8]
     assert positions(await take(newcomer, 2)) == [7, 8]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.schemas.history_examples import HISTORY_EXAMPLES
+
 GROUP_PUT = {
     "topology": {
         "epoch": 1,
@@ -131,6 +133,7 @@ PROBLEM = {
 PROBLEMS: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("unknown-group", (404,), "fix"),
     ("unknown-member", (404,), "stop-and-rejoin"),
+    ("not-found", (404,), "fix"),
     ("gone", (409,), "stop-and-rejoin"),
     ("fenced", (409,), "stop-and-rejoin"),
     ("fenced-instance-id", (409,), "stop"),
@@ -190,4 +193,5 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
         "balance": {"before": {}, "after": {}},
         "assignment": {"m1": {"active": ["0_0"], "standby": [], "warmup": []}},
     },
+    **HISTORY_EXAMPLES,
 }

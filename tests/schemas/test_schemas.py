@@ -14,6 +14,7 @@ from tests.worker.scripted import Scripted, assignment, joined
 
 from batonpass import schemas
 from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.runtime.events import MEANINGS, EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer
 
 DROP = object()
@@ -120,6 +121,13 @@ def test_what_may_be_left_out_may_be_left_out(name: str, body: dict[str, object]
         ("group_put", "config/acceptable_catchup_ms", None),
         ("group_get", "eta_ms", None),
         ("group_get", "next_probe_at", None),
+        ("event", "body", {"tasks": 120, "sample": ["0_5"], "gap_ms": 250}),
+        ("event", "body/more", "than is described"),
+        ("events_get", "events", []),
+        ("task_get", "runs/0/gap_ms", None),
+        ("task_explain", "last_run", None),
+        ("route_get", "active", None),
+        ("group_explain", "pause", None),
         ("pause", "expires_at", "2026-03-01T12:00:00.5+01:00"),
         ("snapshot", "now_ms", 5),
         ("snapshot", "target", {"m1": {"active": ["0_0"]}}),
@@ -209,6 +217,17 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("snapshot_answer", "reasons/0/code", DROP),
         ("snapshot_answer", "moves", -1),
         ("plan_answer", "balance", DROP),
+        ("event", "type", "handed-over"),
+        ("event", "body/gap_ms", DROP),
+        ("events_get", "events/0/position", DROP),
+        ("generation_get", "diff", DROP),
+        ("generations_get", "generations/0/imbalance", DROP),
+        ("commands_get", "commands/0/who", None),
+        ("task_get", "state", "moving"),
+        ("task_get", "history/0/kind", "moved"),
+        ("task_explain", "waits_for/0/what", "godot"),
+        ("route_get", "standbys/0/caught_up", None),
+        ("group_explain", "tasks/dancing", 1),
         ("kafka_heartbeat", "kind", "poll"),
         ("kafka_heartbeat", "member", DROP),
         ("kafka_heartbeat", "seq", DROP),
@@ -283,6 +302,17 @@ def sent_by_a_worker() -> list[Request]:
     worker.beat(2)
     worker.refuse("fenced", 409, to=worker.last(RequestKind.POLL))
     return worker.sent
+
+
+def test_the_events_are_those_of_the_vocabulary() -> None:
+    """Every type stands in the schema, with the names that its body holds."""
+    event = schemas.load("event")
+    assert event["properties"]["type"]["enum"] == [kind.value for kind in EventType]
+    named = {
+        rule["if"]["properties"]["type"]["const"]: rule["then"]["properties"]["body"]["required"]
+        for rule in event["allOf"]
+    }
+    assert named == {kind.value: list(names) for kind, (_, names) in MEANINGS.items() if names}
 
 
 def test_what_the_worker_sends_is_valid() -> None:

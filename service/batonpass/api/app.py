@@ -9,13 +9,13 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from batonpass import __version__
-from batonpass.api import groups, health, members, openapi, operators, problems, tokens
+from batonpass.api import archive, events, groups, health, members, openapi, operators, problems, tokens
 from batonpass.api.calls import Calls
 from batonpass.api.edge import Edge
 from batonpass.api.front import Front
 from batonpass.api.service import Service
 
-ROUTERS = tuple(part.router for part in (groups, members, operators, tokens, health))
+ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, tokens, health))
 
 
 def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAsyncContextManager[None]]) -> ASGIApp:

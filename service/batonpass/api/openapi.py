@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.problems import PROBLEM_JSON
-from batonpass.codec.bodies import HeartbeatBody, Name, PollQuery, TaskName
+from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _REF = "#/components/schemas/{name}"
-_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name}
+_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "action"],

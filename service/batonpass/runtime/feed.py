@@ -40,11 +40,18 @@ RETRY_AFTER_MS: Final = 5_000
 class Missed:
     """Events between two positions are not there any more: retention dropped them, or the store lost them.
 
-    Whoever follows goes on after ``upto``, and had better look at the group anew.
+    Whoever follows goes on after ``upto``, or, where the store gives lost positions away again (``lost``), after
+    ``after``. Either way it had better look at the group anew.
     """
 
     after: int
     upto: int
+    lost: bool = False
+
+    @property
+    def go_on(self) -> int:
+        """The position after which the events go on."""
+        return self.after if self.lost else self.upto
 
 
 class Feed:
@@ -193,7 +200,7 @@ class Follower:
         """Stand after a position; one that lies beyond the last is of a store that lost commits."""
         self._position = last if after is None else min(after, last)
         if after is not None and after > last:
-            self._missed = Missed(last, after)
+            self._missed = Missed(last, after, lost=True)
         if self._position < last or self._missed is not None:
             self.woken.set()
 

@@ -1,0 +1,151 @@
+"""Looking back: generations, the audit trail, and the history of a task."""
+
+from __future__ import annotations
+
+import re
+
+from fastapi import APIRouter
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from batonpass.api.histories import change_body, command_body, diff_body, generation_body, run_body
+from batonpass.api.openapi import route
+from batonpass.api.problems import UnknownPath
+from batonpass.api.service import group_of, json_response, query, service_of, task_of
+from batonpass.codec.explanations import group_explanation_body, route_body, task_explanation_body
+from batonpass.codec.queries import BackQuery, ExplainQuery, NoQuery, TaskQuery
+from batonpass.codec.shape import Shape, refusal
+from batonpass.core.errors import UnknownGroup
+from batonpass.core.explain import explain_task
+from batonpass.core.explain_group import explain_group
+from batonpass.core.ids import GroupId, TaskId
+from batonpass.core.model import Group
+from batonpass.core.soft import Soft
+from batonpass.runtime.runs_of import runs_of
+
+router = APIRouter(prefix="/v1", tags=["history"])
+_BACK = Shape(BackQuery)
+_EXPLAIN = Shape(ExplainQuery)
+_NOTHING = Shape(NoQuery)
+_TASK_QUERY = Shape(TaskQuery)
+GROUP = "/groups/{group}"
+TASK = GROUP + "/tasks/{task}"
+NUMBER_MAX = 2**63 - 1
+
+
+@route(router, "GET", GROUP + "/generations", query=BackQuery, answers={200: "Generations, newest first."})
+async def list_generations(request: Request) -> Response:
+    """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
+    archive, group_id = service_of(request).coordinator.archive, await _known(request)
+    asked = query(request, _BACK)
+    before = None if asked.before is UNSET else asked.before
+    found = await archive.generations(group_id, before=before, limit=asked.limit + 1)
+    shown = found[: asked.limit]
+    upto = shown[-1].number if len(found) > asked.limit else None
+    return json_response({"generations": [generation_body(one) for one in shown], "next": upto})
+
+
+@route(router, "GET", GROUP + "/generations/{number}", answers={200: "The generation with its difference."})
+async def show_generation(request: Request) -> Response:
+    """Show a generation: its trigger, its reasons, and every task whose target it changed."""
+    group_id = await _known(request)
+    query(request, _NOTHING)
+    number = request.path_params["number"]
+    if re.fullmatch(r"[0-9]{1,19}", number) is None or int(number) > NUMBER_MAX:
+        raise refusal([("path.number", "not the number of a generation")])
+    found = await service_of(request).coordinator.archive.generation(group_id, int(number))
+    if found is None:
+        raise UnknownPath(f"group {group_id} has no generation {number}, or it is no longer kept")
+    return json_response(generation_body(found) | {"diff": diff_body(found.moved)})
+
+
+@route(router, "GET", GROUP + "/commands", query=BackQuery, answers={200: "Mutating calls, newest first."})
+async def group_commands(request: Request) -> Response:
+    """Show the audit trail of a group: who asked for what, when, and why."""
+    return await _commands(request, await _known(request))
+
+
+@route(router, "GET", "/commands", query=BackQuery, answers={200: "Mutating calls, newest first."})
+async def all_commands(request: Request) -> Response:
+    """Show the audit trail of all groups: who asked for what, when, and why."""
+    return await _commands(request, None)
+
+
+async def _commands(request: Request, group_id: GroupId | None) -> Response:
+    asked = query(request, _BACK)
+    before = None if asked.before is UNSET else asked.before
+    archive = service_of(request).coordinator.archive
+    found = await archive.commands(group_id, before=before, limit=asked.limit + 1)
+    shown = found[: asked.limit]
+    upto = shown[-1].position if len(found) > asked.limit else None
+    return json_response({"commands": [command_body(one) for one in shown], "next": upto})
+
+
+@route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."})
+async def show_task(request: Request) -> Response:
+    """Show a task: where it is, why, since when, every run that it had, and its last changes."""
+    service = service_of(request)
+    asked = query(request, _TASK_QUERY)
+    body, group, task_id = await _explained(request)
+    changes = await service.coordinator.archive.task_changes(group.id, task_id, limit=asked.limit)
+    runs = [run_body(run) for run in reversed(runs_of(reversed(changes)))]
+    return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
+
+
+@route(router, "GET", TASK + "/explain", answers={200: "Why the task is where it is, and what it waits for."})
+async def show_why(request: Request) -> Response:
+    """Explain a task: why it is where it is, what it waits for, from whom and until when."""
+    query(request, _NOTHING)
+    body, group, task_id = await _explained(request)
+    archive = service_of(request).coordinator.archive
+    last = next(
+        (run for run in reversed(runs_of(reversed(await archive.task_changes(group.id, task_id, limit=50))))), None
+    )
+    made = await archive.generation(group.id, last.generation) if last is not None and last.generation else None
+    placed = {"at": generation_body(made)["at"], "triggers": list(made.triggers)} if made is not None else None
+    return json_response(body | {"last_run": None if last is None else run_body(last) | {"placed": placed}})
+
+
+@route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."})
+async def show_route(request: Request) -> Response:
+    """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
+    query(request, _NOTHING)
+    group, soft, task_id = await _task(request)
+    coordinator = service_of(request).coordinator
+    found = explain_task(group, soft, task_id, coordinator.now_ms(), coordinator.policy)
+    return json_response(route_body(group, found.task, found.copies))
+
+
+@route(router, "GET", GROUP + "/explain", query=ExplainQuery, answers={200: "Why nothing moves, or what does."})
+async def show_group_why(request: Request) -> Response:
+    """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
+    coordinator = service_of(request).coordinator
+    asked = query(request, _EXPLAIN)
+    group, soft = await coordinator.look(group_of(request))
+    found = explain_group(group, soft, coordinator.now_ms(), coordinator.policy, limit=asked.limit)
+    return json_response(group_explanation_body(group, found))
+
+
+async def _known(request: Request) -> GroupId:
+    """Return the group of the path, which exists or existed."""
+    group_id = group_of(request)
+    if not await service_of(request).coordinator.knows(group_id):
+        raise UnknownGroup(f"there is no group {group_id}, and there never was")
+    return group_id
+
+
+async def _task(request: Request) -> tuple[Group, Soft, TaskId]:
+    """Return the task of the path, with its group."""
+    group, soft = await service_of(request).coordinator.look(group_of(request))
+    task_id = task_of(request)
+    if task_id not in group.table.rank:
+        raise UnknownPath(f"group {group.id} has no task {task_id}")
+    return group, soft, task_id
+
+
+async def _explained(request: Request) -> tuple[dict[str, object], Group, TaskId]:
+    group, soft, task_id = await _task(request)
+    coordinator = service_of(request).coordinator
+    found = explain_task(group, soft, task_id, coordinator.now_ms(), coordinator.policy)
+    return task_explanation_body(group, found), group, task_id

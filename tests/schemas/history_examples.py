@@ -1,0 +1,185 @@
+"""Bodies of the calls that look back or explain: a handover of 0_5 from m1 to m3, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+AT = "2026-03-01T12:00:00.000Z"
+LATER = "2026-03-01T12:00:41.250Z"
+
+GENERATION: dict[str, Any] = {
+    "generation": 9,
+    "group_epoch": 12,
+    "at": AT,
+    "triggers": ["join"],
+    "members": 3,
+    "tasks": 8,
+    "moves": 1,
+    "lower_bound": 1,
+    "warmups": 1,
+    "imbalance": {"before": 2.0, "after": 1.0},
+    "decide_ms": 0.41,
+    "reasons": [{"code": "stays", "task": None, "to": None, "detail": "", "tasks": 7}],
+}
+
+RUN: dict[str, Any] = {
+    "member": "m3",
+    "fencing_token": 41,
+    "generation": 9,
+    "granted_at": AT,
+    "running_at": LATER,
+    "stopped_at": None,
+    "ended": None,
+    "warm": True,
+    "why": "handover",
+    "gap_ms": 250,
+}
+
+WAIT: dict[str, Any] = {
+    "what": "warmup",
+    "member": "m3",
+    "until": None,
+    "eta_ms": 41_000,
+    "detail": "812 records behind",
+}
+
+EXPLAINED: dict[str, Any] = {
+    "group": "orders",
+    "generation": 9,
+    "task": "0_5",
+    "stateful": True,
+    "weight": 1.0,
+    "state": "warming",
+    "owner": "m1",
+    "endpoint": "http://10.0.0.7:9000",
+    "since": AT,
+    "fencing_token": 40,
+    "target": "m3",
+    "target_standbys": [],
+    "to": "m1",
+    "why": "stays",
+    "held_back": None,
+    "copies": [
+        {
+            "member": "m3",
+            "role": "warmup",
+            "readiness": "behind",
+            "lag": 812,
+            "records_per_second": 20.0,
+            "eta_ms": 41_000,
+            "progress_at": AT,
+            "stalled_until": None,
+        }
+    ],
+    "waits_for": [WAIT],
+    "stopped": None,
+    "pin": None,
+    "parked": False,
+    "failures": [{"member": "m2", "at": AT}],
+    "sentences": ["m1 runs 0_5 and has had it for 3 h."],
+}
+
+CHANGE: dict[str, Any] = {
+    "at": AT,
+    "member": "m3",
+    "kind": "granted",
+    "role_before": "warmup",
+    "role": "active",
+    "state": None,
+    "generation": 9,
+    "member_epoch": 13,
+    "fencing_token": 41,
+    "warm": True,
+    "why": "handover",
+}
+
+EVENT: dict[str, Any] = {
+    "position": 117,
+    "group": "orders",
+    "type": "handover-done",
+    "at": LATER,
+    "generation": 9,
+    "member": "m3",
+    "task": "0_5",
+    "body": {
+        "from": "m1",
+        "cause": "revoked",
+        "warm": True,
+        "gap_ms": 250,
+        "stopped_at": AT,
+        "granted_at": AT,
+        "fencing_token": 41,
+    },
+}
+
+COMMAND: dict[str, Any] = {
+    "position": 7,
+    "at": AT,
+    "group": "orders",
+    "command": "drain",
+    "who": "ops",
+    "reason": "node goes",
+    "cause": "abc-1",
+    "subject": {"member_id": "m1"},
+}
+
+GROUP_EXPLAINED: dict[str, Any] = {
+    "group": "orders",
+    "state": "balancing",
+    "detail": "",
+    "at_rest": False,
+    "group_epoch": 12,
+    "generation": 9,
+    "sentences": ["1 task is not with the member where they belong yet."],
+    "tasks": {"running": 7, "warming": 1},
+    "moves_pending": 1,
+    "eta_ms": 41_000,
+    "next_probe_at": LATER,
+    "next_placement_at": None,
+    "triggers": [],
+    "pause": {"scope": "balance", "reason": "deploy", "since": AT, "expires_at": None},
+    "storm_since": None,
+    "grants_held_until": None,
+    "judges_from": LATER,
+    "budgets": {
+        "warmups": {"used": 1, "limit": 2},
+        "drain_warmups": {"used": 0, "limit": 2},
+        "warmups_per_member": {"limit": 2, "full": []},
+    },
+    "members": [
+        {
+            "member": "m1",
+            "what": "draining",
+            "tasks": 3,
+            "since": AT,
+            "until": LATER,
+            "detail": "3 active tasks are left",
+        }
+    ],
+    "held_back": [{"task": "0_6", "to": "m3", "reason": "warmup-budget"}],
+    "waiting": [{"task": "0_5", "state": "warming", "held_back": None, "waits_for": [WAIT]}],
+    "waiting_total": 1,
+}
+
+HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
+    "generations_get": {"generations": [GENERATION], "next": 9},
+    "generation_get": {
+        **GENERATION,
+        "diff": [
+            {"task": "0_5", "from": "m1", "to": "m3", "standbys_before": [], "standbys": ["m2"], "why": "balance"},
+        ],
+    },
+    "commands_get": {"commands": [COMMAND], "next": None},
+    "event": EVENT,
+    "events_get": {"events": [EVENT], "next": 117, "more": False},
+    "task_get": {**EXPLAINED, "runs": [RUN], "history": [CHANGE]},
+    "task_explain": {**EXPLAINED, "last_run": {**RUN, "placed": {"at": AT, "triggers": ["join"]}}},
+    "route_get": {
+        "group": "orders",
+        "generation": 9,
+        "task": "0_5",
+        "active": {"member": "m1", "endpoint": None, "state": "running", "fencing_token": 40},
+        "standbys": [{"member": "m2", "endpoint": "http://m2", "lag": 4, "caught_up": True}],
+    },
+    "group_explain": GROUP_EXPLAINED,
+}
