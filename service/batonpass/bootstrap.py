@@ -83,7 +83,7 @@ class Process:
                 ("chores", self.chores.run()),
             )
         ]
-        await self.store.start()
+        await self.store.start(self.coordinator.ownership_changed)
         loading = asyncio.create_task(self._load(), name="load")
         await asyncio.wait([loading], timeout=LOAD_WAIT_S)
         try:
@@ -124,7 +124,7 @@ def build(settings: Settings, url: str) -> Process:
     log, counts = logs.LoggingObserver(), Counts()
     clock = SystemClock()
     store = store_of(settings, url, clock)
-    watch = CommitWatch(lambda: None)
+    watch = CommitWatch()
     observer = Everyone(log, counts, watch)
     pulse = Pulse(observer.stalled)
     ports = Ports(
@@ -141,7 +141,12 @@ def build(settings: Settings, url: str) -> Process:
         policy=_policy(settings),
         code=code_version(),
     )
-    coordinator = Coordinator(ports, letters_max=settings.requests_waiting_max, groups_max=settings.groups_max)
+    coordinator = Coordinator(
+        ports,
+        letters_max=settings.requests_waiting_max,
+        groups_max=settings.groups_max,
+        streams_max=settings.streams_max,
+    )
     readiness = Readiness(
         lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
         watch.away,
@@ -167,6 +172,7 @@ def build(settings: Settings, url: str) -> Process:
         scrape=Scrape(counts, gauges),
     )
     counts.show("polls_parked", "Long-polls that wait.", lambda: edge.limits.polls.taken)
+    counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
     counts.show("ready", "1 while /readyz says so.", lambda: not readiness.reasons())
     counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
     service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log.commanded)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.connect import connect
-from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.codec.code import code_version
+from batonpass.postgres.store import Place, PostgresStore
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.memory_tokens import MemoryTokens
 
@@ -19,48 +17,94 @@ if TYPE_CHECKING:
     from batonpass.settings import Settings
 
 
-async def _nothing() -> None:
-    pass
+class Store(Protocol):
+    """What a process needs of its store."""
+
+    @property
+    def log(self) -> RecordLog:
+        """The records of all groups."""
+        ...
+
+    @property
+    def archive(self) -> Archive:
+        """What stands beside them."""
+        ...
+
+    @property
+    def samples(self) -> Samples:
+        """Where samples of lags and rates go."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of callers."""
+        ...
+
+    @property
+    def ownership(self) -> Ownership:
+        """Which groups are this coordinator's."""
+        ...
+
+    async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Begin what runs in the background; ``changed`` is called when other groups are this coordinator's."""
+        ...
+
+    async def stop(self) -> None:
+        """Give every group up and disconnect."""
+        ...
+
+    def not_ready(self) -> str:
+        """Return why requests had better go elsewhere; "" when there is no reason."""
+        ...
+
+    def lease_left_s(self) -> float:
+        """Return for how long this coordinator goes on answering if the store went away now."""
+        ...
 
 
-class NotKept:
-    """Takes samples and keeps none."""
+class Unkept:
+    """Takes samples and keeps none of them."""
 
     async def keep_samples(self, samples: Sequence[Sample]) -> None:
         """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
-    """What a process needs of its store.
+class MemoryStore:
+    """A store that is gone with its process, and that nobody shares."""
 
-    ``not_ready`` says why requests had better go elsewhere, or "". ``lease_left_s``
-    is how long this coordinator may go on answering if the store went away now.
-    """
+    def __init__(self, clock: Clock) -> None:
+        self.log = self.archive = MemoryRecordLog()
+        self.samples = Unkept()
+        self.tokens = MemoryTokens(clock.now_ms)
+        self.ownership = Alone()
 
-    log: RecordLog
-    archive: Archive
-    samples: Samples
-    tokens: Tokens
-    ownership: Ownership
-    start: Callable[[], Awaitable[None]] = _nothing
-    stop: Callable[[], Awaitable[None]] = _nothing
-    not_ready: Callable[[], str] = str
-    lease_left_s: Callable[[], float] = lambda: float("inf")
+    async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Do nothing: nothing runs in the background."""
+
+    async def stop(self) -> None:
+        """Do nothing: it is forgotten by itself."""
+
+    def not_ready(self) -> str:
+        """Return that there is no reason."""
+        return ""
+
+    def lease_left_s(self) -> float:
+        """Return that it does not end."""
+        return float("inf")
 
 
-def store_of(settings: Settings, url: str, clock: Clock) -> Store:  # noqa: ARG001 - the fleet is to know it
+def store_of(settings: Settings, url: str, clock: Clock) -> Store:
     """Return the store that the settings name, for a coordinator that others reach under ``url``."""
     if settings.database_url is None:
-        log = MemoryRecordLog()
-        return Store(log=log, archive=log, samples=NotKept(), tokens=MemoryTokens(clock.now_ms), ownership=Alone())
-    engine = connect(settings.database_url.get_secret_value(), connections_max=settings.database_connections_max)
-    log_ = PostgresRecordLog(engine)
-    return Store(
-        log=log_,
-        archive=PostgresArchive(engine),
-        samples=NotKept(),
-        tokens=MemoryTokens(clock.now_ms),
-        ownership=Alone(),
-        stop=engine.dispose,
+        return MemoryStore(clock)
+    return PostgresStore(
+        Place(
+            settings.database_url.get_secret_value(),
+            coordinator_url=url,
+            code=code_version(),
+            connections_max=settings.database_connections_max,
+            lease_ms=settings.lease_ms,
+            renewal_ms=settings.lease_renewal_ms,
+            alone=settings.sole_coordinator,
+        )
     )

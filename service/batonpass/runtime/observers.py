@@ -56,10 +56,9 @@ class Everyone:
 
 
 class CommitWatch:
-    """Knows whether the store has answered lately, and tells ``committed`` of every commit."""
+    """Knows whether the store has answered lately."""
 
-    def __init__(self, told: Callable[[], None], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._told = told
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._failed_at: float | None = None
         self._failure = ""
@@ -76,7 +75,6 @@ class CommitWatch:
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
         """Take note that the store answers."""
         self._failed_at = None
-        self._told()
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
         """Take note that it does not."""

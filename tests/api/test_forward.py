@@ -1,0 +1,318 @@
+"""A request for a group that another coordinator owns is answered by that one, over one hop, as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import SecretStr
+
+from batonpass import bootstrap
+from batonpass.bootstrap import Process, Server, bind, build, server_config, url_of
+from batonpass.core.ids import GroupId
+from batonpass.runtime.history import Asked
+from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.settings import Settings
+from batonpass.store import MemoryStore
+
+SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
+BEARER = {"authorization": f"Bearer {SECRET}"}
+
+
+class Divided(Alone):
+    """Gives groups to coordinators by the first letter of their names."""
+
+    def __init__(self, owners: dict[str, str]) -> None:
+        self.owners = owners
+        self.own = ""
+
+    def holds(self, group_id: GroupId) -> bool:
+        """Say whether the group is this coordinator's own."""
+        return self.owners.get(group_id[:1], self.own) == self.own
+
+    def owner_url(self, group_id: GroupId) -> str | None:
+        """Return the URL of the other coordinator whose it is."""
+        return None if self.holds(group_id) else self.owners[group_id[:1]]
+
+
+@asynccontextmanager
+async def listening(server: uvicorn.Server, listener: Any) -> AsyncIterator[None]:
+    """Run a server on a socket, without its handling of signals."""
+    running = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        assert not running.done(), running
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(running, 20)
+
+
+@dataclass
+class Pair:
+    """Two coordinators, and a client of the first. Groups with an ``a`` are the first's, with a ``b`` the other's."""
+
+    client: httpx.AsyncClient
+    processes: list[Process] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+    owners: dict[str, str] = field(default_factory=dict)
+
+    async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Make a call to the first coordinator."""
+        headers = BEARER | options.pop("headers", {})
+        return await self.client.request(method, f"{self.urls[0]}{path}", headers=headers, **options)
+
+    async def declare(self, group: str) -> None:
+        """Declare a group with one task through the first coordinator."""
+        topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["s"]}]}
+        config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
+        assert (await self.call("PUT", f"/v1/groups/{group}", json={"topology": topology, "config": config})).is_success
+
+    def log(self, number: int) -> MemoryRecordLog:
+        """Return what a coordinator has committed."""
+        log = self.processes[number].store.log
+        assert isinstance(log, MemoryRecordLog)
+        return log
+
+    def decided(self, number: int, item: str) -> float:
+        """Return how often a coordinator decided on an input of a kind."""
+        found = 0.0
+        for family in self.processes[number].counts.registry.collect():
+            for sample in family.samples:
+                if sample.name == "batonpass_decisions_total" and sample.labels["input"] == item:
+                    found += sample.value
+        return found
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """Run two coordinators that divide the groups between them."""
+
+    def divided(_settings: Settings, url: str, clock: Any) -> MemoryStore:
+        store = MemoryStore(clock)
+        store.ownership = Divided(owners)
+        store.ownership.own = url
+        return store
+
+    owners: dict[str, str] = {}
+    monkeypatch.setattr(bootstrap, "store_of", divided)
+    settings = Settings(admin_token=SecretStr(SECRET), shutdown_s=2)
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=20))
+        found = Pair(client, owners=owners)
+        for letter in ("a", "b"):
+            listener = bind("127.0.0.1", 0)
+            url = url_of(listener, is_tls=False)
+            owners[letter] = url
+            process = build(settings, url)
+            server = Server(server_config(settings, process), process, listening=lambda: None)
+            await stack.enter_async_context(listening(server, listener))
+            found.urls.append(url)
+            found.processes.append(process)
+        yield found
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_group_is_served_by_its_owner_whoever_is_asked(pair: Pair) -> None:
+    """Declaring, joining, beating and showing through the other coordinator happens at the owner, and only there."""
+    await pair.declare("a-group")
+    await pair.declare("b-group")
+    assert await pair.log(0).group_ids() == ["a-group"]
+    assert await pair.log(1).group_ids() == ["b-group"]
+    joined = await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})
+    assert joined.status_code == 201
+    beat = {"seq": 1, "member_epoch": joined.json()["member_epoch"]}
+    answer = await pair.call("POST", "/v1/groups/b-group/members/m1/heartbeat", json=beat)
+    assert (answer.status_code, answer.json()["seq"]) == (200, 1)
+    assert (pair.decided(0, "Heartbeat"), pair.decided(1, "Heartbeat")) == (0, 1)
+    shown = await pair.call("GET", "/v1/groups/b-group", headers={"x-request-id": "look-1"})
+    assert (shown.json()["members"], shown.headers["x-request-id"]) == (1, "look-1")
+    assert shown.headers.get_list("x-request-id") == ["look-1"]
+    assert (await pair.call("HEAD", "/v1/groups/b-group")).headers["etag"] == shown.headers["etag"]
+    refused = await pair.call("PUT", "/v1/groups/b-group/members/m2", json={"capacity": -1})
+    assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
+
+
+async def test_who_asked_and_the_id_go_along(pair: Pair) -> None:
+    """The owner's audit trail names the caller of the first coordinator and the id that it gave."""
+    await pair.declare("b-group")
+    await pair.call("POST", "/v1/groups/b-group/pause?reason=lunch", headers={"x-request-id": "ops-7"})
+    (row, *_) = await pair.log(1).commands(GroupId("b-group"), before=None, limit=1)
+    assert row.asked == Asked("admin", "lunch", "ops-7", "pause")
+
+
+async def test_a_long_poll_waits_at_the_owner(pair: Pair) -> None:
+    """It is answered when the picture changes there, and 204 when its wait is over."""
+    await pair.declare("b-group")
+    epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
+    path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}"
+    assert (await pair.call("GET", f"{path}&wait_ms=50")).status_code == 204
+    polls = pair.processes[1].edge.limits.polls
+    waiting = asyncio.create_task(pair.call("GET", f"{path}&wait_ms=20000"))
+    await until(lambda: polls.taken == 1)
+    await pair.call("POST", "/v1/groups/b-group/members/m1/evict?dead=true")
+    answer = await asyncio.wait_for(waiting, 5)
+    assert (answer.status_code, answer.json()["type"]) == (409, "fenced")
+    assert pair.processes[0].edge.limits.polls.taken == 0
+
+
+async def test_a_long_poll_that_breaks_here_breaks_at_the_owner(pair: Pair) -> None:
+    """The owner sees at once that the caller is gone (DESIGN 2.5)."""
+    await pair.declare("b-group")
+    epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
+    polls = pair.processes[1].edge.limits.polls
+    path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}&wait_ms=20000"
+    waiting = asyncio.create_task(pair.call("GET", path))
+    await until(lambda: polls.taken == 1)
+    waiting.cancel()
+    await until(lambda: pair.decided(1, "PollBroken") == 1)
+    assert polls.taken == 0
+
+
+async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
+    """Where each takes the other for the owner, the answer is 503 with when to try again: nobody runs in circles."""
+    for process, url in zip(pair.processes, reversed(pair.urls), strict=True):
+        divided = process.store.ownership
+        assert isinstance(divided, Divided)
+        divided.owners = {"c": url}
+    answer = await asyncio.wait_for(pair.call("GET", "/v1/groups/c-group"), 5)
+    assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
+    assert answer.json()["retry_after_ms"]
+
+
+async def test_an_owner_that_cannot_be_reached_is_503(pair: Pair) -> None:
+    """The caller is told to try again: somebody else will own the group soon."""
+    with bind("127.0.0.1", 0) as nobody:
+        pair.owners["d"] = url_of(nobody, is_tls=False)
+        answer = await pair.call("GET", "/v1/groups/d-group")
+    assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
+    assert answer.json()["retry_after_ms"]
+
+
+async def test_nobody_is_let_in_through_the_side_door(pair: Pair) -> None:
+    """Without a token the first coordinator refuses, and the owner does not hear of it."""
+    answer = await pair.client.get(f"{pair.urls[0]}/v1/groups/b-group")
+    assert answer.status_code == 401
+    forged = await pair.client.get(f"{pair.urls[1]}/v1/groups/b-group", headers={"batonpass-forwarded-for": "10.0.0.1"})
+    assert forged.status_code == 401
+    seen = pair.processes[1].counts.registry.get_sample_value(
+        "batonpass_requests_total", {"method": "GET", "path": "/v1/groups/{group}", "status": "401"}
+    )
+    assert seen == 1
+
+
+async def test_what_the_store_knows_is_answered_by_whoever_is_asked(pair: Pair) -> None:
+    """The history of a group is read from the store and not from its owner."""
+    await pair.declare("b-group")
+    assert (await pair.call("GET", "/v1/groups/b-group/generations")).status_code == 404, "stores apart in this test"
+    assert pair.decided(0, "GroupDeclaration") == 0
+
+
+class Owner:
+    """An owner that tells what it was sent, piece by piece, and hears when it is left."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.left = asyncio.Event()
+        self.seen: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer with what was asked; the end of it when it may."""
+        if scope["type"] != "http":
+            return
+        body = (await receive())["body"]
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        raw = scope["raw_path"].decode() + "?" + scope["query_string"].decode()
+        self.seen.append({"method": scope["method"], "target": raw, "headers": headers, "body": body.decode()})
+        start = [(b"content-type", b"text/event-stream"), (b"keep-alive", b"timeout=1"), (b"x-own", b"1")]
+        await send({"type": "http.response.start", "status": 203, "headers": start})
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        leaving = asyncio.create_task(self._leave(receive))
+        going_on = asyncio.create_task(self.go_on.wait())
+        await asyncio.wait((leaving, going_on), return_when=asyncio.FIRST_COMPLETED)
+        if self.go_on.is_set():
+            await send({"type": "http.response.body", "body": b"data: 2\n\n"})
+        for one in (leaving, going_on):
+            one.cancel()
+
+    async def _leave(self, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.left.set()
+
+
+@pytest.fixture
+async def owner(pair: Pair) -> AsyncIterator[Owner]:
+    """Run an owner of the groups that begin with ``o``."""
+    found = Owner()
+    listener = bind("127.0.0.1", 0)
+    pair.owners["o"] = url_of(listener, is_tls=False)
+    config = uvicorn.Config(found, log_config=None, access_log=False, lifespan="off")
+    async with listening(uvicorn.Server(config), listener):
+        yield found
+
+
+async def test_an_answer_is_passed_on_as_it_comes(pair: Pair, owner: Owner) -> None:
+    """The first piece of a stream arrives while the owner still holds the second; nothing is kept back or lost."""
+    url = f"{pair.urls[0]}/v1/groups/o%20x/members?limit=3&after=%2Fb"
+    async with pair.client.stream("GET", url, headers=BEARER | {"x-request-id": "c-1"}) as answer:
+        pieces = answer.aiter_raw()
+        assert await asyncio.wait_for(anext(pieces), 5) == b"data: 1\n\n"
+        owner.go_on.set()
+        assert b"".join([piece async for piece in pieces]) == b"data: 2\n\n"
+        assert (answer.status_code, answer.headers["x-own"], answer.headers["x-request-id"]) == (203, "1", "c-1")
+        assert "keep-alive" not in answer.headers
+    (seen,) = owner.seen
+    assert (seen["method"], seen["target"]) == ("GET", "/v1/groups/o%20x/members?limit=3&after=%2Fb")
+    assert seen["headers"]["authorization"] == BEARER["authorization"]
+    assert seen["headers"]["x-request-id"] == "c-1"
+    assert seen["headers"]["batonpass-forwarded-for"] == "127.0.0.1"
+    assert f"http://{seen['headers']['host']}" == pair.owners["o"]
+
+
+async def test_a_body_is_passed_on_whole_and_within_the_limit(pair: Pair, owner: Owner) -> None:
+    """The owner gets the very bytes; a body that is too large never leaves the first coordinator."""
+    owner.go_on.set()
+    body = json.dumps({"reason": "ü" * 1_000}).encode()
+    await pair.call("POST", "/v1/groups/o/pause", content=body)
+    assert owner.seen[0]["body"].encode() == body
+    large = await pair.call("POST", "/v1/groups/o/pause", content=b"x" * (9 * 1_048_576))
+    assert (large.status_code, len(owner.seen)) == (413, 1)
+
+
+async def test_a_caller_that_leaves_takes_the_stream_along(pair: Pair, owner: Owner) -> None:
+    """The owner of a stream hears at once that nobody listens any more."""
+    async with pair.client.stream("GET", f"{pair.urls[0]}/v1/groups/o/members", headers=BEARER) as answer:
+        await anext(answer.aiter_raw())
+    await asyncio.wait_for(owner.left.wait(), 5)
+
+
+async def test_an_owner_that_breaks_off_breaks_the_answer_off(pair: Pair) -> None:
+    """A caller sees a broken answer, never a short one that looks whole."""
+
+    async def breaking(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(breaking, "127.0.0.1", 0)
+    async with server:
+        pair.owners["e"] = url_of(server.sockets[0], is_tls=False)
+        with pytest.raises(httpx.TransportError):
+            await pair.call("GET", "/v1/groups/e-group")
