@@ -30,10 +30,15 @@ class Settings(BaseSettings):
         description="The base URL under which other coordinators reach this one. Left out: from host and port, which "
         "is right only where host is an address that the others can reach.",
     )
-    tls_certfile: Path | None = Field(default=None, description="A PEM file with the certificate chain to serve HTTPS with.")
-    tls_keyfile: Path | None = Field(default=None, description="The PEM file of its private key, unless certfile holds both.")
+    tls_certfile: Path | None = Field(
+        default=None, description="A PEM file with the certificate chain to serve HTTPS with."
+    )
+    tls_keyfile: Path | None = Field(
+        default=None, description="The PEM file of its private key, unless certfile holds both."
+    )
     tls_client_ca: Path | None = Field(
-        default=None, description="A PEM file of authorities: only clients with a certificate of one of them are let in (mTLS)."
+        default=None,
+        description="A PEM file of authorities: only clients with a certificate of one of them are let in (mTLS).",
     )
     tls_peer_ca: Path | None = Field(
         default=None, description="A PEM file of authorities that other coordinators' certificates are checked against."
@@ -41,13 +46,17 @@ class Settings(BaseSettings):
 
     # Postgres and the fleet
     database_url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:port/database.")
-    database_connections_max: int = Field(default=10, ge=2, le=200, description="How many connections are held at most.")
+    database_connections_max: int = Field(
+        default=10, ge=2, le=200, description="How many connections are held at most."
+    )
     sole_coordinator: bool = Field(
-       default= default=False,
+        default=False,
         description="Whether no other coordinator can be running on the database: after a crash it does not wait for "
         "its own old lease. Never true where there may be two.",
     )
-    lease_ms: int = Field(default=5_000, ge=1_000, le=60_000, description="How long a coordinator's lease lasts unrenewed.")
+    lease_ms: int = Field(
+        default=5_000, ge=1_000, le=60_000, description="How long a coordinator's lease lasts unrenewed."
+    )
     lease_renewal_ms: int = Field(default=1_500, ge=100, le=20_000, description="How often it is renewed.")
 
     # Who may call
@@ -55,10 +64,14 @@ class Settings(BaseSettings):
         default="on", description="off lets everybody do everything without a token: for a laptop, never for a network."
     )
     admin_token: SecretStr | None = Field(
-        default=None, description="A token of role admin that is not kept in the database: to make the first real ones with."
+        default=None,
+        description="A token of role admin that is not kept in the database: to make the first real ones with.",
     )
     token_cache_s: float = Field(
-        default=10, ge=0, le=300, description="For how long a token's role is remembered: a revocation takes effect within it."
+        default=10,
+        ge=0,
+        le=300,
+        description="For how long a token's role is remembered: a revocation takes effect within it.",
     )
     open_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("livez", "readyz", "metrics"),
@@ -66,37 +79,56 @@ class Settings(BaseSettings):
     )
 
     # Limits
-    body_bytes_max: int = Field(default=8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes.")
+    body_bytes_max: int = Field(
+        default=8 * MIB, ge=1_024, le=256 * MIB, description="The largest body of a request, in bytes."
+    )
     groups_max: int = Field(default=1_000, ge=1, le=100_000, description="Groups of one coordinator.")
     members_max: int = Field(default=10_000, ge=1, le=100_000, description="Members of one group.")
     tasks_max: int = Field(default=200_000, ge=1, le=10_000_000, description="Tasks of one group.")
-    tasks_per_heartbeat_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports.")
+    tasks_per_heartbeat_max: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."
+    )
     polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
-    requests_waiting_max: int = Field(default=10_000, ge=1, le=1_000_000, description="Requests that wait for one group.")
+    requests_waiting_max: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="Requests that wait for one group."
+    )
     member_requests_per_s: float = Field(
-        default=10, ge=0.1, le=10_000, description="Heartbeats a second of one member, and as many long-polls, on average."
+        default=10,
+        ge=0.1,
+        le=10_000,
+        description="Heartbeats a second of one member, and as many long-polls, on average.",
     )
     member_requests_burst: int = Field(default=40, ge=1, le=100_000, description="How many of them may come at once.")
     urgent_heartbeats_per_s: float = Field(
-        default=20, ge=1, le=10_000, description="Heartbeats with news that pass a second although the limit is reached."
+        default=20,
+        ge=1,
+        le=10_000,
+        description="Heartbeats with news that pass a second although the limit is reached.",
     )
     operator_requests_per_s: float = Field(
         default=100, ge=0.1, le=100_000, description="All other calls a second under one token, on average."
     )
-    operator_requests_burst: int = Field(default=400, ge=1, le=1_000_000, description="How many of them may come at once.")
+    operator_requests_burst: int = Field(
+        default=400, ge=1, le=1_000_000, description="How many of them may come at once."
+    )
 
     # Operation
     check_laws: bool = Field(default=True, description="Whether every decision is checked against the laws first.")
     log_format: Literal["auto", "json", "console"] = Field(
         default="auto", description="auto: for people where standard error is a terminal, JSON lines elsewhere."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least level written.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level written."
+    )
     metrics_members_max: int = Field(
         default=100, ge=0, le=10_000, description="Up to how many members a group has metrics for each single member."
     )
     loop_age_max_ms: int = Field(
-        default=10_000, ge=1_000, le=600_000, description="From what age of the event loop's last turn on /livez answers 503."
+        default=10_000,
+        ge=1_000,
+        le=600_000,
+        description="From what age of the event loop's last turn on /livez answers 503.",
     )
     shutdown_delay_s: float = Field(
         default=0,
@@ -105,7 +137,10 @@ class Settings(BaseSettings):
         description="How long /readyz says 503 before requests are refused: for a load balancer to see.",
     )
     shutdown_s: float = Field(
-        default=10, ge=1, le=300, description="How long requests under way, and then what was accepted, may take to end."
+        default=10,
+        ge=1,
+        le=300,
+        description="How long requests under way, and then what was accepted, may take to end.",
     )
 
     @field_validator("open_paths", mode="before")
