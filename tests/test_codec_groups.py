@@ -1,0 +1,100 @@
+"""A stored group comes back as it was, decides as it would have decided, and is refused where there is any doubt."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from batonpass.codec import groups as codec
+from batonpass.codec.groups import FIELDS, GROUP_VERSION, UnreadableGroup, decode_group, encode_group
+from batonpass.codec.records import encode_records
+from batonpass.core.decide import Decision, decide
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import Input
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft
+from batonpass.simulate import coordinators
+from batonpass.simulate.run import run_many
+
+FIXTURES = Path(__file__).parent / "fixtures" / "groups-v1.json"
+STEPS = 6_000
+
+
+def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In seeded worlds full of faults every group comes back equal, and leads to the same decision, byte for byte."""
+    seen: set[str] = set()
+    checked = 0
+
+    def decide_twice(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
+        nonlocal checked
+        decision = decide(group, soft, item, now_ms, policy)
+        if decision.records:
+            again = decode_group(GROUP_VERSION, encode_group(group))
+            assert again == group
+            assert again.table == group.table
+            same = decide(again, soft, item, now_ms, policy)
+            assert encode_records(same.records) == encode_records(decision.records)
+            seen.update(name for name in (field.name for field in fields(Group)) if getattr(group, name))
+            checked += 1
+        return decision
+
+    monkeypatch.setattr(coordinators, "decide", decide_twice)
+    for outcome in run_many(5, steps=STEPS, worlds=None):
+        assert not outcome.failed, outcome.violations[0]
+    assert checked > 300
+    assert seen >= {"members", "tasks", "instances", "gone", "unsettled", "topology", "losses", "longest_session_ms"}
+
+
+def test_old_fixtures_stay_readable() -> None:
+    """A group that an earlier version of this program has stored is read for as long as its version is known."""
+    stored = json.loads(FIXTURES.read_text())
+    group = decode_group(stored["version"], json.dumps(stored["payload"]).encode())
+    assert group.id == "orders"
+    assert group.version > 50
+    assert len(group.members) > 1
+    assert sorted(group.tasks) == sorted(group.table.ids)
+
+
+def test_a_field_that_is_new_at_the_end_hinders_nobody() -> None:
+    """What was written before a field was added is read with its default."""
+    payload = json.loads(encode_group(Group(GroupId("orders"), version=7)))
+    payload["fields"]["Task"].pop()
+    del payload["group"]["tokens_from"]
+    assert decode_group(1, json.dumps(payload).encode()) == Group(GroupId("orders"), version=7)
+
+
+@pytest.mark.parametrize(
+    ("version", "change"),
+    [
+        (GROUP_VERSION + 1, {}),
+        (0, {}),
+        (1, {"fields": {"Task": ["id", "somebody_else", "owner"]}}),
+        (1, {"fields": {"Task": [*FIELDS["Task"], "later"]}}),
+        (1, {"group": {"id": "orders", "version": "many"}}),
+        (1, {"group": None}),
+    ],
+)
+def test_what_is_in_doubt_is_not_read(version: int, change: dict[str, object]) -> None:
+    """A newer version, other fields than the present ones, and damage are refused: the records are there instead."""
+    payload = json.loads(encode_group(Group(GroupId("orders")))) | change
+    with pytest.raises(UnreadableGroup):
+        decode_group(version, json.dumps(payload).encode())
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'{"group":{"id":"a"}}', b"null"])
+def test_damage_is_not_read(payload: bytes) -> None:
+    """Whatever is not a stored group at all is refused in the same words."""
+    with pytest.raises(UnreadableGroup):
+        decode_group(1, payload)
+
+
+def test_an_older_version_is_brought_to_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group two versions old goes through both steps, in order."""
+    monkeypatch.setattr(codec, "GROUP_VERSION", 3)
+    monkeypatch.setitem(codec.UPCASTS, 1, lambda old: {"fields": old["fields"], "both": old["grp"]})
+    monkeypatch.setitem(codec.UPCASTS, 2, lambda old: {"fields": old["fields"], "group": old["both"]})
+    payload = json.loads(encode_group(Group(GroupId("orders"), version=7)))
+    payload["grp"] = payload.pop("group")
+    assert decode_group(1, json.dumps(payload).encode()).version == 7
