@@ -131,6 +131,28 @@ async def test_unknown_fields_of_a_worker_are_named_and_do_no_harm(api: Api) -> 
     assert [status["code"] for status in joined.json()["status"]] == ["unknown-field"]
 
 
+async def test_unknown_parameters_of_a_worker_are_named(api: Api) -> None:
+    """What a join or heartbeat has in its query and nobody knows is named like a field."""
+    await run_both_tasks(api)
+    body = {"seq": 3, "member_epoch": 2}
+    answer = await api.call("POST", "/orders/members/m1/heartbeat?colour=red&colour=blue", body)
+    named = [status["detail"].split()[0] for status in answer.json()["status"]]
+    assert (answer.status_code, named) == (200, ["query.colour"])
+    joined = await api.call("PUT", "/orders/members/m2?takover=true&reason=deploy", {"mood": "fine"})
+    named = [status["detail"].split()[0] for status in joined.json()["status"]]
+    assert (joined.status_code, named) == (201, ["mood", "query.takover"])
+
+
+async def test_unknown_fields_of_what_changes_nothing_are_named_too(api: Api) -> None:
+    """A join whose reply was lost and a doubled heartbeat say what was not understood, as the first ones did."""
+    await run_both_tasks(api)
+    again = await api.call("PUT", "/orders/members/m1", {"shoe_size": 44})
+    assert (again.status_code, [one["code"] for one in again.json()["status"]]) == (200, ["unknown-field"])
+    doubled = {"seq": 1, "member_epoch": 2, "mood": "fine"}
+    answer = await api.call("POST", "/orders/members/m1/heartbeat", doubled)
+    assert (answer.status_code, [one["code"] for one in answer.json()["status"]]) == (200, ["unknown-field"])
+
+
 async def test_a_task_that_the_group_does_not_have_is_named(api: Api) -> None:
     """A report of an unknown task is ignored and named in the status."""
     await run_both_tasks(api)

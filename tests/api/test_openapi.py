@@ -66,6 +66,37 @@ async def test_nothing_else_is_described(api: Api) -> None:
     assert {path: set(operations) for path, operations in paths.items()} == SERVED
 
 
+async def test_a_typo_in_a_query_is_seen(api: Api) -> None:
+    """Every call but a worker's own refuses a parameter that it does not know, by its name."""
+    await api.declare()
+    await api.join("m1")
+    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "token": "t1"}
+    workers = {
+        ("put", "/v1/groups/{group}/members/{member}"),
+        ("post", "/v1/groups/{group}/members/{member}/heartbeat"),
+    }
+    for path, methods in SERVED.items():
+        for method in methods:
+            if path.startswith("/v1") and (method, path) not in workers:
+                answer = await api.client.request(method.upper(), path.format(**names) + "?resaon=typo")
+                assert answer.status_code == 422, (method, path, answer.text)
+                assert "query.resaon" in [fault["path"] for fault in answer.json()["errors"]], (method, path)
+
+
+async def test_head_is_answered_as_get_without_a_body(api: Api) -> None:
+    """Whatever can be read can be asked for its head: the same status and type, and nothing else."""
+    await api.declare()
+    await api.join("m1")
+    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1"}
+    for path, methods in SERVED.items():
+        if "get" in methods and not path.startswith("/v1/tokens"):
+            wait = "?after=0&wait_ms=0" if path.endswith("{member}/assignment") else ""
+            get = await api.client.get(path.format(**names) + wait)
+            head = await api.client.head(path.format(**names) + wait)
+            assert (head.status_code, head.content) == (get.status_code, b""), path
+            assert head.headers.get("content-type") == get.headers.get("content-type"), path
+
+
 async def test_every_reference_leads_somewhere(api: Api) -> None:
     """Whatever an operation refers to is in the document."""
     found = await document(api)

@@ -14,7 +14,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, query, service_of, task_of
 from batonpass.codec.explanations import group_explanation_body, route_body, task_explanation_body
-from batonpass.codec.queries import BackQuery, ExplainQuery, NoQuery, TaskQuery
+from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain import explain_task
@@ -27,7 +27,6 @@ from batonpass.runtime.runs_of import runs_of
 router = APIRouter(prefix="/v1", tags=["history"])
 _BACK = Shape(BackQuery)
 _EXPLAIN = Shape(ExplainQuery)
-_NOTHING = Shape(NoQuery)
 _TASK_QUERY = Shape(TaskQuery)
 GROUP = "/groups/{group}"
 TASK = GROUP + "/tasks/{task}"
@@ -50,7 +49,6 @@ async def list_generations(request: Request) -> Response:
 async def show_generation(request: Request) -> Response:
     """Show a generation: its trigger, its reasons, and every task whose target it changed."""
     group_id = await _known(request)
-    query(request, _NOTHING)
     number = request.path_params["number"]
     if re.fullmatch(r"[0-9]{1,19}", number) is None or int(number) > NUMBER_MAX:
         raise refusal([("path.number", "not the number of a generation")])
@@ -96,7 +94,6 @@ async def show_task(request: Request) -> Response:
 @route(router, "GET", TASK + "/explain", answers={200: "Why the task is where it is, and what it waits for."})
 async def show_why(request: Request) -> Response:
     """Explain a task: why it is where it is, what it waits for, from whom and until when."""
-    query(request, _NOTHING)
     body, group, task_id = await _explained(request)
     archive = service_of(request).coordinator.archive
     last = next(
@@ -110,7 +107,6 @@ async def show_why(request: Request) -> Response:
 @route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."})
 async def show_route(request: Request) -> Response:
     """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
-    query(request, _NOTHING)
     group, soft, task_id = await _task(request)
     coordinator = service_of(request).coordinator
     found = explain_task(group, soft, task_id, coordinator.now_ms(), coordinator.policy)

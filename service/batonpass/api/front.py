@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl
 
 from batonpass.api.access import Forbidden, Unauthenticated, check
 from batonpass.api.calls import OPEN, UNKNOWN, Calls
@@ -21,7 +20,7 @@ from batonpass.api.problems import REFUSED, not_allowed
 from batonpass.api.visit import ASKED, FORWARDED, JSON, Disconnected, Headless, Visit
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
-from batonpass.codec.requests import checked_name, read_heartbeat
+from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId, MemberId
@@ -93,7 +92,7 @@ class Front:
         if hot is not None and (parts[1], parts[2], parts[4]) == ("v1", "groups", "members"):
             visit.call, serve = hot
             await self._admit(visit)
-            if scope["method"] != visit.call.method:
+            if not visit.is_method(visit.call.method):
                 raise not_allowed(scope["method"], scope["path"], [visit.call.method])
             if visit.call is not self._calls.heartbeat:
                 self._limit(visit)
@@ -165,6 +164,8 @@ class Front:
         early = self._edge.limits.member.take(visit.scope["path"])
         last = coordinator.last_said(group_id, member_id)
         said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
+        if visit.scope["query_string"]:
+            said = naming_query(said, visit.query())
         if early and not await self._is_urgent(visit, group_id, said):
             raise too_early(early, "this member")
         answer = await self._service.ask(group_id, said, Answer, visit.asked)
@@ -178,8 +179,7 @@ class Front:
         return has_news(group, soft, said) and not self._edge.limits.urgent.take(visit.scope["path"])
 
     async def _assignment(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> None:
-        pairs = parse_qsl(visit.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        asked = _POLL.read(dict(pairs), prefix="query")
+        asked = _POLL.read(visit.query(), prefix="query")
         coordinator = self._service.coordinator
         self._edge.limits.polls.take()
         poll = asyncio.ensure_future(coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))

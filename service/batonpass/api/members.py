@@ -13,7 +13,7 @@ from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
-from batonpass.codec.requests import read_join
+from batonpass.codec.requests import naming_query, read_join
 from batonpass.codec.shape import Shape
 from batonpass.codec.views import member_body
 from batonpass.core.answers import refusal
@@ -33,14 +33,22 @@ _REASON = Shape(ReasonQuery)
 MEMBER = "/groups/{group}/members/{member}"
 
 
-@route(router, "PUT", MEMBER, body=JoinBody, answers={201: "Joined.", 200: "Had joined before; the present picture."})
+@route(
+    router,
+    "PUT",
+    MEMBER,
+    body=JoinBody,
+    query=ReasonQuery,
+    answers={201: "Joined.", 200: "Had joined before; the present picture."},
+)
 async def join(request: Request) -> Response:
     """Join a group with a fresh member id."""
     service = service_of(request)
     group_id, member_id = group_of(request), member_of(request)
     body = await service.body(request.stream())
     limit = service.coordinator.policy.max_tasks_per_heartbeat
-    answer = await service.ask(group_id, read_join(member_id, body, tasks_max=limit), Answer, asked_of(request))
+    wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
+    answer = await service.ask(group_id, wanted, Answer, asked_of(request))
     return json_response(answer_body(answer), 201 if answer.created else 200)
 
 

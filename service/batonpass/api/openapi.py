@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any
 
 import msgspec
@@ -15,8 +16,11 @@ from starlette.responses import Response
 
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
+from batonpass.codec.queries import NoQuery
+from batonpass.codec.shape import Shape
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+_NOTHING = Shape(NoQuery)
 
 _REF = "#/components/schemas/{name}"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count}
@@ -88,13 +92,16 @@ def route(
     query: type[Struct] | None = None,
     answers: Mapping[int, str],
 ) -> Callable[[Endpoint], Endpoint]:
-    """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary."""
+    """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary.
+
+    A call that knows no query refuses one, so that a typo is seen; any other reads its own.
+    """
     operation = DESCRIBED.operation(router.prefix + path, body=body, query=query, answers=answers)
 
     def serve(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(
             path,
-            endpoint,
+            endpoint if query is not None else _without_query(endpoint),
             methods=[method],
             response_class=Response,
             status_code=next(iter(answers)),
@@ -105,6 +112,16 @@ def route(
         return endpoint
 
     return serve
+
+
+def _without_query(endpoint: Endpoint) -> Endpoint:
+    @wraps(endpoint)
+    async def strict(request: Request) -> Response:
+        if request.query_params:
+            _NOTHING.read(request.query_params, prefix="query")
+        return await endpoint(request)
+
+    return strict
 
 
 def install(app: FastAPI) -> None:

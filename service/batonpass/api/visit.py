@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 from batonpass.api.calls import GROUP_PART
 from batonpass.api.causes import HEADER
@@ -73,6 +74,15 @@ class Visit:
         """Who asks, for the records."""
         return Asked(who=self.who, cause=self.cause)
 
+    def is_method(self, method: str) -> bool:
+        """Say whether a call of this method was made; HEAD is GET without a body (RFC 9110, 9.3.2)."""
+        made = self.scope["method"]
+        return bool(made == method or (made == "HEAD" and method == "GET"))
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the query by name; of one that stands there twice, the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
     async def body(self, bytes_max: int) -> bytes:
         """Return the whole body.
 
@@ -107,7 +117,7 @@ class Visit:
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": b"" if self.scope["method"] == "HEAD" else body})
 
     async def refuse(self, error: ProtocolError) -> None:
         """Answer with a problem."""

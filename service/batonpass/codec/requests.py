@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
@@ -20,7 +21,7 @@ from batonpass.codec.bodies import (
     TopologyBody,
     WhatIfBody,
 )
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
 from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
@@ -37,6 +38,7 @@ _WHAT_IF: Final = Shape(WhatIfBody)
 
 _NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f\ufffd]{{1,{NAME_CHARS_MAX}}}")
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
+Worker = TypeVar("Worker", Join, Heartbeat)
 NO_SUCH_REVISION: Final = -1
 """An ``If-Match`` that cannot name any revision."""
 
@@ -75,6 +77,12 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
         tasks=_reports(said.tasks, tasks_max),
         unknown_fields=unknown_fields,
     )
+
+
+def naming_query(item: Worker, names: Iterable[str], *, known: Container[str] = ()) -> Worker:
+    """Return a join or heartbeat that names among its unknown fields the parameters of its query that nobody knows."""
+    unknown: list[str] = [f"query.{name}" for name in sorted(set(names)) if name not in known][:UNKNOWN_MAX]
+    return replace(item, unknown_fields=(*item.unknown_fields, *unknown)) if unknown else item
 
 
 class SaidTasks(dict[TaskId, TaskReport]):

@@ -20,7 +20,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.probing import reschedule
 from batonpass.core.reasons import Quiet, Reason
 from batonpass.core.records import Record
-from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.replies import Answer, Done, DrainProgress, Reply
 from batonpass.core.soft import Soft
 from batonpass.core.steady import answer_to_repeated
 from batonpass.core.step import advance
@@ -197,20 +197,22 @@ def _final_reply(work: Work, item: i.Input, reply: Reply) -> Reply:
         return reply
     member = work.group.members[item.member_id]
     reports.note_answered(work, member)
-    if not isinstance(reply, Done):
-        return reply
-    extra = [
+    extra = tuple(
         ("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields
-    ]
+    )
+    if isinstance(reply, Answer):
+        # Late, doubled, or a join whose reply was lost: nothing was taken from it, what was not understood is named.
+        return replace(reply, status=(*reply.status, *extra)) if extra else reply
     extra += _unknown_tasks(work, item)
     if isinstance(item, i.Join):
-        return replace(answer(work.group, work.soft, member, -1, tuple(extra)), created=True)
-    return answer(work.group, work.soft, member, _seen(work, item, member.id), tuple(extra))
+        return replace(answer(work.group, work.soft, member, -1, extra), created=True)
+    return answer(work.group, work.soft, member, _seen(work, item, member.id), extra)
 
 
-def _unknown_tasks(work: Work, item: i.Join | i.Heartbeat) -> list[tuple[str, str]]:
+def _unknown_tasks(work: Work, item: i.Join | i.Heartbeat) -> tuple[tuple[str, str], ...]:
     rank = work.group.table.rank
-    return [("unknown-task", f"{task} is not a task of this group") for task in (item.tasks or {}) if task not in rank]
+    unknown = (task for task in (item.tasks or {}) if task not in rank)
+    return tuple(("unknown-task", f"{task} is not a task of this group") for task in unknown)
 
 
 def _seen(work: Work, item: i.Heartbeat, member_id: MemberId) -> int:
