@@ -15,9 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
 from batonpass.core.ids import GroupId
 from batonpass.postgres.leases import Leases, Living
+from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_MS: Final = 5_000
@@ -44,7 +46,7 @@ class Berth:
     code: str = ""
     lease_ms: int = LEASE_MS
     renewal_ms: int = RENEWAL_MS
-    reads: Mapping[str, int] = field(default_factory=lambda: dict(VERSIONS))
+    reads: Mapping[str, int] = field(default_factory=lambda: {**VERSIONS, KIND: GROUP_VERSION})
 
 
 class Fleet:

@@ -9,9 +9,11 @@ from typing import Any, Final, Protocol
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
+from batonpass.postgres import snapshots
 from batonpass.postgres.append import CHANGE_COLUMNS, copied, parameters, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import CHANGES, Prepared, prepare
@@ -41,7 +43,7 @@ _TAKE_OVER: Final = text(
 )
 # One statement sees one state of the database: the head and the records fit together.
 _READ: Final = text(
-    "select h.version, r.kind, r.version, cast(r.payload as text)"
+    "select h.version, h.recovered_at is not null, r.kind, r.version, cast(r.payload as text)"
     " from group_heads h left join record_log r on r.group_id = h.group_id and r.seq > :after"
     " where h.group_id = :of_group order by r.seq"
 )
@@ -137,24 +139,27 @@ class PostgresRecordLog:
         return [again.get(id(one), outcome) for one, outcome in zip(batch, outcomes, strict=True)]
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
-        """Return the records after the first ``after_version``; None: the whole group.
+        """Return the records after the first ``after_version``; None: the whole group, from a snapshot if there is one.
 
         Raises:
             StoreUnavailable: when the database is away.
             UnreadableRecord: when a record is missing or cannot be read.
         """
-        after = after_version or 0
+        base: Group | None = None
         async with reaching(self._engine) as connection:
+            if after_version is None:
+                base = await snapshots.newest(connection, group_id)
+            after = after_version if after_version is not None else base.version if base is not None else 0
             rows = (await connection.execute(_READ, {"of_group": group_id, "after": after})).all()
         if not rows:
             return Loaded(0, ())
-        version: int = rows[0][0]
-        stored = [StoredRecord(kind, written, payload.encode()) for _, kind, written, payload in rows if kind]
+        version, recovered = rows[0][:2]
+        stored = [StoredRecord(kind, written, payload.encode()) for _, _, kind, written, payload in rows if kind]
         if len(stored) != max(version - after, 0):
             raise UnreadableRecord(
                 f"{group_id} has {len(stored)} records after the first {after}, and its head says {version}"
             )
-        return Loaded(version, decode_records(stored))
+        return Loaded(version, decode_records(stored), base, recovered=recovered)
 
     async def group_ids(self) -> Sequence[GroupId]:
         """Return every group that holds records, sorted.
@@ -166,7 +171,13 @@ class PostgresRecordLog:
             return sorted(GroupId(name) for name in (await connection.execute(_GROUPS)).scalars())
 
     async def keep_snapshot(self, group: Group) -> None:
-        """Do nothing yet."""
+        """Keep the group as it is at its version, so that later reads need not begin before it.
+
+        Raises:
+            StoreUnavailable: when the database is away.
+        """
+        if self._tenure.writes_up_to().get(snapshots.KIND, GROUP_VERSION) >= GROUP_VERSION:
+            await snapshots.keep(self._engine, group, self._tenure.id)
 
 
 async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import Heartbeat, Input, Join, PollOpened, Started
+from batonpass.core.inputs import Heartbeat, Input, Join, PollOpened, Started, StoreRecovered
 from batonpass.core.invariants import Step
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
@@ -90,6 +90,7 @@ class Engine:
         self._epoch = 0
         self._loaded = False
         self._doubtful = False
+        self._recovered = False
         self._pending: _Attempt | None = None
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
@@ -166,6 +167,10 @@ class Engine:
             raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
         if not self._loaded or self._doubtful:
             await self._read()
+        if self._recovered:
+            # Before anything else is decided on what may lack commits (L3).
+            await self._commit(StoreRecovered())
+            self._recovered = False
         stalls = self._ports.stalls()
         if stalls != self._stalls:
             # The silence since then was the coordinator's own (L5), so judging starts afresh, as after a start.
@@ -181,6 +186,7 @@ class Engine:
         if self._loaded and found.version < before.version:
             # The log has less than memory: the store lost commits. Members will say so by their epochs (L3).
             before, found = Group(self.group_id), await log.read(self.group_id)
+        self._recovered = found.recovered
         version, records = found.version, found.records
         pending, self._pending = self._pending, None
         ours = pending is not None and pending.group is self.group and tuple(records) == pending.decision.records

@@ -81,11 +81,13 @@ class Loaded:
     """A group as the log has it: ``version`` records, the later ones of which are to be added to ``base``.
 
     ``base`` is a snapshot of the group at ``base.version``; None: the records begin where the caller asked them to.
+    ``recovered``: an operator said that the log lost commits, and the group has not been told yet (``StoreRecovered``).
     """
 
     version: int
     records: Sequence[Record]
     base: Group | None = None
+    recovered: bool = False
 
 
 class Clock(Protocol):

@@ -1,0 +1,65 @@
+"""Snapshots of whole groups, the newest few of each. A load begins with the newest that this program can read."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from batonpass.codec.groups import GROUP_VERSION, UnreadableGroup, decode_group, encode_group
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.postgres.connect import reaching
+
+KIND: Final = "group-snapshot"
+"""Under which name coordinators tell one another which version of a stored group they read."""
+
+KEPT: Final = 3
+"""How many are kept of each group, in case the newest cannot be read."""
+
+_COMPRESSION: Final = 1
+
+# Only its owner may say what a group was, and only of what is in the log: memory may be ahead after lost commits.
+_KEEP: Final = text(
+    "insert into snapshots (group_id, version, format, payload)"
+    " select group_id, :version, :format, :payload from group_heads"
+    " where group_id = :of_group and owner = :owner and version >= :version on conflict do nothing"
+)
+_DROP: Final = text(
+    "delete from snapshots where group_id = :of_group and version not in"
+    " (select version from snapshots where group_id = :of_group order by version desc limit :kept)"
+)
+_NEXT: Final = text(
+    "select version, format, payload from snapshots where group_id = :of_group and version < :below"
+    " order by version desc limit 1"
+)
+
+
+async def keep(engine: AsyncEngine, group: Group, owner: str) -> None:
+    """Keep a group as it is at its version, if its owner says so.
+
+    Raises:
+        StoreUnavailable: when the database is away.
+    """
+    payload = await asyncio.to_thread(lambda: zlib.compress(encode_group(group), _COMPRESSION))
+    row = {"of_group": group.id, "version": group.version, "format": GROUP_VERSION, "payload": payload, "owner": owner}
+    async with reaching(engine) as connection:
+        await connection.execute(_KEEP, row)
+        await connection.execute(_DROP, {"of_group": group.id, "kept": KEPT})
+
+
+async def newest(connection: AsyncConnection, group_id: GroupId) -> Group | None:
+    """Return the newest kept group that can be read; None: the records have to be read from the first one on."""
+    below = 2**63 - 1
+    while True:
+        row = (await connection.execute(_NEXT, {"of_group": group_id, "below": below})).one_or_none()
+        if row is None:
+            return None
+        below, version, payload = row
+        try:
+            return await asyncio.to_thread(lambda: decode_group(version, zlib.decompress(payload)))  # noqa: B023
+        except (UnreadableGroup, zlib.error):
+            continue
