@@ -1,0 +1,92 @@
+"""Several coordinators on one database, as processes of their own: whichever is asked, each group has one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+from tests.e2e.running import soon
+from tests.e2e.serving import BEARER, Served, declare, serving
+
+QUICK = {"lease_ms": "2000", "lease_renewal_ms": "300"}
+GROUPS = [f"group-{number}" for number in range(12)]
+
+
+def owned(served: Served) -> set[str]:
+    """Return the groups that a coordinator shows as its own, from its metrics."""
+    text = httpx.get(f"{served.url}/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("batonpass_group_generation{")]
+    return {line.split('"')[1] for line in lines}
+
+
+def shared(first: Served, second: Served) -> bool:
+    """Say whether each group is with one of two coordinators, and both have some."""
+    one, other = owned(first), owned(second)
+    return bool(one) and bool(other) and not one & other and one | other == set(GROUPS)
+
+
+def beat(served: Served, group: str, seq: int, epoch: int, tasks: Any = None) -> httpx.Response:
+    """Send a heartbeat of the member ``m1``."""
+    body = {"seq": seq, "member_epoch": epoch} | ({"tasks": tasks} if tasks is not None else {})
+    return served.call("POST", f"/v1/groups/{group}/members/m1/heartbeat", json=body)
+
+
+@pytest.mark.timeout(240)
+async def test_two_coordinators_share_the_groups_and_either_answers(own_url: str) -> None:
+    """Calls, long-polls and commands go through both; when one dies or leaves, the other goes on with its groups."""
+    await asyncio.to_thread(share, own_url)
+
+
+def share(database_url: str) -> None:
+    """Do what the test above says, one call after the other."""
+    with serving(database_url, **QUICK) as first, serving(database_url, **QUICK) as second:
+        for group in GROUPS:
+            soon(lambda group=group: is_declared(first, group), within_s=20)
+        soon(lambda: shared(first, second), within_s=20)
+        theirs = min(owned(second))
+        joined = first.call("PUT", f"/v1/groups/{theirs}/members/m1", json={"on_lease_lost": "continue"}).json()
+        epoch = joined["member_epoch"]
+        running = {task["task"]: {"role": "active", "state": "running"} for task in joined["assignment"]["active"]}
+        assert len(running) == 2
+        for seq, served in enumerate((first, second, first), 1):
+            answer = beat(served, theirs, seq, epoch, running)
+            assert (answer.status_code, answer.json()["seq"]) == (200, seq)
+        # Killed, not stopped: its lease has to run out before the other takes over.
+        second.stop(signal.SIGKILL)
+        began = time.monotonic()
+        soon(lambda: owned(first) == set(GROUPS), within_s=20)
+        assert time.monotonic() - began < 10
+        again = beat(first, theirs, 4, epoch, running)
+        assert (again.status_code, again.json()["member_epoch"]) == (200, epoch), again.text
+        assert {task["task"] for task in picture(first, theirs)} == set(running)
+        with serving(database_url, **QUICK) as third:
+            soon(lambda: shared(first, third), within_s=20)
+            # Told to stop: it gives its groups up at once, well before its lease would be over.
+            released = owned(third)
+            began = time.monotonic()
+            assert third.stop() in {0, -signal.SIGTERM, 128 + signal.SIGTERM}
+            soon(lambda: owned(first) >= released, within_s=20)
+            assert time.monotonic() - began < 3
+        assert not [line for line in first.lines() if line["event"] in {"law-broken", "defect", "failed"}]
+
+
+def is_declared(served: Served, group: str) -> bool:
+    """Declare a group, unless the coordinators do not agree yet on whose it is."""
+    try:
+        declare(served, group)
+    except AssertionError as error:
+        if "coordinator-loading" in str(error) or "precondition-required" in str(error):
+            return "precondition-required" in str(error)
+        raise
+    return True
+
+
+def picture(served: Served, group: str) -> list[Any]:
+    """Return the actives in the picture of the member ``m1``."""
+    path = f"{served.url}/v1/groups/{group}/members/m1/assignment?after=0"
+    active: list[Any] = httpx.get(path, headers=BEARER).json()["assignment"]["active"]
+    return active
