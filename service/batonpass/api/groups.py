@@ -17,12 +17,13 @@ from batonpass.codec.requests import etag, read_declaration, read_if_match, read
 from batonpass.codec.shape import Shape
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
-from batonpass.core.commands import warnings_of
+from batonpass.core.advice import advice_on
 from batonpass.core.describe import describe_assignments, describe_group, snapshot_of
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.inputs import GroupDeletion
 from batonpass.core.plan import plan_snapshot
 from batonpass.core.replies import Declared, Done
+from batonpass.core.view import View
 from batonpass.core.whatif import balance_now, balance_then, imagine
 
 router = APIRouter(prefix="/v1", tags=["groups"])
@@ -111,7 +112,8 @@ async def _describe(request: Request) -> tuple[dict[str, Any], int, dict[str, st
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
     status = describe_group(group, soft, coordinator.now_ms(), coordinator.policy)
-    return group_body(group, status, warnings_of(coordinator.policy, group.config)), 200, {"etag": etag(group.revision)}
+    warnings = advice_on(View(group, soft, coordinator.now_ms(), coordinator.policy))
+    return group_body(group, status, warnings), 200, {"etag": etag(group.revision)}
 
 
 async def _revision(request: Request) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from batonpass.codec.answers import rfc3339
-from batonpass.codec.views import held_back_body
+from batonpass.codec.views import held_back_body, pause_body
 from batonpass.core.explain import CopyStatus, TaskExplanation, Wait
 from batonpass.core.explain_group import Budget, GroupExplanation, Obstacle, Waiting
-from batonpass.core.model import Group, Pause, Stop, Task
+from batonpass.core.model import Group, Stop, Task
 
 
 def time_of(at_ms: int | None) -> str | None:
@@ -104,18 +104,6 @@ def group_explanation_body(group: Group, found: GroupExplanation) -> dict[str, A
         "held_back": held_back_body(status.held_back),
         "waiting": [_waiting_body(one) for one in found.waiting],
         "waiting_total": found.waiting_total,
-    }
-
-
-def pause_body(pause: Pause | None) -> dict[str, Any] | None:
-    """Return a pause: what it holds, since when, until when, and why."""
-    if pause is None:
-        return None
-    return {
-        "scope": pause.scope.value,
-        "reason": pause.reason,
-        "since": rfc3339(pause.since_ms),
-        "expires_at": time_of(pause.expires_ms),
     }
 
 

@@ -10,7 +10,7 @@ from batonpass.codec.answers import picture_body, positions_body, rfc3339
 from batonpass.core.budget import HeldBack
 from batonpass.core.describe import Assignments, GroupStatus
 from batonpass.core.ids import TaskId, task_order
-from batonpass.core.model import Group, Member, Topology
+from batonpass.core.model import Group, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import MemberSoft, Report, Soft
 
@@ -37,7 +37,6 @@ def group_summary(group: Group, status: GroupStatus) -> dict[str, Any]:
 
 def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Return a group with where it stands and what it waits for."""
-    pause = group.pause
     return group_summary(group, status) | {
         "detail": status.detail,
         "topology": topology_body(group.topology),
@@ -45,11 +44,21 @@ def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> 
         "eta_ms": status.eta_ms,
         "next_probe_at": _time(status.next_probe_ms),
         "held_back": held_back_body(status.held_back),
-        "pause": None
-        if pause is None
-        else {"scope": pause.scope.value, "reason": pause.reason, "expires_at": _time(pause.expires_ms)},
+        "pause": pause_body(group.pause),
         "storm_since": _time(group.storm_since_ms),
         "warnings": list(warnings),
+    }
+
+
+def pause_body(pause: Pause | None) -> dict[str, Any] | None:
+    """Return a pause: what it holds, since when, until when, and why."""
+    if pause is None:
+        return None
+    return {
+        "scope": pause.scope.value,
+        "reason": pause.reason,
+        "since": rfc3339(pause.since_ms),
+        "expires_at": _time(pause.expires_ms),
     }
 
 

@@ -1,0 +1,89 @@
+"""What is accepted and still unwise, or stands in the way of a group without being an error: for people to read.
+
+Reads only. Each piece of advice is one sentence that says what is so, what follows from it, and names what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from batonpass.core.commands import warnings_of
+from batonpass.core.ids import MemberId
+from batonpass.core.lag import Readiness
+from batonpass.core.model import Member
+from batonpass.core.policy import LAG_UNBOUNDED
+from batonpass.core.view import View
+
+_NAMED = 5
+"""How many members a sentence names at most."""
+
+
+def advice_on(view: View) -> tuple[str, ...]:
+    """Return every warning about a group as it stands."""
+    group = view.group
+    here = [member for member in group.members.values() if member.away_until_ms is None]
+    return (
+        *warnings_of(view.policy, group.config),
+        *_on_config(view),
+        *(_on_members(view, here) if here else ()),
+        *_on_copies(view),
+    )
+
+
+def _on_config(view: View) -> Iterator[str]:
+    config = view.config
+    if config.acceptable_recovery_lag >= LAG_UNBOUNDED:
+        yield (
+            "acceptable_recovery_lag is unbounded: every copy that can be read counts as caught up, "
+            "so that a handover may take as long as a restore"
+        )
+    if config.max_lost_share >= 1.0:
+        yield "max_lost_share is 1: the storm guard is off, however many members vanish at once"
+
+
+def _on_members(view: View, here: list[Member]) -> Iterator[str]:
+    wanted, takers = view.config.num_standby_replicas, [member for member in here if member.drain is None]
+    most = max(0, len(takers) - 1)
+    if wanted > most:
+        yield (
+            f"num_standby_replicas is {wanted}, and members that can take copies are {len(takers)}: "
+            f"a task has {most} standbys at most until more join"
+        )
+    for key in view.config.rack_aware_tags:
+        without = [member for member in here if key not in member.client_tags]
+        if without:
+            yield f"rack_aware_tags names {key}, which counts as one more rack for those without it: {_named(without)}"
+    newest = view.group.table.newest_epoch
+    behind = [member for member in here if member.topology_epoch < newest]
+    if behind:
+        yield f"tasks that are new in topology epoch {newest} do not go to those who know an older one: {_named(behind)}"
+
+
+def _on_copies(view: View) -> Iterator[str]:
+    """Name the copies that are waited for and that nobody can read: they are never promoted."""
+    unread = []
+    for task_id in view.group.unsettled:
+        task = view.group.tasks[task_id]
+        if task_id in view.group.table.rank:
+            holders = [one for one in view.holders(task) if view.member(one) is not None]
+            unread += [one for one in holders if _is_unread(view, one) and view.copy(task, one).readiness is _UNKNOWN]
+    if unread:
+        yield (
+            "copies that were reported without a lag that can be known are never promoted: report lag, or position "
+            f"with end_offset; there are {len(unread)}"
+        )
+
+
+_UNKNOWN = Readiness.UNKNOWN
+
+
+def _is_unread(view: View, member_id: MemberId) -> bool:
+    """Say whether a member has spoken since the coordinator started; before, its copies are merely not known yet."""
+    heard = view.soft.members.get(member_id)
+    return heard is not None and heard.full
+
+
+def _named(members: list[Member]) -> str:
+    names = sorted(member.id for member in members)
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + rest

@@ -1,0 +1,74 @@
+"""What stands in the way of a group without being an error is said in a sentence that names what to change."""
+
+from tests.core.pairs import guarded, pair
+from tests.core.scene import Scene, copy, topology
+
+from batonpass.core.advice import advice_on
+from batonpass.core.ids import MemberId
+from batonpass.core.inputs import DrainRequest
+from batonpass.core.policy import LAG_UNBOUNDED
+from batonpass.core.view import View
+
+
+def advice(scene: Scene) -> tuple[str, ...]:
+    """Return the warnings about a group now."""
+    return advice_on(View(scene.group, scene.soft, scene.now_ms, scene.policy))
+
+
+def test_a_sound_group_is_given_no_advice() -> None:
+    """Nothing is said where nothing is to be said, not of an empty group either."""
+    assert advice(guarded()) == ()
+    empty = Scene()
+    empty.declare(topology(2), num_standby_replicas=3)
+    assert advice(empty) == ()
+
+
+def test_settings_that_switch_a_guard_off_are_named() -> None:
+    """Each setting whose value gives up what the product is for has its sentence, and all of them come together."""
+    scene = Scene()
+    scene.declare(
+        topology(1),
+        acceptable_recovery_lag=LAG_UNBOUNDED,
+        max_lost_share=1.0,
+        session_timeout_ms=4_500,
+        heartbeat_interval_ms=1_000,
+    )
+    found = advice(scene)
+    assert [text.partition(" ")[0] for text in found] == [
+        "session_timeout_ms",
+        "acceptable_recovery_lag",
+        "max_lost_share",
+    ]
+
+
+def test_more_standbys_than_members_are_named() -> None:
+    """A draining member takes no copies, so that it does not count."""
+    scene = guarded()
+    scene.do(DrainRequest(MemberId("b")))
+    assert advice(scene) == (
+        "num_standby_replicas is 1, and members that can take copies are 1: a task has 0 standbys at most until more join",
+    )
+
+
+def test_members_without_a_rack_or_a_topology_are_named() -> None:
+    """Those whose program or settings are behind are named, five of them at most."""
+    scene = Scene()
+    scene.declare(topology(1, epoch=3), rack_aware_tags=["zone"])
+    for number in range(7):
+        scene.join(f"m{number}", client_tags={} if number else {"zone": "a"}, topology_epoch=2 if number == 1 else 3)
+    racks, epochs = advice(scene)
+    assert racks.startswith("rack_aware_tags names zone")
+    assert racks.endswith("m1, m2, m3, m4, m5 and 1 more")
+    assert epochs == "tasks that are new in topology epoch 3 do not go to those who know an older one: m1"
+
+
+def test_copies_that_nobody_can_read_are_counted() -> None:
+    """A warmup whose lag is not known is never promoted: that is said once its member has reported it so."""
+    scene = pair(2)
+    (task,) = scene.member("b").picture
+    assert advice(scene) == ()
+    scene.beat("b", {task: copy("warmup", None)})
+    (text,) = advice(scene)
+    assert text.endswith("there are 1")
+    scene.beat("b", {task: copy("warmup", 9_000)})
+    assert advice(scene) == ()
