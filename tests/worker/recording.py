@@ -145,5 +145,5 @@ class Scene:
 async def until(condition: Callable[[], object], *, timeout_s: float = 120) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for is told to nobody
+        while not condition():
             await asyncio.sleep(0.01)

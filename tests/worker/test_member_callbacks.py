@@ -186,7 +186,7 @@ class Graceful(Recorder):
         """Work in steps of a second until told to stop, then finish."""
         self.ownership.takes(self.name, task)
         task.running()
-        while not task.stopping:  # noqa: ASYNC110 - as a loop over input would
+        while not task.stopping:
             await asyncio.sleep(1)
         await asyncio.sleep(2)
         self.events.append(("finished", task.id))

@@ -1,0 +1,131 @@
+"""Runs cases against a client, each with a process and a coordinator of its own, several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from batonpass.worker.testing.conformance import cases_talk, cases_work, laws
+from batonpass.worker.testing.conformance.cases import CASES, Case
+from batonpass.worker.testing.conformance.stage import GROUP, Broken, Stage
+from batonpass.worker.testing.http import HttpServer
+
+CASE_S_MAX = 60.0
+OUTPUT_LINES_MAX = 12
+
+MODULES = (cases_talk, cases_work)
+"""Where the cases stand; importing them adds them to the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one case; without faults the client kept the protocol."""
+
+    case: str
+    law: str
+    faults: tuple[str, ...]
+    printed: str
+    seconds: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether the client kept the protocol."""
+        return not self.faults
+
+
+async def run(
+    command: Sequence[str], names: Sequence[str], *, jobs: int, heard: Callable[[Result], None]
+) -> list[Result]:
+    """Run cases by name, some at a time; ``heard`` is told of each as soon as it is over."""
+    places = asyncio.Semaphore(jobs)
+
+    async def one(name: str) -> Result:
+        async with places:
+            result = await run_case(command, CASES[name])
+        heard(result)
+        return result
+
+    return list(await asyncio.gather(*(one(name) for name in names)))
+
+
+def show(result: Result) -> None:
+    """Print a result."""
+    print(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law}", flush=True)  # noqa: T201 - a report
+    for fault in result.faults:
+        print(f"       {fault}", flush=True)  # noqa: T201 - a report
+    if result.faults and result.printed:
+        for line in result.printed.splitlines()[-OUTPUT_LINES_MAX:]:
+            print(f"       | {line}", flush=True)  # noqa: T201 - a report
+
+
+async def run_case(command: Sequence[str], case: Case) -> Result:
+    """Run one case with a client of its own."""
+    stage, began, faults, printed = Stage(), time.monotonic(), [], b""
+    async with HttpServer(stage.answer) as server, client(command, server.url, case.name) as process:
+        reading = asyncio.ensure_future(_read(process))
+        stage.stop_client = process.terminate
+        stage.client_ended = lambda: process.returncode is not None
+        try:
+            async with asyncio.timeout(CASE_S_MAX):
+                await _play(case, stage, process)
+        except Broken as broken:
+            faults.append(str(broken))
+        except TimeoutError:
+            faults.append(f"the case was not over after {CASE_S_MAX:g} s")
+        faults += laws.faults(stage)
+        _kill(process)
+        printed = await reading
+    return Result(
+        case.name, case.law, tuple(faults), printed.decode(errors="replace"), round(time.monotonic() - began, 1)
+    )
+
+
+async def _play(case: Case, stage: Stage, process: Process) -> None:
+    """Play a case, unless the client ends before it has begun.
+
+    Raises:
+        Broken: when the client did not keep the protocol.
+    """
+    playing, ending = asyncio.ensure_future(case.play(stage)), asyncio.ensure_future(process.wait())
+    try:
+        await asyncio.wait((playing, ending), return_when=asyncio.FIRST_COMPLETED)
+        if not playing.done() and not stage.calls:
+            raise Broken(f"the client made no call at all, and ended with exit code {process.returncode}")
+        await playing
+    finally:
+        playing.cancel()
+        ending.cancel()
+
+
+@contextlib.asynccontextmanager
+async def client(command: Sequence[str], url: str, case: str) -> AsyncIterator[Process]:
+    """Start the client in a process group of its own; nothing of it is left at the end."""
+    environment = os.environ | {
+        "BATONPASS_URL": url,
+        "BATONPASS_GROUP": GROUP,
+        "BATONPASS_SINK": f"{url}/sink",
+        "BATONPASS_INSTANCE": f"client-{case}",
+    }
+    process = await create_subprocess_exec(
+        *command, env=environment, stdout=PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        _kill(process)
+        await process.wait()
+
+
+def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _read(process: Process) -> bytes:
+    return b"" if process.stdout is None else await process.stdout.read()

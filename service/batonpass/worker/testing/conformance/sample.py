@@ -1,0 +1,66 @@
+"""A client for the kit, made with the SDK: `python -m batonpass.worker.testing.conformance.sample`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+import httpx
+
+from batonpass.worker import Callbacks, Member, Revocation, Task
+
+EVERY_S = 0.1
+
+
+class Writer(Callbacks):
+    """Writes to the sink while a task runs."""
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._client = httpx.AsyncClient(timeout=2)
+
+    async def on_active(self, task: Task) -> None:
+        """Write until stopped."""
+        task.running()
+        while task.may_process and not task.stopping:
+            with contextlib.suppress(httpx.HTTPError):
+                await self._client.put(f"{self._sink}/{task.id}", json={"fencing_token": task.fencing_token})
+            await asyncio.sleep(EVERY_S)
+
+    async def on_standby(self, task: Task) -> None:
+        """Be caught up at once."""
+        task.report(lag=0)
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> int | None:
+        """Let the write under way come to its end, if there is time for that."""
+        if revocation.commit:
+            await task.finished()
+        return None
+
+
+async def main() -> None:
+    """Be a member until told to stop."""
+    environment = os.environ
+    member = Member(
+        environment["BATONPASS_URL"],
+        environment["BATONPASS_GROUP"],
+        Writer(environment["BATONPASS_SINK"]),
+        instance_id=environment["BATONPASS_INSTANCE"],
+        request_timeout_ms=1_000,
+    )
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    member.start()
+    stopping, ending = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(member.ended())
+    await asyncio.wait((stopping, ending), return_when=asyncio.FIRST_COMPLETED)
+    await member.exit()
+    for each in (stopping, ending):
+        each.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

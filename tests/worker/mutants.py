@@ -1,0 +1,202 @@
+"""Clients that each break the protocol in one way (`python -m tests.worker.mutants NAME`), for the kit to find out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from batonpass.worker import Member, driver, options
+from batonpass.worker.protocol import MemberProtocol, conversation, holdings, lease, refusals, run
+from batonpass.worker.protocol.types import Problem, RequestKind
+from batonpass.worker.testing.conformance import sample
+from batonpass.worker.wire import Wire
+
+
+def put(owner: object, name: str, value: object) -> None:
+    """Put something in the place of what the SDK has."""
+    setattr(owner, name, value)
+
+
+def believes_old_answers() -> None:
+    """Take whatever answer came last."""
+    put(run.Run, "take", _take)
+
+
+def _take(self: run.Run, answer: Any, *, seq: int) -> bool:
+    changed = answer.picture is not None and answer.member_epoch != self.epoch
+    self.latest = answer
+    if changed:
+        self.epoch, self.picture = answer.member_epoch, answer.picture
+    return changed
+
+
+def ignores_the_lease() -> None:
+    """Never notice that it is over."""
+    put(lease.Lease, "is_over", lambda _self, _now_ms: False)
+    put(lease.Lease, "notice_end", lambda _self, _now_ms, _seq: False)
+
+
+def counts_the_lease_from_retries() -> None:
+    """Count from the last time that a heartbeat was sent."""
+    heard = conversation.Conversation._heard
+
+    def later(self: Any, request: Any, answer: Any, out: Any) -> None:
+        heard(self, replace(request, first_sent_ms=request.sent_ms), answer, out)
+
+    put(conversation.Conversation, "_heard", later)
+
+
+def renews_by_long_poll() -> None:
+    """Take a long-poll's answer for a heartbeat's."""
+    polled = conversation.Conversation._polled
+
+    def renewing(self: Any, request: Any, answer: Any, out: Any) -> None:
+        if answer is not None:
+            self.holdings.seq += 1
+            self.run.lease_answered(answer, seq=self.holdings.seq, first_sent_ms=self.now_ms)
+        polled(self, request, answer, out)
+
+    put(conversation.Conversation, "_polled", renewing)
+
+
+def confirms_before_it_stops() -> None:
+    """Go on writing for a while after a task was given up."""
+    begin = sample.Writer.on_active
+
+    async def lingering(self: Any, task: Any) -> None:
+        token = task.fencing_token
+        self.lingering = asyncio.ensure_future(_write_on(self, task.id, token))
+        await begin(self, task)
+
+    put(sample.Writer, "on_active", lingering)
+
+
+async def _write_on(writer: Any, task: str, token: int) -> None:
+    while True:
+        await writer._client.put(f"{writer._sink}/{task}", json={"fencing_token": token})
+        await asyncio.sleep(0.1)
+
+
+def keeps_its_id() -> None:
+    """Join again under the id that was refused."""
+
+    def always_me(settings: Any, _new_member_id: Any, **given: Any) -> Any:
+        return MemberProtocol(settings, lambda: "always-me", **given)
+
+    put(driver, "MemberProtocol", always_me)
+
+
+def replaces_nobody() -> None:
+    """Join anew without saying whose place it takes."""
+    next_after = run.Runs.next_after
+
+    def forgetful(self: run.Runs, old: run.Run) -> run.Run:
+        found = next_after(self, old)
+        self.replaces = None
+        return found
+
+    put(run.Runs, "next_after", forgetful)
+
+
+def does_not_listen() -> None:
+    """Open no long-poll."""
+    settings = options.Options.settings
+    put(options.Options, "settings", lambda self: replace(settings(self), listen=False))
+
+
+def polls_in_a_tight_loop() -> None:
+    """Ask again at once whatever the answer was."""
+    put(conversation, "_POLL_LEAST_MS", 0)
+    put(conversation, "LEAST_GAP_MS", 0)
+
+
+def ignores_rate_limits() -> None:
+    """Wait as long as one likes."""
+    put(conversation, "wait_ms", lambda _problem, _interval_ms: None)
+
+
+def gives_up_on_503() -> None:
+    """Take every refusal for a fencing."""
+    judge = refusals.judge
+
+    def harsh(kind: RequestKind, problem: Problem) -> refusals.Verdict:
+        return refusals.Verdict.REJOIN if problem.status == 503 else judge(kind, problem)
+
+    put(conversation, "judge", harsh)
+
+
+def leaves_its_tasks_out() -> None:
+    """List nothing that did not change, whoever asks."""
+    put(run.Run, "must_list_tasks", lambda _self: False)
+
+
+def joins_after_being_taken_over() -> None:
+    """Come back although a newer process of the instance is there."""
+    refusals._BY_TYPE["fenced-instance-id"] = refusals.Verdict.REJOIN
+
+
+def keeps_an_old_token() -> None:
+    """Run on under the old token when a newer one is granted."""
+    yield_to = holdings.Holdings._yield_to
+
+    def careless(self: Any, picture: Any, holding: Any, out: Any) -> None:
+        if picture.roles.get(holding.task) != "active":
+            yield_to(self, picture, holding, out)
+
+    put(holdings.Holdings, "_yield_to", careless)
+
+
+def joins_once_more_after_a_lost_answer() -> None:
+    """Take another id for the same process because an answer was lost, and leave a ghost behind."""
+    ask = Wire._ask
+    joins = 0
+
+    async def impatient(self: Wire, at: int, request: Any, patience_s: float) -> Any:
+        nonlocal joins
+        if request.kind is RequestKind.JOIN:
+            joins += 1
+            request = replace(request, member_id=f"ghost-{joins}")
+        return await ask(self, at, request, patience_s)
+
+    put(Wire, "_ask", impatient)
+
+
+def says_goodbye_first() -> None:
+    """Tell the coordinator that it leaves, and only then stop."""
+    confirms_before_it_stops()
+    leave = Member.exit
+
+    async def slowly(self: Member, how: Any = None) -> None:
+        await leave(self, how)
+        await asyncio.sleep(2)
+
+    put(Member, "exit", slowly)
+
+
+MUTANTS: dict[str, tuple[Callable[[], None], str]] = {
+    "believes_old_answers": (believes_old_answers, "late-answer"),
+    "ignores_the_lease": (ignores_the_lease, "lease-over"),
+    "counts_the_lease_from_retries": (counts_the_lease_from_retries, "lease-from-first-sending"),
+    "renews_by_long_poll": (renews_by_long_poll, "poll-renews-nothing"),
+    "confirms_before_it_stops": (confirms_before_it_stops, "revocation"),
+    "keeps_its_id": (keeps_its_id, "fenced-heartbeat"),
+    "replaces_nobody": (replaces_nobody, "gone-heartbeat"),
+    "does_not_listen": (does_not_listen, "listens"),
+    "polls_in_a_tight_loop": (polls_in_a_tight_loop, "empty-polls"),
+    "ignores_rate_limits": (ignores_rate_limits, "rate-limit"),
+    "gives_up_on_503": (gives_up_on_503, "unavailable"),
+    "leaves_its_tasks_out": (leaves_its_tasks_out, "granted-and-revoked"),
+    "joins_after_being_taken_over": (joins_after_being_taken_over, "taken-over"),
+    "keeps_an_old_token": (keeps_an_old_token, "newer-token"),
+    "joins_once_more_after_a_lost_answer": (joins_once_more_after_a_lost_answer, "lost-join"),
+    "says_goodbye_first": (says_goodbye_first, "goodbye"),
+}
+"""Each defect, and a case that must find it."""
+
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv[1]][0]()
+    asyncio.run(sample.main())

@@ -1,0 +1,81 @@
+"""The conformance kit lets a good client through, and finds each bad one out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from tests.worker.mutants import MUTANTS
+
+from batonpass.worker.testing.conformance import runner
+from batonpass.worker.testing.conformance.__main__ import main
+from batonpass.worker.testing.conformance.cases import CASES
+
+SAMPLE = (sys.executable, "-m", "batonpass.worker.testing.conformance.sample")
+JOBS = 8
+
+
+def faults_of(command: Sequence[str], *names: str) -> dict[str, tuple[str, ...]]:
+    """Run cases against a client; return what was found in each."""
+    results = asyncio.run(runner.run(command, names, jobs=JOBS, heard=lambda _result: None))
+    return {result.case: result.faults for result in results}
+
+
+def test_the_sdk_keeps_the_protocol_in_every_case() -> None:
+    """All cases, each with a process of its own, over real sockets.
+
+    What broke on a machine that was busy with all of them at once must hold when it is run by itself.
+    """
+    broken = [name for name, faults in faults_of(SAMPLE, *CASES).items() if faults]
+    assert len(broken) <= 3
+    for name in broken:
+        assert faults_of(SAMPLE, name) == {name: ()}
+    assert len(CASES) >= 30
+
+
+def test_each_defect_is_found() -> None:
+    """Every mutant of the SDK is broken in the case that is there for it."""
+
+    async def run_all() -> list[runner.Result]:
+        places = asyncio.Semaphore(JOBS)
+
+        async def one(name: str, case: str) -> runner.Result:
+            async with places:
+                return await runner.run_case((sys.executable, "-m", "tests.worker.mutants", name), CASES[case])
+
+        return list(await asyncio.gather(*(one(name, case) for name, (_, case) in MUTANTS.items())))
+
+    results = dict(zip(MUTANTS, asyncio.run(run_all()), strict=True))
+    assert [name for name, result in results.items() if result.kept] == []
+    assert [name for name, result in results.items() if "no call at all" in str(result.faults)] == []
+
+
+def test_the_command_reports_and_its_exit_code_says_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    """0 for a client that keeps the protocol, 1 for one that does not, with every case named."""
+    assert main(["--only", "joins", "--json", "--", *SAMPLE]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["cases"]["joins"]["kept"] is True
+    assert main(["--only", "joins", "--", "true"]) == 1
+    shown = capsys.readouterr().out
+    assert "BROKEN joins" in shown
+    assert "made no call at all" in shown
+    assert "0 of 1 cases kept" in shown
+
+
+def test_the_command_lists_its_cases_and_knows_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--list` shows each with its law; a name that is none is a usage error, and so is no command."""
+    assert main(["--list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"{name}: {one.law}" for name, one in CASES.items()]
+    assert main(["--only", "nothing", "--", "true"]) == 2
+    assert "nothing" in capsys.readouterr().err
+    assert main([]) == 2
+
+
+def test_it_runs_as_a_module() -> None:
+    """`python -m` finds it, with nothing but the worker's own package."""
+    command = [sys.executable, "-m", "batonpass.worker.testing.conformance", "--list"]
+    assert "lease-over" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
