@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.e2e.running import Up
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "first-handover.md"
 DEFAULT = "http://127.0.0.1:8420"
+TOKEN = "bpt_..."  # noqa: S105 - what the reader replaces
 
 
 class Command(NamedTuple):
@@ -66,22 +66,6 @@ class Shell:
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    """Run ``batonpass up`` on a free port, and return its URL; it must end well when it is interrupted."""
-    command = [sys.executable, "-m", "batonpass", "up", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        greeting = process.stdout.readline()
-        found = re.search(r"http://\S+", greeting)
-        try:
-            assert found is not None, greeting
-            yield found[0]
-        finally:
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
-
-
-@pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """Return a shell in an empty directory."""
     with subprocess.Popen(
@@ -90,12 +74,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         yield Shell(process)
 
 
-def test_every_command_of_the_page_does_what_the_page_shows(url: str, shell: Shell) -> None:
+def test_every_command_of_the_page_does_what_the_page_shows(up: Up, shell: Shell) -> None:
     """Each block of commands succeeds and prints what stands below it."""
     commands = commands_of(PAGE.read_text())
     assert len([command for command in commands if command.shown_as]) >= 12
+    assert TOKEN in commands[0].script
     for command in commands:
-        printed = shell.run(command.script.replace(DEFAULT, url))
+        printed = shell.run(command.script.replace(DEFAULT, up.url).replace(TOKEN, up.token))
         where = f"line {command.line} of {PAGE.name} printed\n{printed}"
         match command.shown_as:
             case "json":
