@@ -186,3 +186,16 @@ def test_the_mapping_that_it_came_in_is_no_part_of_the_value() -> None:
     assert one == other
     assert isinstance(Soft(), Soft)
     assert isinstance(scene.group, Group)
+
+
+def test_soft_state_keeps_every_field_but_what_was_heard() -> None:
+    """What is spelled out is whole: the soft state afterwards differs in the member's ``heard_ms`` and ``seq`` alone."""
+    scene = at_rest()
+    scene.soft = replace(scene.soft, bound_target=False, judge_from_ms=7)
+    before = scene.soft
+    scene.wait(3_000)
+    item = heartbeat(scene)
+    after = decide(scene.group, before, item, scene.now_ms, scene.policy).soft
+    kept = replace(before.members[M1], heard_ms=scene.now_ms, seq=item.seq)
+    assert after == replace(before, members=before.members.having(M1, kept))
+    assert after.members[M1].said is before.members[M1].said
