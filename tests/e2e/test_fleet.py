@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import httpx
@@ -45,7 +46,7 @@ def share(database_url: str) -> None:
     """Do what the test above says, one call after the other."""
     with serving(database_url, **QUICK) as first, serving(database_url, **QUICK) as second:
         for group in GROUPS:
-            soon(lambda group=group: is_declared(first, group), within_s=20)
+            soon(partial(is_declared, first, group), within_s=20)
         soon(lambda: shared(first, second), within_s=20)
         theirs = min(owned(second))
         joined = first.call("PUT", f"/v1/groups/{theirs}/members/m1", json={"on_lease_lost": "continue"}).json()

@@ -1,0 +1,110 @@
+"""Every setting has a range and a purpose, is documented, and is refused where it makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+from tests.settings_documents import DOCUMENT, EXAMPLE, bounds, document, example, sections, variable
+
+from batonpass.settings import Settings
+
+FREE = {
+    "host",
+    "advertised_url",
+    "tls_certfile",
+    "tls_keyfile",
+    "tls_client_ca",
+    "tls_peer_ca",
+    "database_url",
+    "admin_token",
+    "open_paths",
+}
+"""Settings that are text; the others have a range or a choice."""
+
+
+def test_the_documents_are_those_of_the_settings() -> None:
+    """docs/settings.md and .env.example are as ``python -m tests.settings_documents`` writes them."""
+    assert DOCUMENT.read_text() == document()
+    assert EXAMPLE.read_text() == example()
+
+
+def test_every_setting_is_listed_with_what_it_is_for() -> None:
+    """None is left out, each says what it is for in a sentence, and each that is not text has a range."""
+    names = [name for _, names in sections() for name in names]
+    assert sorted(names) == sorted(Settings.model_fields)
+    for name, field in Settings.model_fields.items():
+        assert field.description is not None
+        assert field.description.rstrip().endswith("."), name
+        assert bool(bounds(field)) == (name not in FREE), name
+
+
+def test_the_defaults_are_valid_and_the_example_sets_nothing() -> None:
+    """A coordinator without any variable starts, with tokens asked for and no secret that works."""
+    found = Settings()
+    assert (found.auth, found.admin_token, found.database_url) == ("on", None, None)
+    assert [line for line in EXAMPLE.read_text().splitlines() if line and not line.startswith("#")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, bound)
+        for name, field in Settings.model_fields.items()
+        for bound in field.metadata
+        if hasattr(bound, "ge")
+    ],
+)
+def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the setting."""
+    least = getattr(value, "ge", 0)
+    monkeypatch.setenv(variable(name), str(least - 1))
+    with pytest.raises(ValidationError, match=name):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"auth": "perhaps"}, "auth"),
+        ({"admin_token": "short"}, "24 characters"),
+        ({"open_paths": "livez,everything"}, "everything"),
+        ({"tls_keyfile": "key.pem"}, "cannot be read"),
+        ({"lease_ms": "2000", "lease_renewal_ms": "1500"}, "lease_renewal_ms"),
+        ({"advertised_url": "not a url"}, "advertised_url"),
+        ({"log_level": "loud"}, "log_level"),
+    ],
+)
+def test_what_makes_no_sense_stops_the_start(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is wrong with it."""
+    for name, value in given.items():
+        monkeypatch.setenv(variable(name), value)
+    with pytest.raises(ValidationError, match=said):
+        Settings()
+
+
+def test_tls_needs_a_certificate(tmp_path: Path) -> None:
+    """A key or an authority for clients without a certificate is a mistake."""
+    file = tmp_path / "file.pem"
+    file.write_text("x")
+    for name in ("tls_keyfile", "tls_client_ca"):
+        with pytest.raises(ValidationError, match="tls_certfile"):
+            Settings.model_validate({name: file})
+    assert Settings(tls_certfile=file).is_tls
+    assert not Settings().is_tls
+
+
+def test_secrets_do_not_show() -> None:
+    """What is printed of the settings holds neither the token nor the password of the database."""
+    found = Settings(admin_token=SecretStr("x" * 24), database_url=SecretStr("postgresql://u:pw@h/db"))
+    assert "x" * 24 not in repr(found)
+    assert "pw@h" not in str(found)
+
+
+def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks do not matter, and nothing at all closes everything."""
+    monkeypatch.setenv("BATONPASS_OPEN_PATHS", " livez , docs ")
+    assert Settings().open_paths == ("livez", "docs")
+    monkeypatch.setenv("BATONPASS_OPEN_PATHS", "")
+    assert Settings().open_paths == ()
