@@ -23,6 +23,8 @@ from batonpass.core.room import Room
 from batonpass.core.view import View
 
 _NEVER: Final = 2**62
+_THOUGH_READY = (Held.FAILED, Held.MEMBER_OVERDUE)
+"""What holds back a task though its target is ready, with nothing else to be seen of it."""
 Pair = tuple[Ask, Staged]
 
 
@@ -163,7 +165,7 @@ def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
 
 
 def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
-    """Return what is held back for another reason than a slot: stateful tasks, and any that are parked or failed."""
+    """Return what is held back for another reason than a slot."""
     held = []
     table = view.group.table
     for one in staged:
@@ -171,16 +173,14 @@ def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
         rank = table.rank.get(task.id)
         if rank is None or (choice.active == task.target is not None and choice.held is not Held.FAILED):
             continue
-        if not table.stateful[rank] and not task.parked and choice.held is not Held.FAILED:
+        if not table.stateful[rank] and choice.held is None:
             continue
         if any(ask.for_active for ask in one.asks):
             continue
         has_copy = task.target in one.copies
-        if choice.held is Held.FAILED:
-            # It waits for its owner to recover, or for members that failed it to be worth another try.
-            held.append(HeldBack(task.id, task.target if task.target != choice.active else None, Held.FAILED))
-        elif choice.held is not None and not has_copy:
-            held.append(HeldBack(task.id, task.target, choice.held))
+        if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):
+            # What failed where it belongs waits for its owner to recover.
+            held.append(HeldBack(task.id, task.target if task.target != choice.active else None, choice.held))
         elif task.target is None:
             if task.waiting:
                 held.append(HeldBack(task.id, None, Held(task.waiting)))

@@ -108,6 +108,7 @@ HELD: Final[Mapping[str, tuple[Awaited, str]]] = {
     "lease-not-over": (Awaited.LEASE, "its last owner may run it until its lease is over"),
     "member-must-revoke-first": (Awaited.CONFIRMATION, "the member that is to have it must give up others first"),
     "parked": (Awaited.OPERATOR, "it failed on too many members; release it to have it tried again"),
+    "member-overdue": (Awaited.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
     "failed": (Awaited.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
     "paused": (Awaited.OPERATOR, "moves are held by a pause"),
     "storm": (Awaited.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),

@@ -77,6 +77,8 @@ def _stateless(view: View, task: Task, owner: Member) -> Choice:
     if task.target in (None, owner.id) or view.member(task.target) is None:
         return _stays(task, Held.FAILED if failed else None)
     held = view.moves_held(draining=failed or owner.drain is not None)
+    if not failed:
+        held = held or _awaits_word(view, task, owner)
     return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
@@ -109,10 +111,16 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
         return _stays(task)
-    held = view.moves_held(draining=drain is not None)
+    held = view.moves_held(draining=drain is not None) or _awaits_word(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+
+
+def _awaits_word(view: View, task: Task, owner: Member) -> Held | None:
+    """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
+    for_balance = owner.drain is None and task.pin is None
+    return Held.MEMBER_OVERDUE if for_balance and view.is_somebody_overdue() else None
 
 
 def _deadline(view: View, task: Task, owner: Member) -> Choice:

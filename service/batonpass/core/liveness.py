@@ -235,7 +235,9 @@ def find_wake(work: Work) -> None:
     group, soft = work.group, work.soft
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
-    at.extend(instant for instant in (group.due_ms, group.next_probe_ms, pause_over) if instant is not None)
+    at.extend(
+        instant for instant in (group.due_ms, group.next_probe_ms, pause_over, work.retry_ms) if instant is not None
+    )
     if group.grants_from_ms > work.now_ms:
         at.append(group.grants_from_ms)
     for member_id, member in group.members.items():

@@ -57,6 +57,11 @@ class GroupConfig:
     suspect_timeout_ms: int = 2_000
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
+    @property
+    def overdue_ms(self) -> int:
+        """Return the silence after which a member may be about to expire: a heartbeat of its is missing."""
+        return 2 * self.heartbeat_interval_ms
+
     def warmup_budget(self, stateful_tasks: int) -> int:
         """Return how many extra copies the group may have at once, at least 1."""
         return max(1, _copies(self.max_warmup_replicas, stateful_tasks))

@@ -49,6 +49,7 @@ class Held(StrEnum):
     REVOKE_FIRST = "member-must-revoke-first"
     PARKED = "parked"
     FAILED = "failed"
+    MEMBER_OVERDUE = "member-overdue"
     PAUSED = "paused"
     STORM = "storm"
     REJOIN_GRACE = "rejoin-grace"

@@ -54,8 +54,13 @@ def advance(work: Work, concerned: Collection[TaskId] | None = None) -> None:
 
 
 def _one_step(work: Work, concerned: Collection[TaskId] | None) -> tuple[list[Staged], list[HeldBack], list[Record]]:
-    staged, held = plan_step(work.view(), concerned)
-    records = reconcile(work.view(), staged)
+    view = work.view()
+    staged, held = plan_step(view, concerned)
+    if view.has_waited:
+        # A word that says nothing new is no reason to look, so the group is looked at until the member is heard.
+        work.retry_ms = work.now_ms + work.group.config.heartbeat_interval_ms
+        work.wake(work.retry_ms)
+    records = reconcile(view, staged)
     if records:
         work.record(*records)
     return staged, held, records

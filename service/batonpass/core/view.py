@@ -27,6 +27,7 @@ class View:
         "_held_for_all",
         "_here",
         "_load",
+        "_overdue",
         "complete",
         "config",
         "group",
@@ -50,6 +51,7 @@ class View:
         self._load: dict[MemberId, float] = {}
         self._held_for_all: bool | None = None
         self._here: set[MemberId] | None = None
+        self._overdue: bool | None = None
 
     def expect(self, tasks: int) -> None:
         """Make ready to look at so many tasks: where that pays, members are read from plain dictionaries."""
@@ -134,6 +136,28 @@ class View:
         """Say whether the member failed the task so lately that another one is tried before it (DESIGN 2.5, poison)."""
         oldest_ms = self.now_ms - self.policy.poison_window_ms
         return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
+
+    @property
+    def has_waited(self) -> bool:
+        """Say whether a move was held because a member is overdue."""
+        return self._overdue is True
+
+    def is_somebody_overdue(self) -> bool:
+        """Say whether a member has not been heard for so long that it may be about to expire.
+
+        What is balanced now would be balanced again once it does. Suspected members take no part in placement anyway.
+        """
+        if self._overdue is None:
+            latest_ms, started_ms = self.now_ms - self.config.overdue_ms, self.soft.started_ms
+            self._overdue = False
+            for member_id, member in self.members.items():
+                if member.away_until_ms is None and not member.suspected:
+                    heard = self.heard.get(member_id)
+                    since_ms = heard.heard_ms if heard is not None else max(member.joined_ms, started_ms)
+                    if since_ms < latest_ms:
+                        self._overdue = True
+                        break
+        return self._overdue
 
     def moves_held(self, *, draining: bool) -> Held | None:
         """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""

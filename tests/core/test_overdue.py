@@ -1,0 +1,118 @@
+"""Moves for balance wait while a member may be about to expire: what is balanced now would be balanced again."""
+
+import pytest
+from tests.core.scene import Scene, topology
+
+from batonpass.core.describe import describe_group
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Heartbeat, PinRequest, Started
+from batonpass.core.model import Member, OnLeaseLost, Role
+from batonpass.core.reasons import Held
+from batonpass.core.view import View
+
+HEARTBEAT_MS, SESSION_MS = 3_000, 45_000
+
+
+def overdue_scene(**config: object) -> Scene:
+    """Return a group of four with standbys in which m4 joined last, and then m3 fell silent for three heartbeats."""
+    scene = Scene()
+    scene.declare(topology(6, stateless=2), num_standby_replicas=1, max_warmup_replicas=20, **config)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle(60)
+    for _ in range(3):
+        scene.now_ms += HEARTBEAT_MS
+        scene.obey("m1", "m2")
+    scene.join("m4")
+    return scene
+
+
+def live(scene: Scene, *names: str, ms: int) -> None:
+    """Let time pass while these members heartbeat and obey."""
+    end_ms = scene.now_ms + ms
+    while scene.now_ms < end_ms:
+        scene.wait(HEARTBEAT_MS)
+        scene.obey(*[name for name in names if MemberId(name) in scene.group.members])
+
+
+def reasons(scene: Scene) -> set[Held]:
+    """Return why what is held back is."""
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    return {entry.reason for entry in status.held_back}
+
+
+def actives(member: Member) -> list[str]:
+    """Return the actives of a member."""
+    return [task for task, grant in member.picture.items() if grant.role is Role.ACTIVE]
+
+
+def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
+    """Copies warm up meanwhile; the reason is shown; when the member speaks the moves begin within a heartbeat."""
+    scene = overdue_scene()
+    live(scene, "m1", "m2", "m4", ms=12_000)
+    assert actives(scene.member("m4")) == []
+    assert scene.held("m4", Role.WARMUP) or scene.held("m4", Role.STANDBY)
+    assert reasons(scene) == {Held.MEMBER_OVERDUE}
+    scene.obey("m3")
+    live(scene, "m1", "m2", "m3", "m4", ms=4 * HEARTBEAT_MS)
+    assert len(actives(scene.member("m4"))) >= 1
+    assert reasons(scene) == set()
+
+
+def test_when_the_overdue_member_expires_everything_is_balanced_once() -> None:
+    """The wait is bounded by the session timeout; nobody that lives hands a task over more than once."""
+    scene = overdue_scene()
+    before = scene.owners()
+    tokens = {task: scene.task(task).token for task in before}
+    live(scene, "m1", "m2", "m4", ms=SESSION_MS + 12_000)
+    assert MemberId("m3") not in scene.group.members
+    scene.settle()
+    after = scene.owners()
+    counts = [list(after.values()).count(name) for name in ("m1", "m2", "m4")]
+    assert max(counts) - min(counts) <= 1
+    moves = {task: scene.task(task).token - tokens[task] for task in before if task.startswith("0_")}
+    assert all(moves[task] == 0 for task in moves if before[task] != "m3")
+    assert all(moves[task] <= 2 for task in moves if before[task] == "m3")
+
+
+def test_drains_pins_and_takeovers_do_not_wait_for_an_overdue_member() -> None:
+    """What is not for balance goes on: a drain, a pin, and the failover of what a dead member had."""
+    scene = overdue_scene()
+    scene.do(DrainRequest(MemberId("m1")))
+    live(scene, "m1", "m2", "m4", ms=12_000)
+    assert actives(scene.member("m1")) == []
+    task = next(one for one in actives(scene.member("m2")) if one.startswith("0_"))
+    scene.do(PinRequest(TaskId(task), MemberId("m4")))
+    live(scene, "m1", "m2", "m4", ms=12_000)
+    assert scene.task(task).owner == "m4"
+    assert MemberId("m3") in scene.group.members
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_late_heartbeat_is_a_word_as_well(late: bool) -> None:  # noqa: FBT001
+    """Whatever is received of a member ends the wait, a doubled heartbeat that changes nothing too."""
+    scene = overdue_scene()
+    live(scene, "m1", "m2", "m4", ms=6_000)
+    heard = scene.soft.members[MemberId("m3")]
+    scene.do(Heartbeat(MemberId("m3"), heard.seq if late else heard.seq + 1, scene.member("m3").epoch, None))
+    live(scene, "m1", "m2", "m4", ms=HEARTBEAT_MS)
+    assert reasons(scene) == set()
+
+
+def test_a_member_unheard_since_a_start_is_overdue_after_as_long_and_a_suspected_one_is_none() -> None:
+    """After a start silence counts from the start. A suspected member takes no part in balance, so nobody waits."""
+    scene = Scene()
+    scene.declare(topology(6), num_standby_replicas=1, max_warmup_replicas=20, suspect_timeout_ms=1_000)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle(60)
+    scene.now_ms += 1_000
+    scene.soft = type(scene.soft)()
+    scene.do(Started())
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    scene.now_ms += 2 * HEARTBEAT_MS + 1
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    scene.obey("m1", "m2")
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    scene.obey("m3")
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
