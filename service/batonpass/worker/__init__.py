@@ -7,14 +7,21 @@
 code that blocks. Both drive `protocol`, the state machine without I/O: what to stop and start in which order, and until
 when the lease holds. `testing` has what tests of workers need. This package imports nothing of the service but the ids
 and the codec, `testing` excepted.
+
+The names below are imported when they are first used, because `protocol` needs nothing but the standard library, and
+is to stay so for those who want nothing else.
 """
 
-from batonpass.worker.lifespan import member_lifespan
-from batonpass.worker.member import JoinRefused, Member
-from batonpass.worker.options import Exit, MemberOptions, Options, tls_context
-from batonpass.worker.protocol import LeaveMode, Offsets, OnLeaseLost, Phase, Problem, Progress, Role, Status
-from batonpass.worker.tasks import Callbacks, Revocation, Task
-from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, ThreadTask
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batonpass.worker.lifespan import member_lifespan
+    from batonpass.worker.member import JoinRefused, Member
+    from batonpass.worker.options import Exit, MemberOptions, Options, tls_context
+    from batonpass.worker.protocol import LeaveMode, Offsets, OnLeaseLost, Phase, Problem, Progress, Role, Status
+    from batonpass.worker.tasks import Callbacks, Revocation, Task
+    from batonpass.worker.threaded import ThreadCallbacks, ThreadedMember, ThreadTask
 
 __all__ = [
     "Callbacks",
@@ -39,3 +46,22 @@ __all__ = [
     "member_lifespan",
     "tls_context",
 ]
+
+_HOMES = {
+    "lifespan": ("member_lifespan",),
+    "member": ("JoinRefused", "Member"),
+    "options": ("Exit", "MemberOptions", "Options", "tls_context"),
+    "protocol": ("LeaveMode", "Offsets", "OnLeaseLost", "Phase", "Problem", "Progress", "Role", "Status"),
+    "tasks": ("Callbacks", "Revocation", "Task"),
+    "threaded": ("ThreadCallbacks", "ThreadTask", "ThreadedMember"),
+}
+
+
+if not TYPE_CHECKING:
+    # Hidden from type checkers, for which it would make every name a name of this package.
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used."""
+        for module, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import TYPE_CHECKING, Self
 
 import h11
@@ -19,8 +20,11 @@ _CHUNK_BYTES = 65_536
 class HttpServer:
     """Serves one answerer on a port of this machine, for as long as its `async with` block lasts."""
 
-    def __init__(self, answer: Answerer, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, answer: Answerer, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._answer = answer
+        self._tls = tls
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -32,7 +36,7 @@ class HttpServer:
         Raises:
             OSError: when the port is taken.
         """
-        self._server = await asyncio.start_server(self._connected, self._host, self._port)
+        self._server = await asyncio.start_server(self._connected, self._host, self._port, ssl=self._tls)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -49,7 +53,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """The base URL."""
-        return f"http://{self._host}:{self._port}"
+        return f"{'http' if self._tls is None else 'https'}://{self._host}:{self._port}"
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
