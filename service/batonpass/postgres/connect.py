@@ -92,6 +92,17 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
 
 
+@asynccontextmanager
+async def transacting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection for one transaction, which commits at the end unless something was raised.
+
+    Raises:
+        StoreUnavailable: as ``reaching`` does.
+    """
+    async with reaching(engine.execution_options(isolation_level="READ COMMITTED")) as connection, connection.begin():
+        yield connection
+
+
 def sqlstate(error: DBAPIError) -> str | None:
     """Return the code of an error of Postgres; None when it did not come from there."""
     code: str | None = getattr(error.orig, "sqlstate", None)

@@ -96,6 +96,10 @@ class Fleet:
         winner = self._winner(group_id)
         return None if winner is None or winner.id == self._id else winner.url or None
 
+    def others(self) -> Sequence[str]:
+        """Return the base URLs of the other coordinators that live."""
+        return [one.url for one in self._living if one.id != self._id and one.url]
+
     def to_forget(self) -> Sequence[GroupId]:
         """Return the groups that were taken over here and may have been another's since."""
         return sorted(self._lost)

@@ -28,9 +28,12 @@ _KEEP: Final = text(
     " select group_id, :version, :format, :payload from group_heads"
     " where group_id = :of_group and owner = :owner and version >= :version on conflict do nothing"
 )
+# The last one of each day stays too, so that any day can be replayed from near its beginning (``upkeep``).
 _DROP: Final = text(
     "delete from snapshots where group_id = :of_group and version not in"
     " (select version from snapshots where group_id = :of_group order by version desc limit :kept)"
+    " and version not in (select max(version) from snapshots where group_id = :of_group"
+    " group by date_trunc('day', at, 'UTC'))"
 )
 _NEXT: Final = text(
     "select version, format, payload from snapshots where group_id = :of_group and version < :below"

@@ -15,6 +15,7 @@ from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.tokens import PostgresTokens
+from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
 from batonpass.runtime.ports import StoreUnavailable
 
 LEASE_CONNECTIONS = 2
@@ -32,6 +33,7 @@ class Place:
     lease_ms: int = LEASE_MS
     renewal_ms: int = RENEWAL_MS
     alone: bool = False
+    retention: Retention = KEPT_BY_DEFAULT
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class PostgresStore:
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
+        self._upkeep = Upkeep(self._engine, place.retention)
         self._background = _Background()
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -76,6 +79,7 @@ class PostgresStore:
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.start(alone=self._alone)
         self._background.begin("lease", self.ownership.run())
+        self._background.begin("upkeep", self._upkeep.run())
 
     async def stop(self) -> None:
         """Give every group up, so that others need not wait for the end of the lease, and disconnect."""

@@ -1,0 +1,205 @@
+"""What the database needs now and then: days made ahead, and what is old enough let go of.
+
+Rows of the tables that are cut into days always find a place: a day that nobody has made yet goes into the rest, and is
+moved out of it when the day is made. Old days are dropped whole. Of several coordinators one does this at a time, and
+no lock is waited for while others wait behind: what cannot be had at once is tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Table, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from batonpass.codec.groups import GROUP_VERSION
+from batonpass.postgres.connect import reaching, transacting
+from batonpass.postgres.snapshots import KEPT
+from batonpass.postgres.tables import PARTITIONED, assignment_events, samples, traces
+from batonpass.runtime.ports import StoreUnavailable
+
+DAYS_AHEAD: Final = 4
+CHUNK: Final = 5_000
+"""How many rows one statement deletes: none of them takes long."""
+
+TURN_S: Final = 3_600.0
+RETRY_S: Final = 60.0
+LOCK_TIMEOUT_MS: Final = 300
+ONE_AT_A_TIME: Final = 7_046_029_254_386_354
+"""The key of the lock that upkeep takes: any number that nobody else uses in this database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how many days what is kept.
+
+    Records go only once a snapshot that is as old makes them needless; so whatever day is kept can be replayed. Events
+    stay for a reader of the outbox that is behind for as long again.
+    """
+
+    changes: int = 30
+    traces: int = 14
+    samples: int = 30
+    records: int = 30
+    generations: int = 90
+    events: int = 7
+    commands: int = 400
+    gone_members: int = 30
+
+
+KEPT_BY_DEFAULT: Final = Retention()
+
+_DAYS: Final = text(
+    "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+    " where i.inhparent = to_regclass(:parent) order by 1"
+)
+_OLD_SNAPSHOTS: Final = text(
+    # The last one before the cut stays: with it, everything after the cut can be replayed.
+    "delete from snapshots s where at < :cut and exists (select from snapshots l where l.group_id = s.group_id"
+    " and l.version > s.version and l.at < :cut)"
+    " and version not in (select version from snapshots n where n.group_id = s.group_id order by version desc"
+    " limit :kept)"
+)
+_FLOORS: Final = text("select group_id, min(version) from snapshots where format <= :format group by group_id")
+_OLD_RECORDS: Final = text(
+    "delete from record_log where group_id = :of_group and seq in (select seq from record_log"
+    " where group_id = :of_group and seq <= :floor and at < :cut order by seq limit :chunk)"
+)
+_OLD_EVENTS: Final = text(
+    "delete from events where position in (select position from events where at < :cut"
+    " and position < coalesce((select position from events where at >= :cut order by position limit 1), 1::bigint << 62)"
+    " and position <= coalesce((select min(position) from outbox_readers where at > :grace), 1::bigint << 62)"
+    " order by position limit :chunk)"
+)
+_OLD_COMMANDS: Final = text(
+    "delete from commands where position in (select position from commands where at < :cut"
+    " and position < coalesce((select position from commands where at >= :cut order by position limit 1), 1::bigint << 62)"
+    " order by position limit :chunk)"
+)
+_OLD_GENERATIONS: Final = text(
+    "delete from generations where (group_id, number) in (select group_id, number from generations"
+    " where at < :cut order by at limit :chunk)"
+)
+_OLD_MEMBERS: Final = text(
+    "delete from members where (group_id, member_id) in (select group_id, member_id from members"
+    " where gone_at < :cut limit :chunk)"
+)
+
+
+class Upkeep:
+    """Looks after one database."""
+
+    def __init__(self, engine: AsyncEngine, retention: Retention = KEPT_BY_DEFAULT) -> None:
+        """Keep what ``retention`` says."""
+        self._engine = engine
+        self._retention = retention
+
+    async def run(self) -> None:
+        """Take a turn now and every hour, until cancelled."""
+        while True:
+            try:
+                await self.turn(datetime.now(UTC))
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_S)
+            else:
+                await asyncio.sleep(TURN_S)
+
+    async def turn(self, now: datetime) -> None:
+        """Make days ahead, drop old ones, and delete what is old.
+
+        Raises:
+            StoreUnavailable: when the database is away, or a lock was not to be had; what was done stays done.
+        """
+        kept_days = {assignment_events: self._retention.changes, traces: self._retention.traces}
+        kept_days[samples] = self._retention.samples
+        for table in PARTITIONED:
+            await self._make_days(table, now.date())
+            await self._drop_days(table, now.date() - timedelta(days=kept_days[table]))
+        await self._forget(now)
+
+    async def _make_days(self, table: Table, today: date) -> None:
+        for ahead in range(DAYS_AHEAD + 1):
+            day = today + timedelta(days=ahead)
+            if name_of(table, day) not in await self._days(table):
+                await self._alone(lambda connection, day=day: _make_day(connection, table, day))
+
+    async def _drop_days(self, table: Table, oldest: date) -> None:
+        for name in await self._days(table):
+            day = day_of(table, name)
+            if day is not None and day < oldest:
+                await self._alone(lambda connection, name=name: _run(connection, f"drop table if exists {name}"))
+        await self._alone(
+            lambda connection: _run(connection, f"delete from {table.name}_rest where at < '{oldest}'")  # noqa: S608
+        )
+
+    async def _days(self, table: Table) -> list[str]:
+        async with reaching(self._engine) as connection:
+            return list((await connection.execute(_DAYS, {"parent": table.name})).scalars())
+
+    async def _alone(self, work: Any) -> None:
+        """Do something in a transaction, unless somebody else is at it; wait for no lock for long."""
+        async with transacting(self._engine) as connection:
+            await connection.execute(text(f"set local lock_timeout = {LOCK_TIMEOUT_MS}"))
+            took = await connection.execute(text("select pg_try_advisory_xact_lock(:key)"), {"key": ONE_AT_A_TIME})
+            if took.scalar_one():
+                await work(connection)
+
+    async def _forget(self, now: datetime) -> None:
+        kept = self._retention
+
+        def before(days: int) -> datetime:
+            return now - timedelta(days=days)
+
+        grace = before(2 * kept.events)
+        await self._delete(_OLD_EVENTS, cut=before(kept.events), grace=grace)
+        await self._delete(_OLD_COMMANDS, cut=before(kept.commands))
+        await self._delete(_OLD_GENERATIONS, cut=before(kept.generations))
+        await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
+        async with reaching(self._engine) as connection:
+            await connection.execute(_OLD_SNAPSHOTS, {"cut": before(kept.records), "kept": KEPT})
+            floors = [tuple(row) for row in await connection.execute(_FLOORS, {"format": GROUP_VERSION})]
+        for group_id, floor in floors:
+            await self._delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=before(kept.records))
+
+    async def _delete(self, statement: Any, **parameters: Any) -> None:
+        given: Mapping[str, Any] = {**parameters, "chunk": CHUNK}
+        deleted = CHUNK
+        while deleted == CHUNK:
+            async with reaching(self._engine) as connection:
+                deleted = (await connection.execute(statement, given)).rowcount
+
+
+def name_of(table: Table, day: date) -> str:
+    """Return the name of the part of a table that holds one day (UTC)."""
+    return f"{table.name}_{day:%Y%m%d}"
+
+
+def day_of(table: Table, name: str) -> date | None:
+    """Return the day that a part of a table holds; None for the rest."""
+    written = name.removeprefix(f"{table.name}_")
+    return date.fromisoformat(written) if written.isdigit() else None
+
+
+async def _make_day(connection: AsyncConnection, table: Table, day: date) -> None:
+    """Make the part of one day, with what has come into the rest of it."""
+    name, rest = name_of(table, day), f"{table.name}_rest"
+    begin, end = f"'{day} 00:00:00+00'", f"'{day + timedelta(days=1)} 00:00:00+00'"
+    within = f"at >= {begin} and at < {end}"
+    there = await connection.execute(text("select to_regclass(:name) is not null"), {"name": name})
+    if there.scalar_one():
+        return
+    # Attached, not made in place: that takes a lock beside which appends go on.
+    await _run(connection, f"create table {name} (like {table.name} including all, check ({within}))")
+    await _run(
+        connection,
+        f"with moved as (delete from {rest} where {within} returning *) insert into {name} select * from moved",  # noqa: S608
+    )
+    await _run(connection, f"alter table {table.name} attach partition {name} for values from ({begin}) to ({end})")
+
+
+async def _run(connection: AsyncConnection, statement: str) -> None:
+    await connection.execute(text(statement.replace(":", r"\:")))

@@ -1,0 +1,73 @@
+"""A reader of the outbox gets every event, in the order of the commits, until it says that it has passed it on."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.ids import GroupId
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres.outbox import Outbox
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.ports import Commit
+
+EVENT = Event("x", 1, 1, None, None, {})
+
+
+async def tell(log: PostgresRecordLog, group: str, count: int = 1) -> None:
+    """Commit some events of a new group."""
+    await log.append(Commit(GroupId(group), 1, 0, [ProbeScheduled(1)], History(events=(EVENT,) * count)))
+
+
+async def test_what_was_not_passed_on_comes_again(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """The same events come until they are passed on, also after a restart; each name has a place of its own."""
+    await tell(postgres_log, "a", 3)
+    await tell(postgres_log, "b", 2)
+    outbox = Outbox(engine, "kafka")
+    for _ in range(2):
+        assert [one.position for one in await outbox.next(4)] == [1, 2, 3, 4]
+    await outbox.passed(3)
+    await outbox.passed(2)
+    assert [one.position for one in await Outbox(engine, "kafka").next(9)] == [4, 5]
+    assert [one.position for one in await Outbox(engine, "other").next(9)] == [1, 2, 3, 4, 5]
+    await outbox.passed(5)
+    assert list(await outbox.next(9)) == []
+
+
+async def test_a_new_reader_begins_with_what_is_kept(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """A name that was never seen begins with the oldest event that there is, or with the next one."""
+    await tell(postgres_log, "a", 3)
+    async with engine.connect() as connection:
+        await connection.execute(text("delete from events where position < 3"))
+        assert [one.position for one in await Outbox(engine, "late").next(9)] == [3]
+        await connection.execute(text("delete from events"))
+    assert list(await Outbox(engine, "later").next(9)) == []
+    await tell(postgres_log, "b")
+    assert [one.position for one in await Outbox(engine, "later").next(9)] == [4]
+
+
+@pytest.mark.parametrize("many", [1, 300])
+async def test_no_event_is_passed_by(engine: AsyncEngine, many: int) -> None:
+    """While several coordinators commit at once, small and large, a reader that goes on as it reads misses nothing."""
+    logs = [PostgresRecordLog(engine) for _ in range(3)]
+    change = Change("0_1", "m1", "granted", "none", "active", 1, 1)  # type: ignore[arg-type]
+    history = History(events=(EVENT, EVENT), changes=(change,) * many)
+    seen: list[int] = []
+    writing = asyncio.gather(
+        *(
+            log.append(Commit(GroupId(f"{number}-{group}"), 1, 0, [ProbeScheduled(1)], history))
+            for number, log in enumerate(logs)
+            for group in range(30)
+        )
+    )
+    outbox = Outbox(engine, "kafka")
+    while len(seen) < 180:
+        page = await outbox.next(7)
+        seen += [one.position for one in page]
+        if page:
+            await outbox.passed(page[-1].position)
+        assert not writing.done() or page
+    await writing
+    assert seen == list(range(1, 181))

@@ -1,0 +1,213 @@
+"""Rows always find a place, days are made ahead and dropped when they are old, and what is needed is never deleted."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import Group
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.connect import connect
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.tables import PARTITIONED, assignment_events
+from batonpass.postgres.upkeep import DAYS_AHEAD, Retention, Upkeep, day_of, name_of
+from batonpass.runtime.history import Asked, Change, Event, Generation, History
+from batonpass.runtime.ports import Commit, StoreUnavailable
+
+ORDERS, TASK = GroupId("orders"), TaskId("0_1")
+NOW = datetime(2031, 5, 17, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def own_engine(own_url: str) -> Any:
+    """Connections to a database of the test's own, whose tables it may cut."""
+    made = connect(own_url)
+    yield made
+    await made.dispose()
+
+
+async def sql(engine: AsyncEngine, statement: str, **parameters: object) -> Sequence[Any]:
+    """Run a statement and return the first column of what it gives."""
+    async with engine.connect() as connection:
+        done = await connection.execute(text(statement), parameters)
+        return list(done.scalars()) if done.returns_rows else []
+
+
+async def days_of(engine: AsyncEngine) -> list[str]:
+    """Return the days that there are of the table of changes, without its name."""
+    names = await sql(
+        engine,
+        "select c.relname from pg_inherits join pg_class c on c.oid = inhrelid"
+        " where inhparent = 'assignment_events'::regclass order by 1",
+    )
+    return [name.removeprefix("assignment_events_") for name in names]
+
+
+def change(at: datetime) -> Change:
+    """Return a change at an instant."""
+    return Change(TASK, MemberId("m1"), "granted", "none", "active", int(at.timestamp() * 1_000), 1)
+
+
+async def write(log: PostgresRecordLog, version: int, history: History) -> None:
+    """Append one record with a history."""
+    await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], history))
+
+
+async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> None:
+    """Before any day is made, and for days of a clock that is wrong, changes are kept, many at once too."""
+    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    days = [NOW, NOW - timedelta(days=9_000), NOW + timedelta(days=9_000), NOW + timedelta(days=1)]
+    await write(log, 0, History(changes=tuple(map(change, days))))
+    await write(log, 1, History(changes=(change(NOW),) * 300))
+    assert len(await archive.task_changes(ORDERS, TASK, limit=999)) == 304
+    assert await days_of(own_engine) == ["rest"]
+
+
+async def test_days_are_made_ahead_with_what_the_rest_holds_of_them(own_engine: AsyncEngine) -> None:
+    """After a turn today and the next days have a part each, with the rows of theirs; a second turn changes nothing."""
+    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    early = [NOW.replace(hour=0), NOW, NOW.replace(hour=23, minute=59, second=59), NOW + timedelta(days=1)]
+    await write(log, 0, History(changes=tuple(map(change, early))))
+    upkeep = Upkeep(own_engine)
+    for _ in range(2):
+        await upkeep.turn(NOW)
+        assert await days_of(own_engine) == [f"203105{17 + ahead}" for ahead in range(DAYS_AHEAD + 1)] + ["rest"]
+        assert await sql(own_engine, "select count(*) from assignment_events_20310517") == [3]
+        assert await sql(own_engine, "select count(*) from assignment_events_20310518") == [1]
+        assert await sql(own_engine, "select count(*) from assignment_events_rest") == [0]
+    await write(log, 1, History(changes=(change(NOW), change(NOW + timedelta(days=2)))))
+    assert await sql(own_engine, "select count(*) from assignment_events_20310519") == [1]
+    assert len(await archive.task_changes(ORDERS, TASK, limit=999)) == 6
+    for table in PARTITIONED:
+        parts = "select count(*) from pg_inherits where inhparent = to_regclass(:name)"
+        assert await sql(own_engine, parts, name=table.name) == [DAYS_AHEAD + 2]
+
+
+async def test_old_days_are_dropped(own_engine: AsyncEngine) -> None:
+    """A day goes when it is older than is kept, with the rows of it, and what the rest has of such days goes too."""
+    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    upkeep = Upkeep(own_engine, Retention(changes=2))
+    await upkeep.turn(NOW)
+    await write(
+        log, 0, History(changes=(change(NOW), change(NOW + timedelta(days=1)), change(NOW - timedelta(days=3))))
+    )
+    await upkeep.turn(NOW + timedelta(days=2))
+    assert (await days_of(own_engine))[0] == "20310517"
+    assert len(await archive.task_changes(ORDERS, TASK, limit=9)) == 2
+    await upkeep.turn(NOW + timedelta(days=3))
+    assert (await days_of(own_engine))[0] == "20310518"
+    assert len(await archive.task_changes(ORDERS, TASK, limit=9)) == 1
+
+
+async def test_of_many_one_does_it(own_engine: AsyncEngine) -> None:
+    """Several coordinators that take their turn at once do it once, and none of them fails."""
+    await asyncio.gather(*(Upkeep(own_engine).turn(NOW) for _ in range(4)))
+    await Upkeep(own_engine).turn(NOW)
+    assert len(await days_of(own_engine)) == DAYS_AHEAD + 2
+
+
+async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: AsyncEngine) -> None:
+    """While somebody reads a table for long, a turn gives up at once, and appends that come meanwhile are made."""
+    log = PostgresRecordLog(own_engine)
+    await Upkeep(own_engine).turn(NOW)
+    async with own_engine.execution_options(isolation_level="READ COMMITTED").begin() as reader:
+        await reader.execute(text("select count(*) from assignment_events"))
+        turn = asyncio.create_task(Upkeep(own_engine, Retention(changes=1)).turn(NOW + timedelta(days=9)))
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(write(log, 0, History(changes=(change(NOW),))), 5)
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            await asyncio.wait_for(turn, 5)
+    await Upkeep(own_engine, Retention(changes=1)).turn(NOW + timedelta(days=9))
+
+
+def test_names_of_days_can_be_read_back() -> None:
+    """The name of a part tells its day; the rest tells none."""
+    assert day_of(assignment_events, name_of(assignment_events, NOW.date())) == NOW.date()
+    assert day_of(assignment_events, "assignment_events_rest") is None
+
+
+async def aged(engine: AsyncEngine, table: str, days: int, where: str = "true") -> None:
+    """Make rows of a table older than they are."""
+    await sql(engine, f"update {table} set at = at - interval '{days} days' where {where}")  # noqa: S608
+
+
+async def test_records_go_only_when_a_snapshot_makes_them_needless(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
+    """Old records below the oldest snapshot that is kept go; the group reads as before, and so does any day kept."""
+    group = Group(ORDERS)
+    await postgres_log.take_over(ORDERS)
+    upkeep = Upkeep(engine)
+    now = datetime.now(UTC)
+    for version in range(12):
+        await write(postgres_log, version, History())
+        group = evolve(group, [ProbeScheduled(version)])
+        if group.version in (2, 4, 8):
+            await postgres_log.keep_snapshot(group)
+    await aged(engine, "record_log", 50, "seq <= 6")
+    await upkeep.turn(now)
+    assert await sql(engine, "select count(*) from record_log") == [10]
+    await aged(engine, "snapshots", 60, "version = 2")
+    await aged(engine, "snapshots", 50, "version = 4")
+    await upkeep.turn(now)
+    assert await sql(engine, "select version from snapshots order by version") == [2, 4, 8]
+    for version in range(12, 16):
+        await write(postgres_log, version, History())
+        group = evolve(group, [ProbeScheduled(version)])
+        await postgres_log.keep_snapshot(group)
+    await upkeep.turn(now)
+    kept = await sql(engine, "select version from snapshots order by version")
+    assert kept == [4, 14, 15, 16]
+    assert await sql(engine, "select min(seq) from record_log") == [5]
+    loaded = await postgres_log.read(ORDERS)
+    assert loaded.base is not None
+    assert evolve(loaded.base, loaded.records) == group
+
+
+async def test_without_a_snapshot_no_record_goes(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """However old, the records of a group of which no snapshot can be read are all there is of it."""
+    await write(postgres_log, 0, History())
+    await postgres_log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0)]))
+    await sql(engine, "update snapshots set format = 99")
+    await aged(engine, "record_log", 500)
+    await Upkeep(engine).turn(datetime.now(UTC))
+    assert await sql(engine, "select count(*) from record_log") == [1]
+
+
+async def test_what_stands_beside_the_records_goes_by_age(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """Events, commands and generations go when they are older than they are kept, in order, and newer ones stay."""
+    now = datetime.now(UTC)
+    for number, days in enumerate((500, 100, 8, 1)):
+        at_ms = int((now - timedelta(days=days)).timestamp() * 1_000)
+        generation = Generation(number, 1, at_ms, (), 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, (), ())
+        event = Event("x", at_ms, 1, None, None, {})
+        await write(postgres_log, number, History(Asked("ann", command="probe"), at_ms, generation, events=(event,)))
+    await Upkeep(engine).turn(now)
+    archive = PostgresArchive(engine)
+    assert [one.position for one in await archive.events(None, after=0, limit=9)] == [4]
+    assert [one.number for one in await archive.generations(ORDERS, before=None, limit=9)] == [3, 2]
+    assert len(await archive.commands(None, before=None, limit=9)) == 3
+    assert await archive.last_position() == 4
+
+
+async def test_events_wait_for_a_reader_that_is_behind_but_not_for_ever(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
+    """What a reader of the outbox has not passed on stays; one that has not been seen for long holds up nothing."""
+    now = datetime.now(UTC)
+    at_ms = int((now - timedelta(days=10)).timestamp() * 1_000)
+    for number in range(3):
+        await write(postgres_log, number, History(events=(Event("x", at_ms, 1, None, None, {}),)))
+    await sql(engine, "insert into outbox_readers (name, position) values ('kafka', 2)")
+    await Upkeep(engine).turn(now)
+    assert await sql(engine, "select position from events") == [3]
+    await aged(engine, "outbox_readers", 20)
+    await Upkeep(engine).turn(now)
+    assert await sql(engine, "select position from events") == []
