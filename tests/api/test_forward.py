@@ -38,6 +38,10 @@ class Divided(Alone):
         """Say whether the group is this coordinator's own."""
         return self.owners.get(group_id[:1], self.own) == self.own
 
+    def others(self) -> list[str]:
+        """Return the URLs of the other coordinators."""
+        return sorted(set(self.owners.values()) - {self.own})
+
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return the URL of the other coordinator whose it is."""
         return None if self.holds(group_id) else self.owners[group_id[:1]]
@@ -221,6 +225,27 @@ async def test_what_the_store_knows_is_answered_by_whoever_is_asked(pair: Pair) 
     await pair.declare("b-group")
     assert (await pair.call("GET", "/v1/groups/b-group/generations")).status_code == 404, "stores apart in this test"
     assert pair.decided(0, "GroupDeclaration") == 0
+
+
+async def test_the_list_of_groups_is_that_of_all_coordinators(pair: Pair) -> None:
+    """Whoever is asked lists the groups of both, in order, page by page, each of them once."""
+    names = ["a-1", "a-2", "b-1", "b-2", "b-3"]
+    for name in names:
+        await pair.declare(name)
+    for url in pair.urls:
+        seen: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            answer = await pair.client.get(f"{url}/v1/groups?limit=2&after={after}", headers=BEARER)
+            page = answer.json()
+            assert len(page["groups"]) <= 2
+            seen += [group["group"] for group in page["groups"]]
+            after = page["next"]
+        assert seen == names
+    with bind("127.0.0.1", 0) as nobody:
+        pair.owners["d"] = url_of(nobody, is_tls=False)
+        answer = await pair.call("GET", "/v1/groups")
+    assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
 
 
 class Owner:

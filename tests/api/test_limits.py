@@ -258,6 +258,13 @@ async def test_head_is_get_without_a_body(api: Api) -> None:
     assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
+async def test_what_the_platform_asks_may_have_parameters_of_its_own(api: Api) -> None:
+    """A probe or a scrape is answered whatever its query says; a call of the API refuses what it does not know."""
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert (await api.client.get(f"{path}?verbose=1")).status_code == 200
+    assert (await api.client.get("/v1/tokens?verbose=1")).status_code == 422
+
+
 async def test_a_ready_coordinator_says_so_and_any_other_says_why() -> None:
     """503 with every reason; a loop that stood still for too long is 503 at /livez."""
     reasons, ages = ["the store is away", ""], [5.0]

@@ -139,7 +139,7 @@ async def working(*workers: Worker) -> AsyncIterator[None]:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something holds, for half a minute at most."""
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is waited for is told to nobody
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -163,7 +163,7 @@ async def test_two_workers_share_the_tasks_by_warm_handovers_and_one_leaves(api:
             assert first.stopped == second.started == dict.fromkeys(moved, 1)
             assert {task: second.tokens[task] for task in moved} == dict.fromkeys(moved, 2)
             async with asyncio.timeout(30):
-                while (await api.call("GET", "/orders")).json()["state"] != "at-rest":  # noqa: ASYNC110 - the same
+                while (await api.call("GET", "/orders")).json()["state"] != "at-rest":
                     await asyncio.sleep(0.02)
             second.carry_out(second.machine.leave(now_ms=now_ms(), mode=LeaveMode.LEAVE))
             await until(lambda: second.machine.phase is Phase.LEFT)

@@ -47,6 +47,10 @@ class SetOwnership:
         """Whether the test has not taken the group away."""
         return group_id not in self.lost
 
+    def others(self) -> Sequence[str]:
+        """Return nobody: no test of the runtime asks others."""
+        return ()
+
     def owner_url(self, group_id: GroupId) -> str | None:
         """Return where the test says that a lost group went."""
         return self.url if group_id in self.lost else None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from starlette.requests import Request
+
+from batonpass.api.visit import FORWARDED, VISIT, Visit
 from batonpass.runtime.access import AccessRole, Principal
 
 if TYPE_CHECKING:
@@ -72,3 +75,28 @@ class Edge:
     loop_age_ms: Callable[[], float]
     loop_age_max_ms: int
     scrape: Callable[[str], Awaitable[tuple[bytes, str]]]
+
+
+async def others_answers(request: Request) -> list[Any]:
+    """Return what the other coordinators answer to this request; nothing, where one of them has passed it on.
+
+    Raises:
+        NotOwner: when one of them does not answer (503).
+    """
+    edge, visit = edge_of(request), visit_of(request)
+    others = edge.ownership.others()
+    if not others or FORWARDED in visit.headers:
+        return []
+    return await edge.forwarder.ask_all(visit, others)
+
+
+def visit_of(request: Request) -> Visit:
+    """Return the request as it came in."""
+    visit: Visit = request.scope[VISIT]
+    return visit
+
+
+def edge_of(request: Request) -> Edge:
+    """Return what stands before the calls."""
+    edge: Edge = request.app.state.edge
+    return edge

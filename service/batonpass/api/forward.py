@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
@@ -26,6 +27,7 @@ IDLE_S: Final = 30.0
 """How long an idle connection to another coordinator is kept: well below the time after which that one closes it."""
 
 IDLE_MAX: Final = 200
+ASK_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_MS: Final = 500
 # RFC 9110, 7.6.1: what concerns one connection only. The host is the owner's, the length is counted anew.
 _OF_CONNECTION: Final = frozenset(
@@ -81,6 +83,24 @@ class Forwarder:
             passing.cancel()
             with contextlib.suppress(asyncio.CancelledError, NotOwner, Disconnected):
                 await passing
+
+    async def ask_all(self, visit: Visit, others: Sequence[str]) -> list[Any]:
+        """Have every one of the others answer the same request, and return what they say.
+
+        Raises:
+            NotOwner: when one of them does not (503): what the rest said would be taken for all there is.
+        """
+        return list(await asyncio.gather(*(self._ask(visit, other) for other in others)))
+
+    async def _ask(self, visit: Visit, other: str) -> Any:
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                answer = await self._client.get(_target(visit, other), headers=_headers(visit))
+            answer.raise_for_status()
+            return answer.json()
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+            detail = f"the coordinator at {other} does not answer ({type(error).__name__}); try again"
+            raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS) from error
 
     async def _pass(self, visit: Visit, owner: str, body: bytes) -> None:
         request = self._client.build_request(

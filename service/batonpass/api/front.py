@@ -17,7 +17,7 @@ from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
 from batonpass.api.limits import has_news, too_early
 from batonpass.api.problems import REFUSED, not_allowed
-from batonpass.api.visit import ASKED, FORWARDED, JSON, Disconnected, Headless, Visit
+from batonpass.api.visit import FORWARDED, JSON, VISIT, Disconnected, Headless, Visit
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
@@ -149,7 +149,7 @@ class Front:
 
     async def _pass_to_app(self, visit: Visit) -> None:
         scope = visit.scope
-        scope[ASKED] = visit.asked
+        scope[VISIT] = visit
         receive, send = visit.receive, visit.pass_answer
         if scope["method"] == "HEAD":
             headless = Headless(visit.receive, visit.pass_answer)

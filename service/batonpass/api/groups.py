@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.edge import others_answers
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonQuery, WhatIfBody
@@ -49,15 +50,20 @@ async def declare(request: Request) -> Response:
 
 @route(router, "GET", "/groups", query=PageQuery, answers={200: "A page of groups; `next` is where to go on, or null."})
 async def list_groups(request: Request) -> Response:
-    """List the groups by name."""
+    """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
     asked = query(request, _PAGE)
-    names = await coordinator.declared(after=asked.after, limit=asked.limit + 1)
-    shown = []
-    for group_id in names[: asked.limit]:
+    found = []
+    for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
-        shown.append(group_summary(group, describe_group(group, soft, coordinator.now_ms(), coordinator.policy)))
-    return json_response({"groups": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None})
+        found.append(group_summary(group, describe_group(group, soft, coordinator.now_ms(), coordinator.policy)))
+    pages = await others_answers(request)
+    found += [group for page in pages for group in page["groups"]]
+    # A group that changes hands just now may be on two pages, or on none.
+    named = {group["group"]: group for group in found}
+    names = sorted(named)[: asked.limit]
+    more = len(named) > len(names) or any(page["next"] is not None for page in pages)
+    return json_response({"groups": [named[name] for name in names], "next": names[-1] if more and names else None})
 
 
 @route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."})

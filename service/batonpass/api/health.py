@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.edge import Edge
+from batonpass.api.edge import edge_of
 from batonpass.api.openapi import route
 from batonpass.api.service import json_response
 
@@ -35,9 +35,3 @@ async def metrics(request: Request) -> Response:
     """Show the metrics for Prometheus."""
     body, content_type = await edge_of(request).scrape(request.headers.get("accept", ""))
     return Response(body, headers={"content-type": content_type})
-
-
-def edge_of(request: Request) -> Edge:
-    """Return what stands before the calls."""
-    edge: Edge = request.app.state.edge
-    return edge

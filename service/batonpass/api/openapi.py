@@ -94,14 +94,15 @@ def route(
 ) -> Callable[[Endpoint], Endpoint]:
     """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary.
 
-    A call that knows no query refuses one, so that a typo is seen; any other reads its own.
+    A call of the API that knows no query refuses one, so that a typo is seen; any other reads its own. What the
+    platform asks (/livez and its like) may come with parameters of the platform's own.
     """
     operation = DESCRIBED.operation(router.prefix + path, body=body, query=query, answers=answers)
 
     def serve(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(
             path,
-            endpoint if query is not None else _without_query(endpoint),
+            _without_query(endpoint) if query is None and router.prefix else endpoint,
             methods=[method],
             response_class=Response,
             status_code=next(iter(answers)),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.visit import ASKED
+from batonpass.api.visit import VISIT, Visit
 from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
@@ -131,8 +131,8 @@ def command_of(item: Input) -> str:
 
 def asked_of(request: Request) -> Asked:
     """Return who makes the request, and under which id."""
-    asked: Asked = request.scope.get(ASKED, NOBODY_ASKED)
-    return asked
+    visit: Visit = request.scope[VISIT]
+    return visit.asked
 
 
 def service_of(request: Request) -> Service:

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.health import edge_of
+from batonpass.api.edge import edge_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import asked_of, json_response, nothing, query, service_of

@@ -25,8 +25,8 @@ _PROBLEM: Final = (b"content-type", PROBLEM_JSON.encode())
 FORWARDED: Final = b"batonpass-forwarded-for"
 """The header of a request that another coordinator passed on: who made it, by address. Such a one goes no further."""
 
-ASKED: Final = "batonpass.asked"
-"""Where the scope of a request keeps who asks, for the calls that record it."""
+VISIT: Final = "batonpass.visit"
+"""Where the scope of a request keeps the request as it came in, for the calls that need to know who asks."""
 
 
 class Disconnected(Exception):

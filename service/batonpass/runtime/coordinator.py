@@ -223,11 +223,9 @@ class Coordinator:
         return None if heard is None else heard.said
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
-        """Return the next declared groups by name after ``after``, at most ``limit``."""
-        names = sorted(
-            group_id for group_id, room in self._rooms.items() if room.engine.group.declared and group_id > after
-        )
-        return names[:limit]
+        """Return the next declared groups of this coordinator by name after ``after``, at most ``limit``."""
+        declared = (name for name, room in self._rooms.items() if room.engine.group.declared and name > after)
+        return sorted(name for name in declared if self._ports.ownership.owner_url(name) is None)[:limit]
 
     async def poll(
         self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int

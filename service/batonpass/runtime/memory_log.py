@@ -30,6 +30,10 @@ class Alone:
         """Return that nobody else owns the group."""
         return None
 
+    def others(self) -> Sequence[str]:
+        """Return nobody."""
+        return ()
+
     def to_forget(self) -> Sequence[GroupId]:
         """Return that nothing was ever another's."""
         return ()

@@ -202,6 +202,10 @@ class Ownership(Protocol):
         """Return the base URL of the live coordinator that the group falls to; None when it is this one, or unknown."""
         ...
 
+    def others(self) -> Sequence[str]:
+        """Return the base URLs of the other coordinators that live, as far as is known."""
+        ...
+
     def to_forget(self) -> Sequence[GroupId]:
         """Return the groups that were taken over here and may have been another's since.
 
