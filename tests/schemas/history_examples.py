@@ -130,7 +130,7 @@ GROUP_EXPLAINED: dict[str, Any] = {
     "at_rest": False,
     "group_epoch": 12,
     "generation": 9,
-    "sentences": ["1 task is not with the member where they belong yet."],
+    "sentences": ["1 task has still to move."],
     "tasks": {"running": 7, "warming": 1},
     "moves_pending": 1,
     "eta_ms": 41_000,

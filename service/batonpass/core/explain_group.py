@@ -226,9 +226,7 @@ def _headline(view: View, status: GroupStatus) -> str:
             return "Every task is where it belongs, and every copy is caught up."
         case _:
             if status.moves_pending:
-                return (
-                    f"{_count(status.moves_pending, 'task is', 'tasks are')} not with the member where they belong yet."
-                )
+                return _count(status.moves_pending, "task has", "tasks have") + " still to move."
             return "Every task is where it belongs, but not every copy is caught up, or something is still due."
 
 
