@@ -26,7 +26,7 @@ from batonpass.cli.serve import busy, listen, settings_of
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import SECRET_PREFIX
-from batonpass.settings import Settings
+from batonpass.settings import OPEN_PATHS, Settings
 
 LOOK_EVERY_S = 1.0
 
@@ -86,7 +86,14 @@ class _Stay:
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
                 # What happens is shown by `watch` and `explain`; the terminal is for what is wrong.
                 level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
-                own = {"advertised_url": None, "log_level": level}
+                # The documentation is for the browser of whoever sits here, and a browser brings no token.
+                opened = settings.open_paths if "open_paths" in settings.model_fields_set else OPEN_PATHS
+                own = {
+                    "advertised_url": None,
+                    "log_level": level,
+                    "open_paths": opened,
+                    "sole_coordinator": True,
+                }
                 settings = settings.model_copy(update={**secrets, **own})
                 listen(settings, listening=self._begin, stopping=self._end, listener=listener)
         except KeyboardInterrupt:
