@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.cli.database import asked, shown, upgraded
-from batonpass.cli.desk import console, failing_well
+from batonpass.cli.database import asked, fit, shown, upgraded
+from batonpass.cli.desk import console, failing_well, table
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.spans import span
+from batonpass.postgres.connect import connect
+from batonpass.postgres.leases import Leases, Living
+from batonpass.postgres.recovered import Recovered, recovered
 from batonpass.postgres.standing import Standing, standing_of
 
 app = typer.Typer(add_completion=False, help="Upgrade the database, look at it, or tell that it lost commits.")
@@ -39,13 +46,56 @@ def upgrade_schema(database: Database = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(database: Database = None, as_json: AsJson = False) -> None:
-    """Say how the schema stands; exit code 0 if this version can work on it, 1 if not."""
+    """Say how the schema stands, and which coordinators live; exit code 1 if this version cannot work on it."""
     with failing_well(as_json=as_json):
         url = _url(database)
         found = asked(standing_of(url), url)
-        _tell(f"{shown(url)}: {found.sentence()}", _body(found), as_json=as_json)
+        living = asked(_living(url), url) if found.is_fit else []
+        coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
+        _tell(f"{shown(url)}: {found.sentence()}", _body(found) | {"coordinators": coordinators}, as_json=as_json)
+        if living and not as_json:
+            rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0))] for one in living]
+            console().print(table("coordinator", "url", "code", "lease lasts", rows=rows))
         if not found.is_fit:
             raise typer.Exit(Exit.REFUSED)
+
+
+@app.command("recovered")
+def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
+    """Say that the database lost commits: it was restored, or failed over to a replica that was behind.
+
+    Numbers leap above whatever was given away, what members run is adopted, and nothing is granted for one session
+    timeout. Coordinators may run meanwhile. Once more does no harm.
+    """
+    with failing_well(as_json=as_json):
+        url = _url(database)
+        fit(url)
+        done = asked(_recover(url), url)
+        _tell(
+            f"{done.groups} groups will hear that commits were lost; {done.coordinators} coordinators begin anew. "
+            f"`batonpass watch GROUP` shows what their members report.",
+            done._asdict(),
+            as_json=as_json,
+        )
+
+
+async def _living(url: str) -> Sequence[Living]:
+    async with _engine(url) as engine:
+        return await Leases(engine, lease_ms=0).view()
+
+
+async def _recover(url: str) -> Recovered:
+    async with _engine(url) as engine:
+        return await recovered(engine)
+
+
+@asynccontextmanager
+async def _engine(url: str) -> AsyncIterator[AsyncEngine]:
+    engine = connect(url, connections_max=1)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 def _url(given: str | None) -> str:
@@ -67,4 +117,4 @@ def _tell(sentence: str, body: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(body))
     else:
-        console().print(sentence, markup=False)
+        console().print(sentence, markup=False, soft_wrap=True)

@@ -27,13 +27,13 @@ def serve(
     """Run a coordinator on the Postgres that BATONPASS_DATABASE_URL names; docs/settings.md has every setting."""
     with failing_well(as_json=as_json):
         settings = settings_of({"host": host, "port": port})
-        if settings.database_url is None:
+        url = "" if settings.database_url is None else settings.database_url.get_secret_value().strip()
+        if not url:
             raise Failure(
                 Exit.BAD_INPUT,
                 "BATONPASS_DATABASE_URL is not set.",
                 todo="Set it to postgresql://user:password@host:port/database, or try `batonpass up`, which needs none.",
             )
-        url = settings.database_url.get_secret_value()
         fit(url)
         listen(settings, listening=lambda at: _say(at, shown(url), as_json=as_json))
 

@@ -1,0 +1,126 @@
+"""`batonpass serve` and `batonpass db` on a Postgres of one's own: nothing runs on a schema that does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import make_url
+from tests.e2e.running import PROGRAM, environment, soon
+from tests.postgres.server import run_sql
+from typer.testing import CliRunner
+
+from batonpass.cli import app
+
+TOKEN = "an-admin-token-of-this-test-alone"  # noqa: S105
+TOPOLOGY = {"subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
+
+
+class Program:
+    """The program with a database's URL in its environment. Only what goes on for long is a process of its own."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.around = environment(home) | {"BATONPASS_DATABASE_URL": url, "BATONPASS_ADMIN_TOKEN": TOKEN}
+        self.secret = str(make_url(url).password)
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """Run a command; return its exit code and all that it wrote, in which there must be no password."""
+        done = CliRunner().invoke(app, list(words), env=self.around)
+        assert isinstance(done.exception, SystemExit | None), done.exc_info
+        written = done.stdout + done.stderr
+        assert self.secret not in written
+        return done.exit_code, written
+
+    @contextmanager
+    def serving(self, *words: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+        """Serve on a free port; yield the URL. It must end well when it is terminated."""
+        command = [*PROGRAM, "serve", "--port", "0", "--json", *words]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self.around
+        ) as process:
+            try:
+                assert process.stdout is not None
+                yield json.loads(process.stdout.readline())["url"], process
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def program(bare_url: str, tmp_path: Path) -> Program:
+    """The program on an empty database."""
+    return Program(tmp_path, bare_url)
+
+
+def test_from_an_empty_database_to_lost_commits(program: Program, bare_url: str) -> None:
+    """Each step says what to run next: nothing serves before the upgrade, nor on a schema that is too new."""
+    code, said = program.run("serve", "--port", "0")
+    assert (code, "Run `batonpass db upgrade`" in said) == (1, True)
+    code, said = program.run("db", "status")
+    assert (code, "has no schema yet" in said) == (1, True)
+    code, said = program.run("db", "upgrade")
+    assert (code, "Upgraded from nothing to" in said) == (0, True)
+    code, said = program.run("db", "upgrade", "--json")
+    assert (code, json.loads(said)["fit"]) == (0, "current")
+    with program.serving() as (url, _), httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}) as client:
+        assert client.put(f"{url}/v1/groups/orders", json={"topology": TOPOLOGY}).status_code == 201
+        code, said = program.run("db", "status", "--json")
+        assert [one["url"] for one in json.loads(said)["coordinators"]] == [url]
+        code, said = program.run("db", "recovered")
+        assert code == 0
+        assert re.search(r"1 groups will hear that commits were lost; 1 coordinators begin anew", said)
+        soon(lambda: client.get(f"{url}/v1/groups/orders").is_success)
+        soon(lambda: url in program.run("db", "status")[1])
+    asyncio.run(run_sql(bare_url, "update alembic_version set version_num = '9999'"))
+    assert program.run("serve", "--port", "0", "--host", "192.0.2.1")[0] == 1
+    code, said = program.run("db", "status", "--json")
+    assert (code, json.loads(said)["fit"]) == (0, "newer")
+    asyncio.run(run_sql(bare_url, "comment on table alembic_version is '9998'"))
+    for words in (["serve", "--port", "0"], ["db", "upgrade"], ["db", "status"], ["db", "recovered"]):
+        code, said = program.run(*words)
+        assert (code, "or a later one" in said) == (1, True), words
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "words"),
+    [
+        ("postgresql://u:verysecret@127.0.0.1:1/db", 3, "is not to be had"),
+        ("mysql://u:verysecret@127.0.0.1/db", 2, "not a URL of Postgres"),
+        ("verysecret", 2, "this is no URL"),
+        ("", 2, "BATONPASS_DATABASE_URL is not set"),
+    ],
+)
+def test_a_database_that_cannot_be_had_is_said_plainly(tmp_path: Path, url: str, code: int, words: str) -> None:
+    """Away, of another kind, not named: a sentence, an exit code, no password."""
+    program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
+    program.around["BATONPASS_DATABASE_URL"] = url
+    for command in (["serve", "--port", "0"], ["db", "status"]):
+        found, said = program.run(*command)
+        assert (found, words in said) == (code, True), said
+
+
+def test_a_wrong_password_is_said_plainly(program: Program, bare_url: str) -> None:
+    """In Postgres's own words."""
+    wrong = make_url(bare_url).set(password="other").render_as_string(hide_password=False)  # noqa: S106
+    program.around["BATONPASS_DATABASE_URL"] = wrong
+    code, said = program.run("db", "status")
+    assert (code, "password authentication failed" in said) == (3, True)
+
+
+def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
+    """All of them at once, with exit code 2."""
+    program = Program(tmp_path, "postgresql://u:verysecret@127.0.0.1/db")
+    program.around |= {"BATONPASS_GROUPS_MAX": "0", "BATONPASS_LEASE_MS": "soon"}
+    code, said = program.run("serve")
+    assert code == 2
+    assert "BATONPASS_GROUPS_MAX: " in said
+    assert "BATONPASS_LEASE_MS: " in said
