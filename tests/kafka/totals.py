@@ -200,7 +200,7 @@ class Owner:
         """End a task and return where it stopped."""
         task, run = self.tasks.pop(task_id)
         task.ask_to_stop()
-        if task.role is not Role.ACTIVE or not commit:
+        if not commit:
             run.cancel()
         final = await self.runtime.on_revoke(task, Revocation(commit=commit, becomes=becomes))
         run.cancel()

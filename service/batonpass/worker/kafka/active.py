@@ -139,8 +139,8 @@ class Active:
         self._observe(Step.GRANTED)
         clients = _Clients(self._make_producer(), self._make_input())
         try:
-            # Only the producer's start fences; the input is merely connected, to save its time.
-            await _both(clients.producer.start(), clients.input.start())
+            # Only the producer's start fences; the input is merely made ready meanwhile, to save that time.
+            await _both(clients.producer.start(), self._connect_input(clients))
             self._observe(Step.FENCED_OTHERS)
             await self._restore()
             if not await self._lease_holds():
@@ -188,13 +188,20 @@ class Active:
             await self._pause(LEASE_LOOK_S)
         return not self._task.stopping
 
-    async def _find_input(self, clients: _Clients) -> None:
-        """Go to the committed offsets of every source partition of the task."""
+    async def _connect_input(self, clients: _Clients) -> None:
+        """Learn where the input and its committed offsets are kept; what they are is read later, and counts then."""
         consumer = clients.input
+        await consumer.start()
         for topic in self._part.sources:
             known = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - waits, as the public one does not
             if self._state.partition in known:
                 clients.partitions.append(TopicPartition(topic, self._state.partition))
+        for partition in clients.partitions[:1]:
+            await consumer.committed(partition)
+
+    async def _find_input(self, clients: _Clients) -> None:
+        """Go to the committed offsets of every source partition of the task."""
+        consumer = clients.input
         offsets = {partition: await consumer.committed(partition) for partition in clients.partitions}
         consumer.assign(clients.partitions)
         for partition, offset in offsets.items():

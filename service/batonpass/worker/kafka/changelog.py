@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState
 
 log = logging.getLogger("batonpass.worker.kafka")
+
+MARKERS_TIMEOUT_S = 5.0
+"""How long the markers of a committed transaction may take to show; they take milliseconds."""
 
 
 class Changelog:
@@ -115,7 +119,8 @@ class Changelog:
         """
         await self.open()
         if self._paused:
-            self._seek(await self._places())
+            # Not compared with the changelog's end, which trails a transaction that was committed just now.
+            self._seek({partition: self._store(partition).position for partition in self._topics})
             self._opened.resume(*self._topics)
             self._paused = False
 
@@ -141,8 +146,8 @@ class Changelog:
     async def _places(self) -> dict[TopicPartition, int]:
         """Return where to read on from; a store whose place is not in its changelog any more is wiped for that."""
         consumer = self._opened
-        ends = await consumer.end_offsets(list(self._topics))
         starts = await consumer.beginning_offsets(list(self._topics))
+        ends = await self._settled_ends()
         for partition in self._topics:
             store = self._store(partition)
             if store.position is not None and not starts[partition] <= store.position <= ends[partition]:
@@ -154,6 +159,20 @@ class Changelog:
             if store.position is None:
                 store.apply([], starts[partition])
         return {partition: self._store(partition).position for partition in self._topics}
+
+    async def _settled_ends(self) -> dict[TopicPartition, int]:
+        """Return the ends once they are no longer before the stores' places, or have had the time to be.
+
+        The end for readers of committed records comes after the commit itself, when the markers have been written. A
+        process that was killed right after a commit, and starts again at once, may be ahead of it.
+        """
+        wait_until = time.monotonic() + MARKERS_TIMEOUT_S
+        while True:
+            ends: dict[TopicPartition, int] = await self._opened.end_offsets(list(self._topics))
+            ahead = any((self._store(partition).position or 0) > end for partition, end in ends.items())
+            if not ahead or time.monotonic() > wait_until:
+                return ends
+            await asyncio.sleep(0.1)
 
     def _seek(self, positions: Mapping[TopicPartition, int]) -> None:
         for partition, position in positions.items():

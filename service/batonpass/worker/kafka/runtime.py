@@ -127,10 +127,22 @@ class KafkaRuntime(Callbacks):
         copy = self._copy(task.id, part)
         if copy.changelog is None:
             return
+        tailing = asyncio.ensure_future(self._keep_tailing(task, copy.changelog, copy.state, part))
+        stopping = asyncio.ensure_future(task.stop_requested())
+        try:
+            await asyncio.wait((tailing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            tailing.cancel()
+            await asyncio.wait((tailing,))
+        if not tailing.cancelled():
+            tailing.result()
+
+    async def _keep_tailing(self, task: Task, changelog: Changelog, state: TaskState, part: Subtopology) -> None:
         while not task.stopping:
             try:
-                await copy.changelog.resume()
-                await self._tail(task, copy.changelog, copy.state, part)
+                await changelog.resume()
+                await self._tail(task, changelog, state, part)
             except KafkaError as error:
                 # The copy stays where it is; a cluster that is away says nothing about it.
                 log.warning("%r cannot be tailed for now: %r", task, error)
@@ -159,9 +171,9 @@ class KafkaRuntime(Callbacks):
         if copy is None:
             return None
         final: Offsets | None = None
+        # Told to stop, an active commits what is in hand and ends, and a copy ends; without a commit it was cancelled.
+        await task.finished()
         if task.role is Role.ACTIVE:
-            # Told to stop, it commits what is in hand and ends; without a commit it has been cancelled by now.
-            await task.finished()
             if copy.active is not None and revocation.commit:
                 final = copy.active.final_position
             copy.active = None
