@@ -6,8 +6,16 @@ from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, Leave, PinRequest
-from batonpass.core.model import Role
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ResumeRequest,
+)
+from batonpass.core.model import PauseScope, Role
 
 TASK = TaskId("0_0")
 
@@ -55,6 +63,61 @@ def test_a_standby_that_moves_is_a_warmup_until_it_is_caught_up_and_the_old_one_
     scene.beat(new, {TASK: copy("warmup", 5)})
     assert scene.held(new, Role.STANDBY) == [TASK]
     assert scene.held(old, Role.STANDBY) == []
+
+
+def test_a_standby_that_nobody_else_can_take_goes_with_its_draining_member_and_not_before() -> None:
+    """Until the member leaves, or somebody else is caught up, the last redundancy stays where it is."""
+    scene = trio(2)
+    owner = scene.task(TASK).owner
+    first, second = scene.task(TASK).standbys
+    scene.do(DrainRequest(second))
+    scene.settle()
+    assert scene.task(TASK).standbys == (first, second)
+    scene.join("d")
+    assert scene.held("d", Role.WARMUP) == [TASK]
+    assert scene.held(second, Role.STANDBY) == [TASK]
+    scene.beat("d", {TASK: copy("warmup", 0)})
+    assert scene.held("d", Role.STANDBY) == [TASK]
+    assert scene.held(second, Role.STANDBY) == []
+    scene.do(Leave(MemberId("d")))
+    scene.settle()
+    assert scene.task(TASK).owner == owner
+    assert scene.task(TASK).standbys == (first,)
+
+
+def test_what_a_drained_owner_ran_stands_by_there_as_long_as_nobody_else_can() -> None:
+    """Of two members one drains: it hands its task over, and is its standby until it goes."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1)
+    for name in ("a", "b"):
+        scene.join(name)
+    scene.settle()
+    owner = scene.task(TASK).owner
+    assert owner is not None
+    scene.do(DrainRequest(owner))
+    scene.settle()
+    assert scene.task(TASK).owner != owner
+    assert scene.task(TASK).standbys == (owner,)
+
+
+def test_when_all_drain_a_ready_warmup_stays_ready() -> None:
+    """With nowhere to go nothing moves, and what has caught up is there when one of them stays after all."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=100)
+    scene.join("a")
+    scene.settle()
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    scene.do(PauseRequest(PauseScope.ALL))
+    scene.beat("b", {task: copy("warmup", 5)})
+    for name in ("a", "b"):
+        scene.do(DrainRequest(MemberId(name)))
+    scene.do(ResumeRequest())
+    scene.tick(1_000)
+    assert scene.held("b", Role.WARMUP) == [task]
+    scene.do(DrainReversal(MemberId("b")))
+    scene.settle()
+    assert scene.owners() == {"0_0": "b", "0_1": "b"}
 
 
 def test_the_owner_that_gives_a_task_up_is_its_standby_at_no_cost() -> None:

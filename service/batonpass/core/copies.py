@@ -86,7 +86,22 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
             missing += sum([not _is_caught_up(view, task, one) for one in held])
         for member_id in _spared(view, task, surplus, missing=missing, runs=runs or choice.ready):
             kept[member_id] = holders[member_id]
+        if not view.complete:
+            _keep_on_drained(view, task, kept, {one: holders[one] for one in surplus if one not in kept})
     return kept
+
+
+def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: dict[MemberId, Role]) -> None:
+    """Keep what stands by on draining members as long as nobody else can: it goes with its member, not before.
+
+    Where all drain nothing moves, and what is ready for a move stays ready for it.
+    """
+    leaving = [one for one, role in rest.items() if role is Role.STANDBY and view.members[one].drain is not None]
+    for member_id in sorted(leaving, key=lambda one: (*_warmth(view, task, one), one)):
+        if len(kept) < view.config.num_standby_replicas:
+            kept[member_id] = Role.STANDBY
+    if all(member.drain is not None for member in view.members.values()):
+        kept.update({one: role for one, role in rest.items() if _is_caught_up(view, task, one)})
 
 
 def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
