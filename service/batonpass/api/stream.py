@@ -50,6 +50,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI has it so
         """Serve the stream."""
         gone = asyncio.ensure_future(_gone(receive))
+        # One wait for both, events and a caller that goes away: a task less for each stream that is parked.
+        gone.add_done_callback(lambda _: self._follower.woken.set())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _send(send, b"retry: %d\n%b" % (RECONNECT_MS, _place(self._follower.position)))
@@ -72,10 +74,12 @@ class EventStream(Response):
         if found:
             await _send(send, b"".join(frames(found)))
             return
-        woken = asyncio.ensure_future(follower.woken.wait())
-        done, _ = await asyncio.wait((woken, gone), timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
-        woken.cancel()
-        if not done:
+        if gone.done() or self._feed.is_closed:
+            return
+        try:
+            async with asyncio.timeout(self._keep_alive_s):
+                await follower.woken.wait()
+        except TimeoutError:
             await _send(send, b": keep-alive\n" + _place(follower.position))
 
 
