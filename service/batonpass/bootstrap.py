@@ -106,6 +106,7 @@ class Process:
         """Let everything end that waits for news: long-polls, drains, event streams."""
         self.edge.readiness.is_stopping = True
         self.coordinator.end_waits()
+        self.edge.forwarder.end_waits()
 
     async def _load(self) -> None:
         """Read the groups; while the store is away, try again."""

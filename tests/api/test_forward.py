@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trustme
 import uvicorn
 from pydantic import SecretStr
 
@@ -97,8 +100,10 @@ class Pair:
         return found
 
 
-@pytest.fixture
-async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+@asynccontextmanager
+async def paired(
+    monkeypatch: pytest.MonkeyPatch, context: ssl.SSLContext | None = None, **more: Any
+) -> AsyncIterator[Pair]:
     """Run two coordinators that divide the groups between them."""
 
     def divided(_settings: Settings, url: str, clock: Any) -> MemoryStore:
@@ -109,19 +114,26 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
 
     owners: dict[str, str] = {}
     monkeypatch.setattr(bootstrap, "store_of", divided)
-    settings = Settings(admin_token=SecretStr(SECRET), shutdown_s=2)
+    settings = Settings(admin_token=SecretStr(SECRET), shutdown_s=2, **more)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(httpx.AsyncClient(timeout=20))
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=20, verify=context or True))
         found = Pair(client, owners=owners)
         for letter in ("a", "b"):
             listener = bind("127.0.0.1", 0)
-            url = url_of(listener, is_tls=False)
+            url = url_of(listener, is_tls=settings.is_tls)
             owners[letter] = url
             process = build(settings, url)
             server = Server(server_config(settings, process), process, listening=lambda: None)
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)
             found.processes.append(process)
+        yield found
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """Run two coordinators that divide the groups between them."""
+    async with paired(monkeypatch) as found:
         yield found
 
 
@@ -188,6 +200,19 @@ async def test_a_long_poll_that_breaks_here_breaks_at_the_owner(pair: Pair) -> N
     assert polls.taken == 0
 
 
+async def test_a_coordinator_that_stops_ends_the_polls_that_wait_elsewhere(pair: Pair) -> None:
+    """It answers them 204, as its own, and is not held up by them; the member asks again and gets in elsewhere."""
+    await pair.declare("b-group")
+    epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
+    polls = pair.processes[1].edge.limits.polls
+    path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}&wait_ms=20000"
+    waiting = asyncio.create_task(pair.call("GET", path))
+    await until(lambda: polls.taken == 1)
+    pair.processes[0].stop_waits()
+    assert (await asyncio.wait_for(waiting, 5)).status_code == 204
+    await until(lambda: polls.taken == 0)
+
+
 async def test_a_request_goes_one_hop_at_most(pair: Pair) -> None:
     """Where each takes the other for the owner, the answer is 503 with when to try again: nobody runs in circles."""
     for process, url in zip(pair.processes, reversed(pair.urls), strict=True):
@@ -246,6 +271,27 @@ async def test_the_list_of_groups_is_that_of_all_coordinators(pair: Pair) -> Non
         pair.owners["d"] = url_of(nobody, is_tls=False)
         answer = await pair.call("GET", "/v1/groups")
     assert (answer.status_code, answer.json()["type"]) == (503, "coordinator-loading")
+
+
+async def test_coordinators_know_one_another_by_their_certificates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Over mTLS each shows its certificate and checks the other's; one of a strange authority is not trusted."""
+    authority, stranger = trustme.CA(), trustme.CA()
+    files = {name: tmp_path / f"{name}.pem" for name in ("certfile", "ca", "strange")}
+    own = authority.issue_cert("127.0.0.1")
+    own.private_key_and_cert_chain_pem.write_to_path(files["certfile"])
+    authority.cert_pem.write_to_path(files["ca"])
+    stranger.cert_pem.write_to_path(files["strange"])
+    context = ssl.create_default_context(cafile=files["ca"])
+    context.load_cert_chain(files["certfile"])
+    tls = {"tls_certfile": files["certfile"], "tls_client_ca": files["ca"]}
+    async with paired(monkeypatch, context, **tls, tls_peer_ca=files["ca"]) as found:
+        await found.declare("b-group")
+        assert await found.log(1).group_ids() == ["b-group"]
+    async with paired(monkeypatch, context, **tls, tls_peer_ca=files["strange"]) as found:
+        refused = await found.call("GET", "/v1/groups/b-group")
+        assert (refused.status_code, refused.json()["type"]) == (503, "coordinator-loading")
 
 
 class Owner:

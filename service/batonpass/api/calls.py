@@ -86,6 +86,9 @@ EVERYWHERE: Final = frozenset(
 )
 """Calls on a group that every coordinator answers, from the store alone."""
 
+WAITS: Final = frozenset({("GET", _MEMBER + "/assignment"), ("POST", _MEMBER + "/drain")})
+"""Calls on a member that may be answered only when there is news of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -93,7 +96,8 @@ class Call:
 
     ``roles`` are those that may make it; None where nothing is served so. ``on_group``: it is about the group that the
     path names. ``on_member``: it is one that a worker makes for its own member, and counts against that member alone.
-    ``is_everywhere``: any coordinator answers it, whoever owns the group.
+    ``is_everywhere``: any coordinator answers it, whoever owns the group. ``waits``: it may be answered only when there
+    is news.
     """
 
     method: str
@@ -102,6 +106,7 @@ class Call:
     on_group: bool = False
     on_member: bool = False
     is_everywhere: bool = False
+    waits: bool = False
 
 
 UNKNOWN: Final = Call("", "other", None)
@@ -124,6 +129,7 @@ class Calls:
                 on_group=path.startswith(_GROUP),
                 on_member=path.startswith(_MEMBER) and AccessRole.WORKER in allowed,
                 is_everywhere=path in EVERYWHERE,
+                waits=(method, path) in WAITS,
             )
         self.heartbeat = calls[_MEMBER + "/heartbeat"]["POST"]
         self.assignment = calls[_MEMBER + "/assignment"]["GET"]

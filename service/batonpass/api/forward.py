@@ -16,7 +16,7 @@ import httpx
 
 from batonpass.api.causes import HEADER
 from batonpass.api.visit import FORWARDED, Disconnected
-from batonpass.runtime.ports import NotOwner
+from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.api.visit import Visit
@@ -57,6 +57,7 @@ class Forwarder:
             verify=verify,
             trust_env=False,
         )
+        self._waiting: set[asyncio.Future[None]] = set()
 
     async def close(self) -> None:
         """Close every connection."""
@@ -67,22 +68,34 @@ class Forwarder:
 
         Raises:
             NotOwner: when it cannot be reached, or breaks off before it answers (503).
+            StoreUnavailable: when this coordinator stops while the call waits for news there (503).
             TooLarge: when the body is larger than this coordinator takes (413).
             Disconnected: when the caller goes away.
         """
         body = await visit.body(body_bytes_max)
         passing = asyncio.ensure_future(self._pass(visit, owner, body))
         gone = asyncio.ensure_future(visit.gone())
+        waiting = visit.call.waits
+        if waiting:
+            self._waiting.add(passing)
         try:
             await asyncio.wait((passing, gone), return_when=asyncio.FIRST_COMPLETED)
             if not passing.done():
                 raise Disconnected
+            if passing.cancelled():
+                raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
             passing.result()
         finally:
+            self._waiting.discard(passing)
             gone.cancel()
             passing.cancel()
             with contextlib.suppress(asyncio.CancelledError, NotOwner, Disconnected):
                 await passing
+
+    def end_waits(self) -> None:
+        """Let every call end now that waits at another coordinator for news."""
+        for passing in self._waiting:
+            passing.cancel()
 
     async def ask_all(self, visit: Visit, others: Sequence[str]) -> list[Any]:
         """Have every one of the others answer the same request, and return what they say.

@@ -25,7 +25,7 @@ from batonpass.codec.shape import Shape
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
-from batonpass.runtime.ports import Defect, NotOwner
+from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -144,7 +144,13 @@ class Front:
         if FORWARDED in visit.headers:
             detail = f"the coordinators do not agree yet on who owns group {visit.parts[3]}; try again"
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS)
-        await self._edge.forwarder.forward(visit, owner, body_bytes_max=self._service.body_bytes_max)
+        try:
+            await self._edge.forwarder.forward(visit, owner, body_bytes_max=self._service.body_bytes_max)
+        except StoreUnavailable:
+            if call is not self._calls.assignment or visit.started:
+                raise
+            # As every long-poll is answered that still waits when a coordinator stops.
+            await visit.answer(204, b"", [])
         return True
 
     async def _pass_to_app(self, visit: Visit) -> None:
