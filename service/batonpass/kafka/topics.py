@@ -1,0 +1,82 @@
+"""What a coordinator asks Kafka about topics: how many partitions they have, and where these end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from batonpass.core.policy import IsolationLevel
+from batonpass.worker.kafka.connection import KafkaConnection
+
+Partition = tuple[str, int]
+REQUEST_TIMEOUT_MS = 10_000
+
+
+class TopicReader:
+    """Asks a cluster about topics, over connections that are made when they are first needed.
+
+    No consumer group is ever joined (manual assignment), so no rebalance of anybody's can hold this up.
+    """
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
+        self._admin: AIOKafkaAdminClient | None = None
+        self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}
+
+    async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """Return the partition count of each topic that exists.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked.
+        """
+        if not topics:
+            return {}
+        if self._admin is None:
+            self._admin = await _started(AIOKafkaAdminClient(**self._options))
+        described: list[dict[str, Any]] = await self._admin.describe_topics(sorted(topics))
+        return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
+
+    async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+        """Return where each partition ends for a reader of that isolation level; the partitions must exist.
+
+        For readers of committed records that is the last stable offset: what an open transaction wrote lies beyond it.
+        Offsets count markers of transactions and what compaction took away, as positions of readers do.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked.
+        """
+        wanted = [TopicPartition(*partition) for partition in sorted(partitions)]
+        if not wanted:
+            return {}
+        consumer = self._consumers.get(isolation)
+        if consumer is None:
+            made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
+            consumer = self._consumers[isolation] = await _started(made)
+        found = await consumer.end_offsets(wanted)
+        return {(partition.topic, partition.partition): offset for partition, offset in found.items()}
+
+    async def close(self) -> None:
+        """Disconnect; whatever is asked next connects anew."""
+        admin, self._admin = self._admin, None
+        consumers, self._consumers = self._consumers, {}
+        if admin is not None:
+            await admin.close()
+        await asyncio.gather(*(consumer.stop() for consumer in consumers.values()))
+
+
+async def _started(client: Any) -> Any:
+    """Start a client; one that does not start is closed, so that nothing of it stays."""
+    try:
+        await client.start()
+    except BaseException:
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+        raise
+    return client
+
+
+__all__ = ["KafkaError", "Partition", "TopicReader"]

@@ -1,0 +1,136 @@
+"""What a coordinator looks up in Kafka for its groups: ends of changelogs, and partition counts of sources.
+
+So workers need report no more than positions, and a partition that is added becomes a task. Nothing here decides: what
+was read goes to the groups as inputs. While the cluster is away they keep what they know; nothing moves for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from aiokafka.errors import KafkaError
+
+from batonpass.core.errors import ProtocolError
+from batonpass.core.inputs import EndOffsets, Input, PartitionCounts
+from batonpass.core.topology import with_partitions
+from batonpass.kafka.topics import TopicReader
+
+if TYPE_CHECKING:
+    from batonpass.core.ids import GroupId
+    from batonpass.core.model import Group, Topology
+    from batonpass.core.replies import Reply
+    from batonpass.core.soft import EndOffset, Soft
+
+ALL_AFTER_MS = 30_000
+"""How long an end that does not move is not told again. It is told then all the same, because only an end that was read
+after a report can show that the report's position belongs to another changelog of that name."""
+
+
+class Groups(Protocol):
+    """The coordinator, as far as it is needed here."""
+
+    def loaded_groups(self) -> Sequence[tuple[Group, Soft]]:
+        """Return the groups that this coordinator answers for."""
+        ...
+
+    async def ask(self, group_id: GroupId, item: Input) -> Reply:
+        """Have an input carried out."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the coordinator's time."""
+        ...
+
+
+class ClusterWatch:
+    """Looks at the cluster again and again, on behalf of every group of a coordinator."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        reader: TopicReader,
+        *,
+        interval_ms: int = 1_000,
+        away: Callable[[str | None], None] = lambda _reason: None,
+    ) -> None:
+        """Make a watch that has looked at nothing yet.
+
+        ``away`` hears the reason when the cluster cannot be asked, once, and None when it can be again.
+        """
+        self._groups = groups
+        self._reader = reader
+        self._interval_s = interval_ms / 1_000
+        self._away = away
+        self._all_told_ms: dict[GroupId, int] = {}
+        self._refused: dict[GroupId, Topology] = {}
+        self.reason: str | None = None
+        """Why the cluster could not be asked last time; None when it could."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._interval_s)
+        finally:
+            with contextlib.suppress(KafkaError):
+                await self._reader.close()
+
+    async def look(self) -> None:
+        """Look once, for all groups; an error of the cluster is told, and the next look tries again."""
+        groups = self._groups.loaded_groups()
+        present = {group.id for group, _ in groups}
+        for kept in (self._all_told_ms, self._refused):
+            for group_id in kept.keys() - present:
+                del kept[group_id]
+        reason: str | None = None
+        try:
+            parts = [part for group, _ in groups for part in group.topology.subtopologies]
+            topics = {topic for part in parts for topic in (*part.source_topics, *part.changelog_topics)}
+            counts = await self._reader.partition_counts(topics)
+            for group, _ in groups:
+                await self._tell_counts(group, counts)
+            for group, soft in groups:
+                await self._tell_ends(group, soft, counts)
+        except (KafkaError, OSError) as error:
+            reason = str(error) or repr(error)
+        if (reason is None) != (self.reason is None):
+            self._away(reason)
+        self.reason = reason
+
+    async def _tell_counts(self, group: Group, counts: Mapping[str, int]) -> None:
+        sources = {topic for part in group.topology.subtopologies for topic in part.source_topics}
+        known = {topic: counts[topic] for topic in sorted(sources) if topic in counts}
+        wanted = with_partitions(group.topology, known)
+        if wanted != group.topology and wanted != self._refused.get(group.id):
+            reply = await self._groups.ask(group.id, PartitionCounts(known))
+            if isinstance(reply, ProtocolError) and reply.action == "fix":
+                # Too many tasks, say: it is not asked again and again.
+                self._refused[group.id] = wanted
+
+    async def _tell_ends(self, group: Group, soft: Soft, counts: Mapping[str, int]) -> None:
+        wanted = {
+            (topic, partition)
+            for part in group.topology.subtopologies
+            if part.stateful
+            for topic in part.changelog_topics
+            for partition in range(min(part.partitions or 0, counts.get(topic, 0)))
+        }
+        if not wanted:
+            return
+        begun_ms = self._groups.now_ms()
+        ends = await self._reader.ends(wanted, group.config.isolation_level)
+        is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
+        if is_all:
+            self._all_told_ms[group.id] = begun_ms
+        news = {key: end for key, end in ends.items() if is_all or _is_news(soft.end_offsets.get(key), end)}
+        if news:
+            await self._groups.ask(group.id, EndOffsets(news, begun_ms))
+
+
+def _is_news(known: EndOffset | None, end: int) -> bool:
+    """Whether an end is another one than is known; one that had shrunk is told again, so that the new one counts."""
+    return known is None or known.offset != end or known.shrunk
