@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from typer.testing import CliRunner, Result
+
+from batonpass.cli import app
 
 PROGRAM = [sys.executable, "-m", "batonpass"]
 STARTED = "Ctrl-C stops all of it"
@@ -38,11 +42,16 @@ class Up:
         headers = {"authorization": f"Bearer {self.token}"}
         return httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=30, **options)
 
-    def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run a command as its user would in another terminal: it finds the coordinator and the token by itself."""
-        return subprocess.run(
-            [*PROGRAM, *arguments], capture_output=True, text=True, env=self.environment, timeout=timeout_s, check=False
-        )
+    def run(self, *arguments: str) -> Result:
+        """Run a command of its user, in this process: it finds the coordinator and the token by itself."""
+        hidden: dict[str, str | None] = {name: None for name in os.environ if name.startswith("BATONPASS_")}
+        return CliRunner().invoke(app, list(arguments), env=hidden | dict(self.environment))
+
+    def ask(self, *arguments: str) -> Any:
+        """Run a command with --json and return what it says; it must succeed."""
+        done = self.run(*arguments, "--json")
+        assert done.exit_code == 0, (arguments, done.stdout, done.stderr)
+        return json.loads(done.stdout)
 
     def workers(self) -> dict[str, int]:
         """Return the process ids of the simulated workers that it named."""

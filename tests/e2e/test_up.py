@@ -91,7 +91,7 @@ def test_the_lines_that_it_suggests_work_as_they_stand(demo: Up) -> None:
             ["/bin/bash", "-c", command], capture_output=True, text=True, env=_with_python(demo), check=False
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-    assert demo.run("undrain", "demo", "demo-1").returncode == 0
+    assert demo.run("undrain", "demo", "demo-1").exit_code == 0
 
 
 def _with_python(up: Up) -> dict[str, str]:

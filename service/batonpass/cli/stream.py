@@ -6,7 +6,10 @@ import json
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.rest import Coordinator, path
@@ -24,11 +27,19 @@ class Stream:
         self._path = path("groups", group, "events")
         self._heard: queue.Queue[dict[str, Any] | Failure] = queue.Queue()
         self._place = ""
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
-    def open(self) -> None:
+    def __enter__(self) -> Self:
         """Begin to read."""
         self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop to read; a read that is under way breaks when the coordinator's connections are closed."""
+        self._closed.set()
 
     def heard(self, wait_s: float) -> list[dict[str, Any]]:
         """Return the events that came since the last call, waiting for the first one.
@@ -51,7 +62,7 @@ class Stream:
             return found
 
     def _read(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 for event in self._events():
                     self._heard.put(event)
@@ -59,7 +70,11 @@ class Stream:
                 self._heard.put(failure)
                 if failure.code is not Exit.UNREACHABLE:
                     return
-            threading.Event().wait(AGAIN_S)
+            except (httpx.StreamError, RuntimeError, OSError):
+                # What a closed client raises; while it is open, none of these is expected.
+                if not self._closed.is_set():
+                    raise
+            self._closed.wait(AGAIN_S)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         headers = {"accept": "text/event-stream"} | ({"last-event-id": self._place} if self._place else {})

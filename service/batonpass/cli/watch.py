@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections import Counter, deque
 from datetime import UTC, datetime
@@ -72,8 +73,11 @@ def watch(
 def _follow(desk: Desk, group: str, ends_at: float) -> None:
     """Print every event from now on. An outage is waited out: no event is missed or told twice."""
     names = Names(desk, group)
-    stream = Stream(desk.coordinator, group)
-    stream.open()
+    with Stream(desk.coordinator, group) as stream:
+        _tell(desk, stream, names, ends_at)
+
+
+def _tell(desk: Desk, stream: Stream, names: Names, ends_at: float) -> None:
     away = False
     while (left_s := ends_at - time.monotonic()) > 0:
         try:
@@ -97,9 +101,8 @@ def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
     """Redraw on every event, and every now and then; while there is no coordinator, the last look stays."""
     seen = look(desk, group)
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
-    stream = Stream(desk.coordinator, group)
-    stream.open()
-    with Live(picture(seen, []), console=desk.console, auto_refresh=False, vertical_overflow="crop") as live:
+    drawn = Live(picture(seen, []), console=desk.console, auto_refresh=False, vertical_overflow="crop")
+    with Stream(desk.coordinator, group) as stream, drawn as live:
         while (left_s := ends_at - time.monotonic()) > 0:
             sorry: list[RenderableType] = []
             try:
@@ -146,7 +149,7 @@ def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
     """Return a look as it is drawn."""
     lines: list[RenderableType] = [Text(line) for line in standing(seen.group)]
     names = {one["member_id"]: one.get("instance_id") or one["member_id"] for one in seen.members}
-    rows = [_row(one, names) for one in seen.members]
+    rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
     lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     if seen.more:
         lines.append(Text(f"... and more than these {MEMBERS_SHOWN} members."))
@@ -210,7 +213,9 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Te
     clock = (at or datetime.now(UTC)).astimezone().strftime("%H:%M:%S")
     known = names or {}
     body = event.get("body") or {}
-    words = [f"{name}={_plain(value, known)}" for name, value in body.items() if value not in (None, "", [], {})]
+    # Instants say little beside the clock in front; whoever needs them asks for JSON.
+    told = {name: value for name, value in body.items() if value not in (None, "", [], {}) and name[-3:] != "_at"}
+    words = [f"{name}={_plain(value, known)}" for name, value in told.items()]
     who = [one for one in (event.get("task"), known.get(event.get("member") or "", event.get("member"))) if one]
     line = Text(f"{clock} ", style="dim")
     line.append(event["type"], style=COLOURS.get(event["type"], "bold"))

@@ -1,0 +1,113 @@
+"""Watching: the frames of an event stream are read as the protocol has them, and what is drawn says what is so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.canned import Canned
+from tests.cli.test_operators import M1, M3, MEMBERS, group
+
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.rest import Coordinator
+from batonpass.cli.stream import Stream, frames
+from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
+
+EVENT: dict[str, Any] = {
+    "position": 9,
+    "group": "orders",
+    "type": "handover-done",
+    "at": "2026-05-04T12:00:00.000Z",
+    "generation": 3,
+    "member": M1,
+    "task": "0_1",
+    "body": {"from": M3, "warm": True, "gap_ms": 84, "stopped_at": "2026-05-04T12:00:00.000Z", "cause": ""},
+}
+
+
+def test_frames_are_read() -> None:
+    """Id, kind and content; several lines of content are one; comments and what is not known are passed over."""
+    text = "retry: 2000\nid: 7\n\n: keep-alive\nid: 7\n\nid: 8\ndata: {\ndata:}\n\nevent: missed\nid: 9\ndata: x\nhue: red\n\n"
+    assert list(frames(text.split("\n")[:-1])) == [
+        ("7", "", ""),
+        ("7", "", ""),
+        ("8", "", "{\n}"),
+        ("9", "missed", "x"),
+    ]
+
+
+def test_a_broken_stream_is_resumed_where_it_was(server: Canned) -> None:
+    """The second request names the last event that was heard; a break loses nothing and doubles nothing."""
+    first = b"id: 8\n\n" + b"id: 9\ndata: " + json.dumps(EVENT).encode() + b"\n\n"
+    second = b"id: 10\ndata: " + json.dumps(EVENT | {"position": 10}).encode() + b"\n\n"
+    refused = (403, {"type": "forbidden", "detail": "no"})
+    server.on(
+        "GET",
+        "/v1/groups/orders/events",
+        (200, first),
+        (503, {"type": "store-unavailable", "detail": "away"}),
+        (200, second),
+        refused,
+    )
+    heard: list[int] = []
+    failures: list[Failure] = []
+    with Coordinator(server.url, None) as coordinator, Stream(coordinator, "orders") as stream:
+        while not failures or failures[-1].code is Exit.UNREACHABLE:
+            try:
+                heard += [one["position"] for one in stream.heard(0.2)]
+            except Failure as failure:
+                failures.append(failure)
+    assert heard == [9, 10]
+    assert [one.code for one in failures] == [Exit.UNREACHABLE, Exit.NOT_ALLOWED]
+    headers = [{name.lower(): text for name, text in one.headers.items()} for one in server.asked]
+    assert [one.get("last-event-id") for one in headers] == [None, "9", "9", "10"]
+    assert headers[0]["accept"] == "text/event-stream"
+
+
+def test_events_are_lines_without_a_terminal(server: Canned) -> None:
+    """People read names and particulars, scripts the event itself; a refusal ends it."""
+    frame = b"id: 9\ndata: " + json.dumps(EVENT).encode() + b"\n\n"
+    for words, shown in (
+        (["--json"], json.dumps(EVENT, separators=(",", ":"))),
+        ([], "handover-done 0_1 orders-1 from="),
+    ):
+        server.on("GET", "/v1/groups/orders/members", (200, {"members": MEMBERS, "next": None}))
+        server.on(
+            "GET", "/v1/groups/orders/events", (200, frame), (404, {"type": "unknown-group", "detail": "deleted"})
+        )
+        found = server.run("watch", "orders", "--for", "20s", *words)
+        assert found.exit_code == Exit.NOT_THERE
+        assert shown in found.stdout
+
+
+def test_an_event_is_one_line() -> None:
+    """Names instead of ids, no instants, nothing that is empty."""
+    line = event_line(EVENT, {M1: "orders-1", M3: "orders-3"}).plain
+    assert line.endswith("handover-done 0_1 orders-1 from=orders-3 warm=True gap_ms=84")
+    assert event_line({"type": "missed", "body": {"lost": 3}}).plain.endswith("missed lost=3")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"role": "active", "state": "running"}, "0_0"),
+        (
+            {"role": "active", "state": "restoring", "lag": 400, "records_per_second": 100},
+            "0_0 restoring (lag 400, 4 s)",
+        ),
+        ({"role": "active", "state": "failed"}, "0_0 failed"),
+        ({}, "0_0 starting"),
+    ],
+)
+def test_a_picture_shows_who_has_what(said: dict[str, Any], words: str) -> None:
+    """Members by name, tasks by role with their lag, what is held back, and what just happened."""
+    one = MEMBERS[0] | {"reports": {"0_0": said}, "revoking": ["0_2"]}
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(picture(Seen(group(), [one], more=True), [EVENT] * EVENTS_SHOWN))
+    shown = captured.get()
+    for part in (f"{words} (gives up 0_2)", "0_1 (lag ?)", "held back by warmup-budget: 0_3", "more than these"):
+        assert part in shown
+    assert shown.count("handover-done") == EVENTS_SHOWN
