@@ -5,6 +5,8 @@ import re
 from typing import Any
 
 import jsonschema
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
 from tests.api.conftest import Api
 
 SERVED = {
@@ -103,6 +105,33 @@ async def test_every_reference_leads_somewhere(api: Api) -> None:
     names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found)))
     assert names
     assert names <= set(found["components"]["schemas"])
+
+
+async def test_every_answer_is_described(api: Api) -> None:
+    """Each answer with a body says what is in it, by a schema that is one."""
+    found = await document(api)
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            for status, answer in operation["responses"].items():
+                assert ("content" in answer) is (status != "204"), (method, path, status)
+    for schema in found["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+async def test_an_answer_is_as_described(api: Api) -> None:
+    """The schemas of the document say the same as those of the package: real answers fit, and broken ones do not."""
+    await api.declare()
+    await api.join("m1")
+    found = await document(api)
+    registry = Registry().with_resource(
+        "urn:document", Resource.from_contents(found, default_specification=DRAFT202012)
+    )
+    for path, name in (("", "groups_get"), ("/orders", "group_get"), ("/orders/tasks/0_0", "task_get")):
+        answer = (await api.call("GET", path)).json()
+        reference = {"$ref": f"urn:document#/components/schemas/{name}"}
+        validator = jsonschema.Draft202012Validator(reference, registry=registry)
+        assert list(validator.iter_errors(answer)) == []
+        assert list(validator.iter_errors({}))
 
 
 async def test_a_problem_is_as_described(api: Api) -> None:

@@ -161,7 +161,44 @@ GROUP_EXPLAINED: dict[str, Any] = {
     "waiting_total": 1,
 }
 
+TOKEN: dict[str, Any] = {
+    "id": "t1",
+    "name": "ops",
+    "role": "operator",
+    "group": None,
+    "last_four": "x7Qa",
+    "status": "valid",
+    "created_at": AT,
+    "expires_at": None,
+    "revoked_at": None,
+}
+
+SUMMARY: dict[str, Any] = {
+    "group": "orders",
+    "state": "at-rest",
+    "group_epoch": 12,
+    "generation": 9,
+    "members": 3,
+    "tasks": 8,
+    "paused": False,
+    "at_rest": True,
+    "warmups": 0,
+    "moves_pending": 0,
+}
+
 HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
+    "groups_get": {"groups": [SUMMARY], "next": None},
+    "members_get": {"members": [], "next": "m3"},
+    "drain_answer": {
+        "drained": False,
+        "remaining": ["0_5"],
+        "blocked": [{"task": "0_5", "reason": "no-eligible-member"}],
+    },
+    "safe_to_stop_get": {"member_id": "m1", "safe_to_stop": True},
+    "tokens_get": {"tokens": [TOKEN]},
+    "token_post": {**TOKEN, "secret": "bpt_secret"},
+    "livez_get": {"status": "ok", "loop_age_ms": 0.4},
+    "readyz_get": {"status": "not-ready", "reasons": ["the groups are being read from the record log"]},
     "generations_get": {"generations": [GENERATION], "next": 9},
     "generation_get": {
         **GENERATION,

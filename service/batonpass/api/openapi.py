@@ -14,6 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api import shown
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
 from batonpass.codec.queries import NoQuery
@@ -136,7 +137,8 @@ def install(app: FastAPI) -> None:
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = _problem_response()
-            document.setdefault("components", {})["schemas"] = DESCRIBED.schemas()
+            shown.show(document["paths"])
+            document.setdefault("components", {})["schemas"] = shown.components() | DESCRIBED.schemas()
             app.openapi_schema = document
         return app.openapi_schema
 
