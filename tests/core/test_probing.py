@@ -84,6 +84,61 @@ def test_the_look_comes_sooner_where_a_copy_should_be_ready_sooner() -> None:
     assert abs(scene.group.next_probe_ms - due_ms - left_ms) <= 4_000
 
 
+def test_a_look_that_is_set_is_brought_forward_as_soon_as_a_rate_is_known() -> None:
+    """Two reports tell how fast a warmup restores: the deadline becomes its catch-up, and is then left alone."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    scene.beat("b", {task: copy("warmup", 90_000)})
+    late_ms = scene.group.next_probe_ms
+    assert late_ms is not None
+    written = 0
+    for number in range(1, 11):
+        scene.tick(3_000)
+        scene.obey("a")
+        scene.beat("b", {task: copy("warmup", 90_000 - 3_000 * number - (number % 3) * 100)})
+        written += len(scene.of(ProbeScheduled))
+    due_ms = scene.group.next_probe_ms
+    assert written == 1
+    assert due_ms is not None
+    assert abs(due_ms - scene.now_ms - 60_000) <= 5_000
+    assert scene.soft.wake_ms is not None
+    assert scene.soft.wake_ms <= due_ms < late_ms
+
+
+@pytest.mark.parametrize("lags", [(90_000, 89_000, 88_000), (50, 900, 1_800), (90_000, 90_000, 90_000)])
+def test_a_look_is_not_brought_forward_for_what_takes_longer_or_comes_no_closer(lags: tuple[int, ...]) -> None:
+    """An estimate beyond half of the time that is left, or none at all, changes nothing."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=10, probing_rebalance_interval_ms=60_000)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    (task,) = scene.held("b", Role.WARMUP)
+    due_ms = scene.group.next_probe_ms
+    for lag in lags:
+        scene.tick(3_000)
+        scene.beat("b", {task: copy("warmup", lag)})
+    assert scene.group.next_probe_ms == due_ms
+
+
+def test_at_rest_an_estimate_sets_no_look() -> None:
+    """What a member calls a warmup without having been given one is no reason to look."""
+    relay = Relay(topology(2))
+    relay.join("a", "b")
+    relay.play()
+    scene = relay.scene
+    mine = {task: running() for task in scene.held("a", Role.ACTIVE)}
+    (other,) = scene.held("b", Role.ACTIVE)
+    for lag in (9_000_000, 8_000_000, 100_000):
+        scene.tick(3_000)
+        scene.beat("a", mine | {other: copy("warmup", lag)})
+    assert scene.group.next_probe_ms is None
+
+
 def test_nothing_is_due_at_rest() -> None:
     """The last step clears the deadline; a group at rest writes nothing and is not looked at."""
     relay = Relay(topology(6), num_standby_replicas=1)

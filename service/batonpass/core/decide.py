@@ -17,7 +17,7 @@ from batonpass.core.errors import ProtocolError, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group
 from batonpass.core.policy import Policy
-from batonpass.core.probing import reschedule
+from batonpass.core.probing import bring_forward, reschedule
 from batonpass.core.reasons import Quiet, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Answer, Done, DrainProgress, Reply
@@ -60,6 +60,8 @@ def decide(group: Group, soft: Soft, item: i.Input, now_ms: int, policy: Policy)
     reply = _take(work, item)
     if work.touched:
         _go_on(work, item, _news(work, soft, item))
+    if work.has_estimate and isinstance(item, i.Heartbeat):
+        bring_forward(work, item.member_id)
     if isinstance(item, (i.Tick, i.Started)):
         liveness.find_wake(work)
     reply = _final_reply(work, item, reply)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from batonpass.core.ids import MemberId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Member, Role
 from batonpass.core.reasons import Quiet
@@ -98,6 +99,24 @@ def reschedule(work: Work) -> None:
     is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
     if not is_set and may_write:
         at_ms = now_ms + _delay_ms(view)
+        work.record(ProbeScheduled(at_ms))
+        work.wake(at_ms)
+
+
+def bring_forward(work: Work, member_id: MemberId) -> None:
+    """Look sooner where the warmups of a member should have caught up in less than half of the time that is left.
+
+    Halving bounds what is written, however often estimates change.
+    """
+    now_ms, due_ms = work.now_ms, work.group.next_probe_ms
+    if due_ms is None:
+        return
+    view, member = work.view(), work.group.members[member_id]
+    warming = [task_id for task_id, grant in member.picture.items() if grant.role is Role.WARMUP]
+    estimates = [catch_up_ms(view.copy(work.group.tasks[task_id], member_id)) for task_id in warming]
+    soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
+    at_ms = now_ms + max(soonest_ms, work.group.config.heartbeat_interval_ms)
+    if 2 * (at_ms - now_ms) < due_ms - now_ms:
         work.record(ProbeScheduled(at_ms))
         work.wake(at_ms)
 

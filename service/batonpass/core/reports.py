@@ -159,6 +159,8 @@ def _digest_all(
         reports[task_id] = report
         if not news and (said.role != "active" or (old is not None and old.said.role != "active")):
             news = _standing(group, old) != _standing(group, report)
+        if said.role == Role.WARMUP and report.rate is not None and (old is None or old.rate is None or old.rate <= 0):
+            work.has_estimate = work.has_estimate or report.rate > 0
     return reports, news or not before.keys() <= reports.keys()
 
 

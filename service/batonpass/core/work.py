@@ -23,10 +23,23 @@ class Work:
 
     Attributes:
         touched: something changed that may let a task move; the group is taken a step further before the decision ends.
+        has_estimate: a warmup is known for the first time to come closer, so that its catch-up can be estimated.
         retry_ms: when to look again at what is held until a member is heard; None where nothing is.
     """
 
-    __slots__ = ("_view", "group", "now_ms", "policy", "reasons", "records", "retry_ms", "soft", "touched", "wake_ms")
+    __slots__ = (
+        "_view",
+        "group",
+        "has_estimate",
+        "now_ms",
+        "policy",
+        "reasons",
+        "records",
+        "retry_ms",
+        "soft",
+        "touched",
+        "wake_ms",
+    )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy) -> None:
         self.group = group
@@ -36,6 +49,7 @@ class Work:
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
         self.touched = False
+        self.has_estimate = False
         self.retry_ms: int | None = None
         self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
