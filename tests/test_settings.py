@@ -20,6 +20,13 @@ FREE = {
     "database_url",
     "admin_token",
     "open_paths",
+    "kafka_bootstrap",
+    "kafka_client_id",
+    "kafka_ca_file",
+    "kafka_cert_file",
+    "kafka_key_file",
+    "kafka_username",
+    "kafka_password",
 }
 """Settings that are text; the others have a range or a choice."""
 
@@ -74,6 +81,9 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
         ({"lease_ms": "2000", "lease_renewal_ms": "1500"}, "lease_renewal_ms"),
         ({"advertised_url": "not a url"}, "advertised_url"),
         ({"log_level": "loud"}, "log_level"),
+        ({"kafka_sasl_mechanism": "PLAIN"}, "go together"),
+        ({"kafka_username": "batonpass"}, "go together"),
+        ({"kafka_ca_file": "none.pem"}, "cannot be read"),
     ],
 )
 def test_what_makes_no_sense_stops_the_start(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

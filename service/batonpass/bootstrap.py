@@ -41,6 +41,7 @@ from batonpass.store import Store, store_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from batonpass.kafka.watch import ClusterWatch
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
 
@@ -67,6 +68,7 @@ class Process:
     observer: Everyone
     pulse: Pulse
     chores: Chores
+    kafka: ClusterWatch | None = None
 
     def app(self) -> ASGIApp:
         """Return the application, which starts and stops this process with itself."""
@@ -75,14 +77,14 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start everything in order; at the end stop it in order, within the time that the settings give."""
-        tasks = [
-            asyncio.create_task(work, name=name)
-            for name, work in (
-                ("pulse", self.pulse.run()),
-                ("loop lag", self.counts.watch_loop()),
-                ("chores", self.chores.run()),
-            )
+        running = [
+            ("pulse", self.pulse.run()),
+            ("loop lag", self.counts.watch_loop()),
+            ("chores", self.chores.run()),
         ]
+        if self.kafka is not None:
+            running.append(("kafka", self.kafka.run()))
+        tasks = [asyncio.create_task(work, name=name) for name, work in running]
         await self.store.start(self.coordinator.ownership_changed)
         loading = asyncio.create_task(self._load(), name="load")
         await asyncio.wait([loading], timeout=LOAD_WAIT_S)
@@ -178,7 +180,32 @@ def build(settings: Settings, url: str) -> Process:
     counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
     service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log.commanded)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
-    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores)
+    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, settings.kafka_bootstrap, coordinator, log)
+    if kafka is not None:
+        counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
+    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores, kafka)
+
+
+def _kafka(
+    settings: Settings, bootstrap_servers: str, coordinator: Coordinator, log: logs.LoggingObserver
+) -> ClusterWatch:
+    """Return what looks things up in Kafka; its libraries are needed from here on, and no sooner."""
+    from batonpass.kafka.topics import TopicReader  # noqa: PLC0415 - Kafka is optional
+    from batonpass.kafka.watch import ClusterWatch  # noqa: PLC0415 - the same
+    from batonpass.worker.kafka.connection import KafkaConnection, client_tls  # noqa: PLC0415 - the same
+
+    is_tls = settings.kafka_tls or settings.kafka_ca_file is not None or settings.kafka_cert_file is not None
+    password = settings.kafka_password
+    connection = KafkaConnection(
+        bootstrap_servers=bootstrap_servers,
+        client_id=settings.kafka_client_id,
+        tls=client_tls(settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file) if is_tls else None,
+        sasl_mechanism=settings.kafka_sasl_mechanism,
+        username=settings.kafka_username,
+        password=None if password is None else password.get_secret_value(),
+    )
+    reader = TopicReader(connection)
+    return ClusterWatch(coordinator, reader, interval_ms=settings.kafka_interval_ms, away=log.kafka_away)
 
 
 def _policy(settings: Settings) -> Policy:

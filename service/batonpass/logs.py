@@ -139,6 +139,13 @@ class LoggingObserver:
         """Write down that the process stood still."""
         self._log.warning("stalled", gap_ms=round(gap_ms))
 
+    def kafka_away(self, reason: str | None) -> None:
+        """Write down that Kafka cannot be asked, or (without a reason) that it can be again."""
+        if reason is None:
+            self._log.info("kafka-back")
+        else:
+            self._log.warning("kafka-away", reason=reason)
+
     def access_is_off(self) -> None:
         """Write down that everybody may do everything."""
         self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever reaches this address may do everything")

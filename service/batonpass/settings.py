@@ -59,6 +59,36 @@ class Settings(BaseSettings):
     )
     lease_renewal_ms: int = Field(default=1_500, ge=100, le=20_000, description="How often it is renewed.")
 
+    # Kafka
+    kafka_bootstrap: str | None = Field(
+        default=None,
+        min_length=1,
+        description="host:port of one or more brokers, separated by commas. With it ends of changelogs and partition "
+        "counts of sources are read; without it workers report ends, and groups name their partitions.",
+    )
+    kafka_client_id: str = Field(
+        default="batonpass", min_length=1, description="What the brokers' logs and quotas know this process by."
+    )
+    kafka_tls: bool = Field(default=False, description="Whether the brokers are reached over TLS.")
+    kafka_ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file of authorities for the brokers' certificates, if not the system's. Turns TLS on.",
+    )
+    kafka_cert_file: Path | None = Field(
+        default=None, description="A PEM file with a certificate to show to the brokers (mTLS). Turns TLS on."
+    )
+    kafka_key_file: Path | None = Field(
+        default=None, description="The PEM file of its private key, unless cert_file holds both."
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        default=None, description="How this process logs in to the brokers; left out: not at all."
+    )
+    kafka_username: str | None = Field(default=None, description="The name to log in under.")
+    kafka_password: SecretStr | None = Field(default=None, description="Its password.")
+    kafka_interval_ms: int = Field(
+        default=1_000, ge=100, le=60_000, description="How often ends and partition counts are read."
+    )
+
     # Who may call
     auth: Literal["on", "off"] = Field(
         default="on", description="off lets everybody do everything without a token: for a laptop, never for a network."
@@ -162,7 +192,10 @@ class Settings(BaseSettings):
             raise ValueError("too short to be safe; 24 characters at least, for example from `openssl rand -base64 32`")
         return given
 
-    @field_validator("tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca")
+    @field_validator(
+        "tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca",
+        "kafka_ca_file", "kafka_cert_file", "kafka_key_file",
+    )  # fmt: skip
     @classmethod
     def _readable(cls, given: Path | None) -> Path | None:
         if given is not None and not os.access(given, os.R_OK):
@@ -173,6 +206,8 @@ class Settings(BaseSettings):
     def _coherent(self) -> Self:
         if self.tls_certfile is None and (self.tls_keyfile or self.tls_client_ca):
             raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
+        if (self.kafka_sasl_mechanism is None) != (self.kafka_username is None and self.kafka_password is None):
+            raise ValueError("kafka_sasl_mechanism, kafka_username and kafka_password go together")
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
         return self

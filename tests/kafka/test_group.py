@@ -5,7 +5,6 @@ form that they take here. The input never pauses; where a task was silent is rea
 """
 
 import asyncio
-import dataclasses
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +15,7 @@ from typing import Self
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from tests.kafka.totals import Job, NewTopics, new_job, read, until
+from tests.kafka.totals import Job, NewTopics, in_words, new_job, read, until
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -40,7 +39,7 @@ class Load:
         self._run: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._producer = AIOKafkaProducer(bootstrap_servers=self.job.bootstrap, linger_ms=2)
+        self._producer = AIOKafkaProducer(**self.job.connection.client_options(), linger_ms=2)
         await self._producer.start()
         self._run = asyncio.create_task(self._write())
         return self
@@ -186,7 +185,7 @@ async def worker_process(url: str, job: Job, folder: Path, name: str) -> AsyncIt
     """Run a worker in a process of its own, which is told to go at the end unless it has ended by then."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.kafka.worker",
-        json.dumps(dataclasses.asdict(job)), str(folder), name, url,
+        in_words(job), str(folder), name, url,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     try:

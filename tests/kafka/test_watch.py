@@ -9,8 +9,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from tests.kafka.cluster import known_to_broker
-from tests.kafka.totals import NewTopics
+from tests.kafka.totals import NewTopics, until
 
+from batonpass.bootstrap import build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -19,6 +20,7 @@ from batonpass.core.soft import EndOffset, Report
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
+from batonpass.settings import Settings
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.testing import LocalCoordinator
 
@@ -202,3 +204,23 @@ async def test_a_cluster_that_is_away_is_told_once_and_found_again(bootstrap: st
         assert told[1:] == [None]
         assert len((await coordinator.look(GROUP))[1].end_offsets) == 2
         await watch._reader.close()
+
+
+async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
+    bootstrap: str, new_topic: NewTopics
+) -> None:
+    """BATONPASS_KAFKA_BOOTSTRAP is all that a coordinator needs to count partitions and to know ends."""
+    source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
+    process = build(Settings(kafka_bootstrap=bootstrap, kafka_interval_ms=100, auth="off"), "http://127.0.0.1:0")
+    part = {"id": "0", "source_topics": [source], "changelog_topics": [changelog]}
+    body = to_json({"topology": {"subtopologies": [part]}})
+    async with process.running():
+        await process.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0])
+
+        async def known() -> bool:
+            group, soft = await process.coordinator.look(GROUP)
+            return len(group.tasks) == 2 and len(soft.end_offsets) == 2
+
+        await until(known)
+        assert process.kafka is not None
+        assert process.kafka.reachable() == 1

@@ -1,7 +1,6 @@
 """A process that stops at any step between grant and commit and goes on when it owns nothing any more harms nobody."""
 
 import asyncio
-import dataclasses
 import json
 import os
 import signal
@@ -9,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+from tests.kafka.totals import Job, NewTopics, Owner, check_exactly_once, expected, in_words, new_job, until, write
 from tests.kafka.zombie import LEASE_LEFT_S
 
 from batonpass.worker.kafka import Step
@@ -24,7 +23,7 @@ async def start_zombie(job: Job, folder: Path, step: Step) -> asyncio.subprocess
     """Start a process that stops itself at a step, and wait until it has."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.kafka.zombie",
-        json.dumps(dataclasses.asdict(job)), str(folder), step,
+        in_words(job), str(folder), step,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     await until(lambda: state_of(process.pid) == "T")

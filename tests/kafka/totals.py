@@ -34,7 +34,7 @@ NewTopics = Callable[..., Awaitable[str]]
 class Job:
     """The topics of one run of the job, and the cluster that they are on."""
 
-    bootstrap: str
+    connection: KafkaConnection
     group: str
     source: str
     output: str
@@ -57,7 +57,7 @@ class Job:
     ) -> KafkaRuntime:
         """Return the runtime of one worker."""
         return KafkaRuntime(
-            KafkaConnection(bootstrap_servers=self.bootstrap),
+            self.connection,
             self.group,
             {"0": self.subtopology(owner)},
             folder=folder,
@@ -66,16 +66,29 @@ class Job:
         )
 
 
+def in_words(job: Job) -> str:
+    """Return a job on an open cluster so that another process can read it."""
+    return json.dumps([job.connection.bootstrap_servers, job.group, job.source, job.output, job.changelog])
+
+
+def from_words(words: str) -> Job:
+    """Return the job that another process wrote."""
+    bootstrap, *names = json.loads(words)
+    return Job(KafkaConnection(bootstrap_servers=bootstrap), *names)
+
+
 async def new_job(bootstrap: str, new_topic: NewTopics, *, partitions: int = 1) -> Job:
     """Make the topics of a job that nobody else uses."""
     source, output = await new_topic("orders", partitions=partitions), await new_topic("totals", partitions=partitions)
     changelog = await new_topic("store", partitions=partitions, cleanup_policy="compact")
-    return Job(bootstrap, f"orders-{uuid.uuid4().hex[:8]}", source, output, changelog)
+    return Job(
+        KafkaConnection(bootstrap_servers=bootstrap), f"orders-{uuid.uuid4().hex[:8]}", source, output, changelog
+    )
 
 
 async def write(job: Job, count: int, *, partition: int = 0, keys: int = 10, first: int = 0) -> None:
     """Write input records: number n to the key n modulo ``keys``."""
-    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap, linger_ms=5)
+    producer = AIOKafkaProducer(**job.connection.client_options(), linger_ms=5)
     await producer.start()
     try:
         for number in range(first, first + count):
@@ -90,7 +103,7 @@ async def read(job: Job, topic: str, *, partition: int = 0) -> list[ConsumerReco
     """Return every committed record of a topic's partition up to its end of now."""
     part = TopicPartition(topic, partition)
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=job.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+        **job.connection.client_options(), isolation_level="read_committed", auto_offset_reset="earliest"
     )
     await consumer.start()
     try:

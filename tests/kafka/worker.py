@@ -1,11 +1,10 @@
 """A worker of the job in a process of its own: ``python -m tests.kafka.worker JOB FOLDER NAME URL``."""
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 
-from tests.kafka.totals import Job
+from tests.kafka.totals import Job, from_words
 
 from batonpass.worker import Member, OnLeaseLost
 from batonpass.worker.kafka import ActiveOptions
@@ -22,4 +21,4 @@ async def main(job: Job, folder: Path, name: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Job(**json.loads(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    asyncio.run(main(from_words(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]))

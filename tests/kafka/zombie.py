@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.totals import Job, Owner
+from tests.kafka.totals import Job, Owner, from_words
 
 from batonpass.worker.kafka import ActiveOptions, Step
 from batonpass.worker.protocol import Role
@@ -55,4 +55,4 @@ async def main(job: Job, folder: Path, step: Step) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Job(**json.loads(sys.argv[1])), Path(sys.argv[2]), Step(sys.argv[3])))
+    asyncio.run(main(from_words(sys.argv[1]), Path(sys.argv[2]), Step(sys.argv[3])))

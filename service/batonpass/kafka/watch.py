@@ -69,6 +69,10 @@ class ClusterWatch:
         self.reason: str | None = None
         """Why the cluster could not be asked last time; None when it could."""
 
+    def reachable(self) -> int:
+        """Return 1 when the cluster could be asked last time, else 0."""
+        return int(self.reason is None)
+
     async def run(self) -> None:
         """Look until cancelled."""
         try:

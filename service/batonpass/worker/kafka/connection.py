@@ -8,6 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+File = str | os.PathLike[str] | None
+
+
+def client_tls(ca_file: File = None, cert_file: File = None, key_file: File = None) -> ssl.SSLContext:
+    """Return a context that trusts ``ca_file`` (this machine's authorities without one) and shows ``cert_file``.
+
+    Raises:
+        OSError: when a file cannot be read.
+        ssl.SSLError: when one does not hold what it should.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    if cert_file is not None:
+        context.load_cert_chain(cert_file, key_file)
+    return context
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
@@ -32,7 +47,7 @@ class KafkaConnection:
         """Return the connection that BATONPASS_KAFKA_* names; None without BATONPASS_KAFKA_BOOTSTRAP.
 
         Read are _BOOTSTRAP, _CLIENT_ID, _CA_FILE, _CERT_FILE, _KEY_FILE, _SASL_MECHANISM, _USERNAME and _PASSWORD.
-        Naming _CA_FILE or _CERT_FILE, or setting _TLS to anything, turns TLS on.
+        Naming _CA_FILE or _CERT_FILE, or setting _TLS to true, turns TLS on.
 
         Raises:
             OSError: when a file cannot be read.
@@ -44,15 +59,14 @@ class KafkaConnection:
         }
         if "bootstrap" not in named:
             return None
-        tls = None
-        if {"tls", "ca_file", "cert_file"} & named.keys():
-            tls = ssl.create_default_context(cafile=named.get("ca_file"))
-            if "cert_file" in named:
-                tls.load_cert_chain(named["cert_file"], named.get("key_file"))
+        is_tls = named.get("tls", "").lower() in {"1", "on", "true", "yes"} or bool(
+            {"ca_file", "cert_file"} & named.keys()
+        )
+        files = (named.get("ca_file"), named.get("cert_file"), named.get("key_file"))
         return cls(
             bootstrap_servers=named["bootstrap"],
             client_id=named.get("client_id", "batonpass"),
-            tls=tls,
+            tls=client_tls(*files) if is_tls else None,
             sasl_mechanism=named.get("sasl_mechanism"),
             username=named.get("username"),
             password=named.get("password"),
