@@ -140,8 +140,8 @@ class Stall(NamedTuple):
 class Stop(NamedTuple):
     """The end of the last run of a task: who ran it, since when nobody can be running it, and why it ended.
 
-    ``at_ms`` is None while that member may still be running it. ``cause`` is ``revoked`` or ``suspected`` where the task
-    was taken from its member, the ``Cause`` for which the member went, or the state that its owner fell back to
+    ``at_ms`` is None while that member may still be running it. ``cause`` is ``revoked`` or ``suspected`` where the
+    task was taken from its member, the ``Cause`` for which the member went, or the state that its owner fell back to
     (``failed``, ``lost``, ``restoring``).
     """
 

@@ -161,7 +161,7 @@ class Standbys:
 
     def pairs(self, owner: int, seat: int) -> int:
         """Return how many standbys of one seat's tasks another seat holds."""
-        return self._count_pairs()[owner * len(self.count) + seat]
+        return (self._pairs or self._count_pairs())[owner * len(self.count) + seat]
 
     def _count_pairs(self) -> Counter[int]:
         if self._pairs is None:

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from batonpass.core.placement_copies import Standbys
+from batonpass.core.placement_rings import deal_by_kind, deal_one_ring, deal_single_copies
 from batonpass.core.placement_types import NOBODY
 
 Entry = tuple[float, int, int]
@@ -29,30 +30,14 @@ def deal_standbys(board: Standbys, ranks: Sequence[int]) -> None:
         if board.owner[rank] in by_owner:
             by_owner[board.owner[rank]].append(rank)
     if board.tags.kinds == 1 and equal:
-        _deal_one_ring(board, ring, by_owner)
-    else:
+        deal_one_ring(board, ring, by_owner)
+    elif not equal or board.tags.kinds > _MANY:
         _Rings(board, ring).deal(by_owner)
+    elif board.wanted == 1:
+        deal_single_copies(board, ring, by_owner)
+    else:
+        deal_by_kind(board, ring, by_owner)
     board.note_counts()
-
-
-def _deal_one_ring(board: Standbys, ring: Sequence[int], by_owner: dict[int, list[int]]) -> None:
-    """Deal an owner's tasks in turn to the seats one, two, three places further on in the ring.
-
-    Every round, a task of each owner, gives every seat as many copies as any other. The last, incomplete round is left.
-    """
-    size, wanted = len(ring), board.wanted
-    rounds = min(len(tasks) for tasks in by_owner.values())
-    twice = [*ring, *ring]
-    for place, seat in enumerate(ring):
-        others = twice[place + 1 : place + size]
-        around = others + others
-        start = 0
-        for rank in by_owner[seat][:rounds]:
-            board.copies[rank] = tuple(around[start : start + wanted])
-            start = (start + wanted) % (size - 1)
-    for seat in ring:
-        board.count[seat] += rounds * wanted
-        board.slots[seat] -= rounds * wanted
 
 
 # With more kinds than this, a seat is looked for among the lowest of all before kinds are compared; so many are tried.

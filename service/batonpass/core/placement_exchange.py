@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
-from batonpass.core.placement_types import NOBODY, PlacementRequest, Ready, stock
+from batonpass.core.placement_types import NOBODY, PlacementRequest, Ready, Warmth, stock
 
 
 @dataclass(slots=True)
@@ -140,8 +140,7 @@ def keep_under_way(exchange: Exchange, request: PlacementRequest, targets: Mappi
     if not targets or not exchange.left:
         return
     wanted = [(rank, source, targets[rank]) for rank, source in exchange.movable_of(targets)]
-    nothing = (int(Ready.NOTHING), 0)
-    wanted.sort(key=lambda move: (*request.warmth(move[0]).get(move[2], nothing), move[0]))
+    wanted.sort(key=lambda move: (*request.state_at(move[0], move[2]), move[0]))
     for rank, source, target in wanted:
         if exchange.gives(source) and exchange.takes(target):
             exchange.move(rank, source, target)
@@ -160,27 +159,41 @@ class _Copies:
 
 def _look(exchange: Exchange, request: PlacementRequest) -> _Copies:
     copies = _Copies()
-    takes = dict.fromkeys(exchange.receivers)
-    previous, warmth = request.previous, request.warmth
-    candidates = len(exchange.homeless) + sum(map(len, exchange.pools.values()))
-    stocked = stock(request, takes, candidates)
-    for rank, source in exchange.movable() if stocked is None else exchange.movable_of(stocked):
-        for seat, (ready_class, lag) in warmth(rank).items():
-            if seat not in takes or ready_class == Ready.NOTHING:
-                continue
-            if ready_class == Ready.UNKNOWN:
-                copies.unknown.add((rank, seat))
-                continue
-            copies.source[rank] = source
-            changes = previous.get(rank) != seat
-            if ready_class <= Ready.CAUGHT_UP:
-                copies.ready.setdefault(rank, []).append(seat)
-                copies.ready_edges.append((changes, rank, seat))
-            else:
-                copies.behind_edges.append((ready_class, lag, changes, rank, seat))
+    previous = request.previous
+    for rank, source, seat, (ready_class, lag) in _edges(exchange, request):
+        if ready_class == Ready.NOTHING:
+            continue
+        if ready_class == Ready.UNKNOWN:
+            copies.unknown.add((rank, seat))
+            continue
+        copies.source[rank] = source
+        changes = previous.get(rank) != seat
+        if ready_class <= Ready.CAUGHT_UP:
+            copies.ready.setdefault(rank, []).append(seat)
+            copies.ready_edges.append((changes, rank, seat))
+        else:
+            copies.behind_edges.append((ready_class, lag, changes, rank, seat))
     copies.ready_edges.sort()
     copies.behind_edges.sort()
     return copies
+
+
+def _edges(exchange: Exchange, request: PlacementRequest) -> Iterator[tuple[int, int, int, Warmth]]:
+    """Yield each task that may still go, who would give it, and a seat that takes tasks, with what that has of it."""
+    takes = dict.fromkeys(exchange.receivers)
+    candidates = len(exchange.homeless) + sum(map(len, exchange.pools.values()))
+    stocked = stock(request, takes, candidates)
+    if stocked is None:
+        for rank, source in exchange.movable():
+            for seat, known in request.warmth(rank).items():
+                if seat in takes:
+                    yield rank, source, seat, known
+    elif stocked:
+        sources = dict(exchange.movable_of({rank for ranks in stocked.values() for rank in ranks}))
+        for seat, ranks in stocked.items():
+            for rank in ranks:
+                if rank in sources:
+                    yield rank, sources[rank], seat, request.state_at(rank, seat)
 
 
 class _Evenly:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Final, NamedTuple
 
 from batonpass.core.placement_evenness import Evenness
@@ -140,7 +140,7 @@ class Settling:
         stocked = stock(request, self.draft.open, len(items))
         ready: list[tuple[bool, int, int]] = []
         behind: list[tuple[int, int, bool, int, int]] = []
-        for rank in sorted(items if stocked is None else items & stocked):
+        for rank in sorted(items if stocked is None else items.intersection(chain.from_iterable(stocked.values()))):
             home = self.draft.owner[rank]
             for seat, (ready_class, lag) in request.warmth(rank).items():
                 changes = request.previous.get(rank) != seat

@@ -17,7 +17,6 @@ from batonpass.core.placement_paths import fill_by_paths
 from batonpass.core.placement_tags import Tags
 from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
 
-NOTHING: Final = Warmth(int(Ready.NOTHING), 0)
 _ROUNDS: Final = 8
 
 
@@ -35,7 +34,7 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
         ranks = [rank for rank in ranks if rank not in draft.waiting]
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
-    if wanted and not any(board.count) and stock(request, draft.open, 0) == set():
+    if wanted and not any(board.count) and stock(request, draft.open, 0) == {}:
         deal_standbys(board, ranks)
     # Without limits one round does it. With them, levelling may open a slot that tags have wanted.
     limited = draft.limited
@@ -66,10 +65,8 @@ def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
     if len(board.draft.open) == 1 and not any(board.count):
         return
     missing = _unfinished(board, ranks, board.wanted)
-    request = board.draft.request
-    stocked = stock(request, board.draft.open, len(missing))
-    # Tasks of which there is state somewhere go first, as long as those seats are low.
-    first = {rank for rank in missing if (request.warmth(rank) if stocked is None else rank in stocked)}
+    # Tasks of which there is state that nobody tails go first, as long as those seats are low.
+    first = _with_spare_state(board, missing)
     missing.sort(key=lambda rank: (rank not in first, owner[rank], rank))
     changed = True
     while changed and missing:
@@ -81,6 +78,17 @@ def _complete(board: Standbys, ranks: Sequence[int], *, limited: bool) -> None:
         changed = limited and sum(board.count) != before
     if limited:
         fill_by_paths(board, ranks, missing)
+
+
+def _with_spare_state(board: Standbys, missing: Sequence[int]) -> set[int]:
+    """Return the tasks of which a seat has state that is neither their target owner nor one of their standbys."""
+    request, owner, copies = board.draft.request, board.owner, board.copies
+    stocked = stock(request, board.draft.open, len(missing))
+    if stocked is not None:
+        pairs = ((rank, seat) for seat, ranks in stocked.items() for rank in ranks)
+    else:
+        pairs = ((rank, seat) for rank in missing for seat in request.seats_with_state(rank))
+    return {rank for rank, seat in pairs if seat != owner[rank] and seat not in copies[rank]}
 
 
 def _unfinished(board: Standbys, ranks: Sequence[int], wanted: int) -> list[int]:
@@ -127,14 +135,14 @@ def _too_close(
 
 
 def _shed(board: Standbys, ranks: Sequence[int]) -> None:
-    """Drop what goes beyond a seat's limit, coldest copies first."""
+    """Drop what goes beyond a seat's limit, warmest copies first."""
     full = {seat for seat in board.draft.open if board.slots[seat] < 0}
     if not full:
         return
-    warmth = board.draft.request.warmth
+    state_at = board.draft.request.state_at
     held = [(seat, rank) for rank in ranks for seat in board.copies[rank] if seat in full]
     for _, _, rank, seat in sorted(
-        (seat, tuple(-part for part in warmth(rank).get(seat, NOTHING)), rank, seat) for seat, rank in held
+        (seat, tuple(-part for part in state_at(rank, seat)), rank, seat) for seat, rank in held
     ):
         if board.slots[seat] < 0:
             board.drop(rank, seat)
@@ -162,25 +170,28 @@ def _fill(board: Standbys, rank: int, wanted: int) -> None:
 
 def _next(board: Standbys, rank: int, stay: Sequence[int], spare: int) -> int:
     """Choose the seat of a task's next copy, among the best kinds that have one."""
-    kind = board.tags.kind
-    warmth = board.draft.request.warmth(rank)
+    kind, slots = board.tags.kind, board.slots
+    request = board.draft.request
     held = board.copies[rank]
     for tier in board.tiers(rank):
-        there = stay and [seat for seat in stay if kind[seat] in tier and seat not in held and board.slots[seat] > 0]
+        there = [seat for seat in stay if kind[seat] in tier and seat not in held and slots[seat] > 0]
         if there:
-            return min(there, key=lambda seat: (_class(warmth.get(seat, NOTHING)), board.level(seat), seat))
-        if spare != NOBODY and spare not in held and kind[spare] in tier and board.slots[spare] > 0:
+            return min(there, key=lambda seat: (_class(request.state_at(rank, seat)), board.level(seat), seat))
+        if spare != NOBODY and spare not in held and kind[spare] in tier and slots[spare] > 0:
             return spare
-        warm = warmth and [
-            (*known, seat)
-            for seat, known in warmth.items()
-            if known.ready_class < Ready.NOTHING
+        warm = [
+            (*request.state_at(rank, seat), seat)
+            for seat in request.seats_with_state(rank)
+            if seat not in held
             and kind[seat] in tier
-            and board.slots[seat] > 0
+            and slots[seat] > 0
             and board.is_low(seat)
-            and board.may_hold(rank, seat)
+            and board.may_stay(rank, seat)
         ]
-        seat = min(warm)[2] if warm else board.lowest(rank, tier)
+        warmest = min(warm, default=None)
+        if warmest is not None and warmest[0] < Ready.NOTHING:
+            return warmest[2]
+        seat = board.lowest(rank, tier)
         if seat != NOBODY:
             return seat
     return NOBODY

@@ -7,7 +7,7 @@ affordable; whoever calls it translates names once, where the topology and the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
@@ -34,6 +34,10 @@ class Warmth(NamedTuple):
 
     ready_class: int
     lag: int
+
+
+NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
+"""How warm a seat is that has nothing of a task."""
 
 
 class WaitReason(StrEnum):
@@ -147,6 +151,9 @@ class PlacementRequest:
         warming: rank to the seat on which a warmup runs for a move of its active.
         bound: rank to the seat that must be the target: pins, handovers already sent, copies that nobody can read.
         warmth: rank to the warmth of copies and of state on disk, per seat; a seat left out has nothing.
+        warmth_at: rank and seat to the warmth of what is there; None: nothing. Where not given, `warmth` is asked.
+        known_at: rank to the seats that `warmth` has something to say of. Where not given, `warmth` is asked.
+        level_at: seat to whether every copy there is known to be caught up; where not given, nobody knows.
         stocked: seat to the ranks of which it may have state of any kind, so that `warmth` need not be asked for every
             task that could move to it; None where nobody keeps that.
         state_size: rank to the records that a restore from nothing reads, 0 where nobody knows.
@@ -163,24 +170,44 @@ class PlacementRequest:
     warming: Mapping[int, int] = field(default_factory=dict)
     bound: Mapping[int, int] = field(default_factory=dict)
     warmth: Callable[[int], Mapping[int, Warmth]] = nothing_anywhere
-    stocked: Callable[[int], Iterable[int]] | None = None
+    warmth_at: Callable[[int, int], Warmth | None] | None = None
+    known_at: Callable[[int], Iterable[int]] | None = None
+    level_at: Callable[[int], bool] | None = None
+    stocked: Callable[[int], Collection[int]] | None = None
     state_size: Callable[[int], int] = size_unknown
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
     balance_held: bool = False
 
+    def state_at(self, rank: int, seat: int) -> Warmth:
+        """Return how warm what a seat has of a task is."""
+        known = self.warmth(rank).get(seat) if self.warmth_at is None else self.warmth_at(rank, seat)
+        return NO_STATE if known is None else known
 
-def stock(request: PlacementRequest, seats: Iterable[int], most: int) -> set[int] | None:
-    """Return the tasks of which these seats may have state; None where asking for every task is no dearer."""
+    def is_level(self, seat: int) -> bool:
+        """Say whether it is known, without asking for each of them, that all copies on a seat are equally warm."""
+        return self.warmth is nothing_anywhere or (self.level_at is not None and self.level_at(seat))
+
+    def seats_with_state(self, rank: int) -> Iterable[int]:
+        """Return the seats that may have state of a task."""
+        return self.warmth(rank) if self.known_at is None else self.known_at(rank)
+
+
+def stock(request: PlacementRequest, seats: Iterable[int], most: int) -> dict[int, Collection[int]] | None:
+    """Return the tasks of which each of these seats may have state; None where asking for every task is no dearer."""
     if request.warmth is nothing_anywhere:
-        return set()
+        return {}
     if request.stocked is None:
         return None
-    found: set[int] = set()
+    found: dict[int, Collection[int]] = {}
+    left = most
     for seat in seats:
-        found.update(request.stocked(seat))
-        if len(found) > most:
-            return None
+        ranks = request.stocked(seat)
+        if ranks:
+            found[seat] = ranks
+            left -= len(ranks)
+            if left < 0:
+                return None
     return found
 
 

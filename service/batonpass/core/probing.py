@@ -40,18 +40,15 @@ def _find_level(view: View) -> tuple[bool, list[Member]]:
 
     The pass has no early end: what is noted must not depend on the order of members.
     """
-    revision = view.group.revision
-    heard = dict(view.soft.members.items())
+    view.expect(len(view.group.members))
     all_level = True
     found: list[Member] = []
-    for member in view.group.members.values():
-        known = heard.get(member.id)
-        is_noted = known is not None and known.level_at == (member.epoch, revision)
-        if is_noted and member.away_until_ms is None and not member.suspected:
+    for member in view.members.values():
+        if view.is_noted_level(member):
             continue
         if not _is_level(view, member):
             all_level = False
-        elif known is not None:
+        elif member.id in view.heard:
             found.append(member)
     return all_level, found
 

@@ -65,7 +65,9 @@ def _tokens_from(group: Group) -> int:
 
 def _ask_everybody(work: Work) -> None:
     """Forget every report: actives count as running and copies as unknown until each member has spoken again."""
-    heard = {member_id: replace(one, full=False, reports={}, steady_at=None) for member_id, one in work.soft.members.items()}
+    heard = {
+        member_id: replace(one, full=False, reports={}, steady_at=None) for member_id, one in work.soft.members.items()
+    }
     work.soft = replace(work.soft, members=work.soft.members.updated(heard))
     work.touched = True
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import compress, count
-from operator import ne
+from operator import attrgetter, ne
 from typing import Final
 
 from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
-from batonpass.core.model import ActiveState, Member, Role, Task
+from batonpass.core.model import ActiveState, Failure, Member, Stall, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
 from batonpass.core.reasons import Quiet, Reason
@@ -28,8 +28,14 @@ _CLASS: Mapping[Readiness, int] = {
     Readiness.UNKNOWN: 5,
 }
 _ON_DISK = 3
+LEVEL: Final = Warmth(_CLASS[Readiness.CAUGHT_UP], 0)
 
 _READS_A_TASK: Final = 4
+_OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
+_STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys")
+_PIN: Final[Callable[[Task], MemberId | None]] = attrgetter("pin")
+_FAILURES: Final[Callable[[Task], tuple[Failure, ...]]] = attrgetter("failures")
+_STALLS: Final[Callable[[Task], tuple[Stall, ...]]] = attrgetter("stalls")
 
 Change = tuple[MemberId | None, tuple[MemberId, ...], str]
 
@@ -73,9 +79,7 @@ def build_request(view: View) -> PlacementRequest:
     table = group.table
     members = [group.members[one] for one in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
-    home = [NOBODY] * len(table.ids)
-    standbys: list[tuple[int, ...]] = [()] * len(table.ids)
-    _fill_settled(members, number, table.rank, home, standbys)
+    home, standbys = _fill_settled(view, number)
     special = _Special(view, members, number)
     for task_id, is_open in group.unsettled.items():
         rank, task = table.rank.get(task_id), group.tasks[task_id]
@@ -103,6 +107,9 @@ def build_request(view: View) -> PlacementRequest:
         warming=special.warming,
         bound=special.bound,
         warmth=lambda rank: special.warmth(table.ids[rank]),
+        warmth_at=lambda rank, seat: special.warmth_at(table.ids[rank], seat),
+        known_at=lambda rank: special.known_at(table.ids[rank]),
+        level_at=lambda seat: view.is_noted_level(members[seat]),
         stocked=lambda seat: special.stocked(members[seat]),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
@@ -122,41 +129,48 @@ def _seat(member: Member) -> Seat:
     )
 
 
-def _fill_settled(
-    members: list[Member],
-    number: Mapping[MemberId, int],
-    ranks: Mapping[TaskId, int],
-    home: list[int],
-    standbys: list[tuple[int, ...]],
-) -> None:
-    """Write down what members hold; unsettled tasks are corrected afterwards."""
-    for member in members:
-        seat = number[member.id]
-        alone = (seat,)
-        for task_id, grant in member.picture.items():
-            rank = ranks.get(task_id)
-            if rank is None:
-                continue
-            if grant.role is Role.ACTIVE:
-                home[rank] = seat
-            elif grant.role is Role.STANDBY:
-                standbys[rank] = (*standbys[rank], seat) if standbys[rank] else alone
+def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return who has each task, and who stands by; unsettled tasks are corrected afterwards."""
+    tasks = view.group.tasks.plain()
+    in_order = list(map(tasks.__getitem__, view.group.table.ids))
+    owners = list(map(_OWNER, in_order))
+    seat_of = {owner: NOBODY if owner is None else number.get(owner, NOBODY) for owner in set(owners)}
+    home = list(map(seat_of.__getitem__, owners))
+    seats = {
+        names: tuple(sorted([number[one] for one in names if one in number])) for names in set(map(_STANDBYS, in_order))
+    }
+    return home, list(map(seats.__getitem__, map(_STANDBYS, in_order)))
 
 
 class _Special:
     """What placement must know of the tasks that are on their way."""
 
-    __slots__ = ("_heard", "_marked", "_members", "_number", "_view", "bound", "previous", "stalled", "warming")
+    __slots__ = (
+        "_heard",
+        "_marked",
+        "_members",
+        "_number",
+        "_seated",
+        "_tasks",
+        "_view",
+        "bound",
+        "previous",
+        "stalled",
+        "warming",
+    )
 
     def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
         self._members = {member.id: member for member in members}
-        self._heard = dict(view.soft.members.items())
+        self._seated = members
+        self._heard = view.soft.members.plain()
+        self._tasks = view.group.tasks.plain()
         self._number = number
-        # The few tasks with a pin, a stall or a failure, which may be settled: found in one pass over all.
-        self._marked = [
-            task for task in view.group.tasks.values() if task.pin is not None or task.stalls or task.failures
-        ]
+        # The few tasks with a pin, a stall or a failure, which may be settled: found in quick passes over all.
+        tasks = self._tasks.values()
+        self._marked: list[Task] = []
+        if any(map(_PIN, tasks)) or any(map(_STALLS, tasks)) or any(map(_FAILURES, tasks)):
+            self._marked = [task for task in tasks if task.pin is not None or task.stalls or task.failures]
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
         self.bound: dict[int, int] = {}
@@ -283,22 +297,51 @@ class _Special:
         rank = self._view.group.table.rank
         heard = self._view.soft.members.get(member.id)
         named = {*member.picture, *(heard.reports if heard is not None else ())}
-        named.update(task.id for task in self._marked if any(stall.member_id == member.id for stall in task.stalls))
+        for task in self._marked:
+            if any(one.member_id == member.id for one in task.stalls) or self._view.has_failed(task, member.id):
+                named.add(task.id)
         return {rank[task_id] for task_id in named if task_id in rank}
+
+    def known_at(self, task_id: TaskId) -> Collection[int]:
+        """Return the seats about which ``warmth`` has something to say of a task."""
+        view, number = self._view, self._number
+        task = self._tasks[task_id]
+        if task.stalls or task.failures:
+            return self.warmth(task_id)
+        found = [number[one] for one in (*task.standbys, *task.warmups, *view.on_disk(task_id))]
+        return found if task.owner is None else [number[task.owner], *found]
+
+    def warmth_at(self, task_id: TaskId, seat: int) -> Warmth | None:
+        """Return how warm what one seat has of a task is; None: it has nothing."""
+        task = self._tasks[task_id]
+        if task.stalls or task.failures:
+            return self.warmth(task_id).get(seat)
+        member = self._seated[seat]
+        member_id = member.id
+        if (
+            member_id == task.owner
+            or member_id in task.standbys
+            or member_id in task.warmups
+            or member_id in self._view.on_disk(task_id)
+        ):
+            return self._judge(task, member)
+        return None
+
+    def _judge(self, task: Task, member: Member) -> Warmth:
+        readiness, lag, on_disk, _ = judge_copy(self._view.group, self._heard.get(member.id), task, member)
+        if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
+            return Warmth(_ON_DISK, lag or 0)
+        return LEVEL if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
 
     def warmth(self, task_id: TaskId) -> dict[int, Warmth]:
         """Return how warm every copy of a task is, state on disk included, by seat."""
-        view, number = self._view, self._number
-        task = view.group.tasks[task_id]
-        found: dict[int, Warmth] = {}
+        view, number, members = self._view, self._number, self._members
+        task = self._tasks[task_id]
         owners = (task.owner,) if task.owner is not None else ()
-        for member_id in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id)):
-            heard = self._heard.get(member_id)
-            readiness, lag, on_disk, _ = judge_copy(view.group, heard, task, self._members[member_id])
-            ready_class = _CLASS[readiness]
-            if on_disk and owners and readiness is not Readiness.UNKNOWN:
-                ready_class = _ON_DISK
-            found[number[member_id]] = Warmth(ready_class, lag or 0)
+        found = {
+            number[one]: self._judge(task, members[one])
+            for one in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id))
+        }
         for failure in task.failures:
             if self._is_avoided(task, failure.member_id) and failure.member_id not in owners:
                 found[number[failure.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)

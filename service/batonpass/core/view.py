@@ -159,6 +159,12 @@ class View:
                         break
         return self._overdue
 
+    def is_noted_level(self, member: Member) -> bool:
+        """Say whether it is noted that every copy of a member is caught up, so that they need not be looked at."""
+        known = self.heard.get(member.id)
+        is_noted = known is not None and known.level_at == (member.epoch, self.group.revision)
+        return is_noted and member.away_until_ms is None and not member.suspected
+
     def moves_held(self, *, draining: bool) -> Held | None:
         """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
         pause = self.group.pause
