@@ -189,7 +189,7 @@ def test_the_mapping_that_it_came_in_is_no_part_of_the_value() -> None:
 
 
 def test_soft_state_keeps_every_field_but_what_was_heard() -> None:
-    """What is spelled out is whole: the soft state afterwards differs in the member's ``heard_ms`` and ``seq`` alone."""
+    """What is spelled out is whole: the soft state afterwards differs in ``heard_ms`` and ``seq`` alone."""
     scene = at_rest()
     scene.soft = replace(scene.soft, bound_target=False, judge_from_ms=7)
     before = scene.soft

@@ -1,0 +1,144 @@
+"""Measure the service over HTTP and on Postgres, beside bare ASGI in the same run (`docs/performance.md`).
+
+The server has one core, the callers and Postgres the other. Figures of processor time are steadier on a busy machine
+than those of the clock. With `--strict` the exit code is 1 when a bar does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from statistics import median
+
+import uvloop
+from tests.benchmarks.report import Bar, bar_lines
+from tests.benchmarks.serving.commits import SHAPES, Persisted, persist
+from tests.benchmarks.serving.handovers import hand_over
+from tests.benchmarks.serving.heartbeats import Rate, saturated, steady
+from tests.benchmarks.serving.polls import Parked, park
+from tests.benchmarks.serving.population import Population
+from tests.benchmarks.serving.servers import LOAD_CORE, bare, coordinator, migrated, pin, postgres
+
+MEMBERS = (100, 1_000, 10_000)
+INTERVAL_S = 3.0
+KB = 1_024
+
+
+def main() -> int:
+    """Run what is asked for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.serving", description=__doc__)
+    parser.add_argument("--members", type=int, nargs="*", default=MEMBERS, help="sizes of the groups that heartbeat")
+    parser.add_argument("--rounds", type=int, default=5, help="how often bare and ours take turns (median)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long a turn lasts")
+    parser.add_argument("--handovers", type=int, default=200)
+    parser.add_argument("--polls", type=int, default=10_000)
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="how many of the sizes of a generation")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
+    asked = parser.parse_args()
+    pin(LOAD_CORE)
+    bars = uvloop.run(_measure(asked))
+    say(*bar_lines(bars))
+    return int(asked.strict and not all(bar.holds for bar in bars))
+
+
+def say(*lines: str) -> None:
+    """Print lines at once."""
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+async def _measure(asked: argparse.Namespace) -> list[Bar]:
+    bars: list[Bar] = []
+    with postgres() as database:
+        url = await migrated(database)
+        bars += [bar for shape in SHAPES[: asked.shapes] for bar in committed(await persist(url, shape))]
+        for members in asked.members:
+            bars += await heartbeats(url, members, asked)
+        if asked.handovers:
+            bars.append(await handovers(url, asked.handovers))
+        if asked.polls:
+            bars += await polls(url, asked.polls)
+    return bars
+
+
+def committed(seen: Persisted) -> list[Bar]:
+    """Show what it costs to persist at one shape."""
+    say(
+        f"persisting at {seen.shape}: the first generation {seen.first:.0f} ms (written down in {seen.write_down:.0f}), "
+        f"a change of {seen.changed_tasks} tasks {seen.change:.1f} ms, one row {seen.one_row:.1f} ms (p50)"
+    )
+    bars = []
+    if seen.changed_tasks <= 200:
+        what = f"a change of {seen.changed_tasks} tasks is committed in under 5 ms p50"
+        bars.append(Bar(what, f"{seen.change:.1f} ms", seen.change < 5))
+    if seen.shape.tasks >= 100_000:
+        bars.append(
+            Bar("a first generation of 100,000 tasks in under 400 ms", f"{seen.first:.0f} ms", seen.first < 400)
+        )
+    return bars
+
+
+async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[Bar]:
+    """Let bare and ours answer the same heartbeats in turns, and then ours at a steady rate."""
+    say(f"heartbeats of {members:,} members, 20 tasks each: joining and coming to rest ...")
+    theirs: list[Rate] = []
+    ours: list[Rate] = []
+    async with bare() as yardstick, coordinator(url) as server:
+        before = server.resident_bytes()
+        group = Population(server, f"beats-{members}", members)
+        await group.begin()
+        each = (server.resident_bytes() - before) / members
+        for _ in range(asked.rounds):
+            theirs.append(await saturated(yardstick, group, seconds=asked.seconds))
+            ours.append(await saturated(server, group, seconds=asked.seconds))
+        kept = await steady(server, group, interval_s=INTERVAL_S, seconds=3 * asked.seconds)
+        group.end()
+    for name, rates in (("bare", theirs), ("ours", ours)):
+        say(
+            f"  {name}: {median(one.per_s for one in rates):8,.0f}/s  p50 {median(one.p50_ms for one in rates):6.1f} ms  "
+            f"p99 {median(one.p99_ms for one in rates):6.1f} ms  "
+            f"{median(one.core / one.per_s for one in rates) * 1e6:6.0f} us of processor time each"
+        )
+    say(
+        f"  one every {INTERVAL_S:g} s: {kept.per_s:,.0f}/s, p50 {kept.p50_ms:.1f} ms, p99 {kept.p99_ms:.1f} ms, "
+        f"{kept.core:.0%} of a core; {each / KB:.1f} kB a member"
+    )
+    by_clock = median(a.per_s / b.per_s for a, b in zip(ours, theirs, strict=True))
+    by_cpu = median((b.core / b.per_s) / (a.core / a.per_s) for a, b in zip(ours, theirs, strict=True))
+    seen = f"{by_clock:.2f} by the clock, {by_cpu:.2f} by processor time"
+    bars = [Bar(f"heartbeats of {members:,} members at least 0.6 of bare ASGI", seen, by_clock >= 0.6)]
+    if members >= 10_000:
+        holds = kept.per_s > 0.98 * members / INTERVAL_S and kept.core < 1
+        seen = f"{kept.per_s:,.0f}/s with {kept.core:.0%} of a core"
+        bars.append(Bar("10,000 members at one heartbeat every 3 s on one core", seen, holds))
+    return bars
+
+
+async def handovers(url: str, times: int) -> Bar:
+    """Time caught-up heartbeats until the new owner is told."""
+    async with coordinator(url) as server:
+        took = sorted(await hand_over(server, times=times))
+    p50, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
+    say(f"caught up to told, {times} handovers, two commits each: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+    return Bar("caught-up heartbeat to the new owner's long-poll, p99 under 10 ms", f"{p99:.1f} ms", p99 < 10)
+
+
+async def polls(url: str, count: int) -> list[Bar]:
+    """Park long-polls, and answer them all."""
+    async with coordinator(url) as server:
+        group = Population(server, "polls", 100)
+        await group.begin()
+        seen: Parked = await park(server, group, polls=count)
+        group.end()
+    say(
+        f"{count:,} parked long-polls: {seen.bytes_parked / KB:.1f} kB each, of which the idle connection "
+        f"{seen.bytes_idle / KB:.1f} kB; all answered in {seen.wake_s * 1_000:.0f} ms"
+    )
+    return [
+        Bar("at most 12 kB per parked long-poll", f"{seen.bytes_parked / KB:.1f} kB", seen.bytes_parked <= 12 * KB),
+        Bar(f"{count:,} of them answered within 0.6 s", f"{seen.wake_s:.2f} s", seen.wake_s <= 0.6),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A group of members that one process plays: they join, take what they are given, and report it as running."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from tests.benchmarks.serving.servers import Server
+from tests.benchmarks.serving.wire import Answer, Wire
+
+TASKS_EACH = 10
+"""Actives of a member; as many standbys make a heartbeat of twenty tasks."""
+
+WIRES = 64
+decode = msgspec.json.decode
+encode = msgspec.json.encode
+
+
+@dataclass
+class Played:
+    """One member."""
+
+    path: str
+    epoch: int = 0
+    seq: int = 0
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tail: bytes = b""
+
+    def take(self, answer: Answer) -> None:
+        """Follow an answer: do what the picture says, at once and without fail."""
+        said = decode(answer.body)
+        if answer.status not in (200, 201):
+            raise RuntimeError(f"{self.path}: {answer.status} {answer.body!r}")
+        if said["assignment"] is None:
+            return
+        self.epoch = said["member_epoch"]
+        picture = said["assignment"]
+        self.tasks = {one["task"]: {"role": "active", "state": "running", "input_lag": 40} for one in picture["active"]}
+        for role in ("standby", "warmup"):
+            self.tasks |= {task: {"role": role, "position": 812, "end_offset": 812} for task in picture[role]}
+        self.tail = b',"member_epoch":%d,"tasks":%s}' % (self.epoch, encode(self.tasks))
+
+    def body(self) -> bytes:
+        """Return the next heartbeat."""
+        self.seq += 1
+        return b'{"seq":%d' % self.seq + (self.tail or b',"member_epoch":%d,"tasks":{}}' % self.epoch)
+
+
+class Population:
+    """A group and its members, over connections that they share."""
+
+    def __init__(self, server: Server, name: str, members: int) -> None:
+        self.server = server
+        self.path = f"/v1/groups/{name}"
+        self.members = [Played(f"{self.path}/members/m{number:05}") for number in range(members)]
+        self.wires: list[Wire] = []
+
+    async def begin(self, *, standbys: int = 1, **config: Any) -> None:
+        """Declare the group, let all members join, and go on until it rests."""
+        self.wires = [await Wire.open(self.server.port) for _ in range(WIRES)]
+        declaration = {
+            "topology": {
+                "subtopologies": [
+                    {"id": "0", "partitions": TASKS_EACH * len(self.members), "changelog_topics": ["store"]}
+                ]
+            },
+            "config": {
+                "num_standby_replicas": standbys,
+                "initial_rebalance_delay_ms": 0,
+                # Everybody has joined before the first placement.
+                "rebalance_batch_ms": min(10_000, 200 + 5 * len(self.members)),
+                "max_warmup_replicas": 100_000,
+                "max_warmups_per_member": 1_000,
+                "session_timeout_ms": 600_000,
+            }
+            | config,
+        }
+        answer = await self.wires[0].ask(self.server.request("PUT", self.path, encode(declaration)))
+        if answer.status != 201:
+            raise RuntimeError(f"{answer.status} {answer.body!r}")
+        await self.each(self.members, self._join)
+        end = time.monotonic() + 300
+        while not await self.at_rest():
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.path} does not come to rest")
+            await self.each(self.members, self.beat)
+            await asyncio.sleep(0.2)
+        await self.each(self.members, self.beat)
+
+    async def _join(self, wire: Wire, member: Played) -> None:
+        member.take(await wire.ask(self.server.request("PUT", member.path, b"{}")))
+
+    async def beat(self, wire: Wire, member: Played) -> None:
+        """Let one member heartbeat."""
+        request = self.server.request("POST", f"{member.path}/heartbeat", member.body())
+        member.take(await wire.ask(request))
+
+    async def at_rest(self) -> bool:
+        """Ask whether the group rests."""
+        answer = await self.wires[0].ask(self.server.request("GET", self.path))
+        return bool(decode(answer.body)["at_rest"])
+
+    async def each(self, members: Sequence[Played], do: Any) -> None:
+        """Do something for each member, all connections at once."""
+        left = iter(members)
+
+        async def go_on(wire: Wire) -> None:
+            for member in left:
+                await do(wire, member)
+
+        await asyncio.gather(*(go_on(wire) for wire in self.wires))
+
+    def end(self) -> None:
+        """Close the connections."""
+        for wire in self.wires:
+            wire.close()
