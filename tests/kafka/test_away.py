@@ -1,0 +1,80 @@
+"""A broker that goes away under load: nothing moves that has an owner, and when it is back everything goes on."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.kafka.cluster import known_to_broker
+from tests.kafka.test_group import ALL_TASKS, PARTITIONS, Load, accounted, actives_of, declare, processed, worker
+from tests.kafka.totals import Job
+
+from batonpass.core.ids import GroupId
+from batonpass.kafka.broker import LocalBroker
+from batonpass.kafka.topics import TopicReader
+from batonpass.kafka.watch import ClusterWatch
+from batonpass.worker.kafka import KafkaConnection
+from batonpass.worker.testing import LocalCoordinator
+
+pytestmark = pytest.mark.needs("kafka")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def make_job(bootstrap: str) -> Job:
+    """Make the topics of a job on a broker of its own."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    names = ["orders", "totals", "store"]
+    await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names])
+    for name in names:
+        await known_to_broker(admin, name, PARTITIONS)
+    await admin.close()
+    return Job(KafkaConnection(bootstrap_servers=bootstrap), "orders", *names)
+
+
+async def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """The broker is killed for seconds: owners and generation stay, and each record counts once in the end."""
+    port = free_port()
+    with LocalBroker(tmp_path / "broker", port=port, heap_mb=256) as broker:
+        job = await make_job(broker.bootstrap_servers)
+        async with LocalCoordinator() as coordinator, Load(job) as load:
+            await declare(coordinator, job, num_standby_replicas=1)
+            reader = TopicReader(job.connection)
+            told: list[str | None] = []
+            watching = asyncio.create_task(
+                ClusterWatch(coordinator.coordinator, reader, interval_ms=200, away=told.append).run()
+            )
+            async with (
+                worker(coordinator, job, tmp_path, "a") as (_, a),
+                worker(coordinator, job, tmp_path, "b") as (_, b),
+            ):
+                await coordinator.at_rest(job.group)
+                before = (actives_of(a), actives_of(b))
+                assert sorted(before[0] + before[1]) == ALL_TASKS
+                generation = (await coordinator.describe(job.group))["generation"]
+                os.kill(broker.pid, signal.SIGKILL)
+                await asyncio.sleep(4)
+                group, _ = await coordinator.coordinator.look(GroupId(job.group))
+                assert {task: group.tasks[task].owner for task in group.tasks} == {
+                    task: owner for owner, tasks in zip("ab", before, strict=True) for task in tasks
+                }
+                await asyncio.to_thread(broker.start)
+                await asyncio.sleep(1)
+                await load.stop()
+                await processed(job, load, [a, b])
+                assert (actives_of(a), actives_of(b)) == before
+                assert (await coordinator.describe(job.group))["generation"] == generation
+            watching.cancel()
+            await asyncio.wait([watching])
+            assert told[-1] is None
+            assert told[0] is not None
+        await accounted(job, load)
