@@ -115,6 +115,28 @@ def test_a_pause_says_until_when() -> None:
     assert group.sentences[0] == "An operator holds every move for another 1 min (deploy)."
 
 
+def test_a_silent_member_that_holds_balance_up_is_named() -> None:
+    """Balance waits for the word of a member that may be about to expire, or for the end of its lease."""
+    scene = pair(2)
+    (task,) = scene.member("b").picture
+    for lag in (9_000, 8_000, 7_000, 0):
+        scene.now_ms += 5_000
+        scene.beat("b", {task: copy("warmup", lag)})
+    found = of_task(scene, task)
+    (wait, *_) = [wait for wait in found.waits if wait.what is Awaited.TIME]
+    assert wait.detail.endswith("a has been silent longest")
+    assert wait.until_ms == scene.soft.members[A].heard_ms + scene.group.config.session_timeout_ms
+
+
+def test_a_standby_that_stays_on_a_draining_member_is_waited_for() -> None:
+    """What keeps a task unsettled after its drain is the copy that its last owner keeps until it goes."""
+    scene = guarded()
+    scene.do(DrainRequest(A))
+    scene.settle()
+    found = of_task(scene)
+    assert (found.task.owner, awaited(found)) == (B, [(Awaited.MEMBER, A)])
+
+
 def test_a_restarting_instance_is_waited_for() -> None:
     """The place of the instance is kept: its task waits for it until its grace is over."""
     scene = Scene()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.runtime.test_events_of import STORIES, Told
+from tests.runtime.stories import STORIES, Told
 
 from batonpass.core.explain import TaskState, explain_task
 from batonpass.core.explain_group import explain_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.runtime.test_events_of import STORIES, TASK, A, B, Told, expires, fails, hands_over
+from tests.runtime.stories import STORIES, TASK, A, B, Told, expires, fails, hands_over
 
 from batonpass.core.inputs import Input
 from batonpass.core.replies import Reply

@@ -231,7 +231,9 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
                 found.append(Wait(Awaited.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             found.append(_others_first(view, member))
-    return found
+    leaving = [one for one in holders if one not in wanted and view.group.members[one].drain is not None]
+    kept = "it drains, and keeps its copy until it goes"
+    return [*found, *(Wait(Awaited.MEMBER, member_id, None, None, kept) for member_id in leaving)]
 
 
 def _claim_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
@@ -256,6 +258,10 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case Held.REJOIN_GRACE:
             places = [group.members.get(one) for one in (task.target, task.awaits) if one is not None]
             until_ms = max((one.away_until_ms for one in places if one and one.away_until_ms is not None), default=None)
+        case Held.MEMBER_OVERDUE:
+            silent = sorted((heard.heard_ms, one) for one, heard in view.soft.members.items() if one in group.members)
+            until_ms = silent[0][0] + group.config.session_timeout_ms if silent else None
+            detail = f"{detail}; {silent[0][1]} has been silent longest" if silent else detail
         case _:
             pass
     return Wait(what, held.to, until_ms, None if until_ms is None else max(0, until_ms - view.now_ms), detail)
@@ -308,9 +314,11 @@ def _sentences(
         found.append(f"It has no target: {HELD.get(task.waiting, (None, task.waiting))[1]}.")
     if choice.active is not None and choice.active not in (task.owner, task.target):
         found.append(f"{choice.active} has it until then, because its copy is the most caught up.")
+    said = ""
     if held is not None:
-        found.append(f"Its move is held back: {HELD.get(held.reason.value, (None, held.reason.value))[1]}.")
-    found.extend(sentence_of(wait) for wait in waits if held is None or wait.detail != HELD[held.reason.value][1])
+        said = HELD.get(held.reason.value, (None, held.reason.value))[1]
+        found.append(f"Its move is held back: {said}.")
+    found.extend(sentence_of(wait) for wait in waits if wait.detail != said)
     if state is TaskState.RUNNING and not waits and task.target == task.owner:
         found.append("It is where it belongs, and waits for nothing.")
     return found

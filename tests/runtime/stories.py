@@ -1,0 +1,300 @@
+"""Stories of a group, told input by input, with the events of each: what tests of events and explanations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
+
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeletion,
+    Input,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    PollBroken,
+    ReleaseRequest,
+    ResumeRequest,
+    StoreRecovered,
+)
+from batonpass.core.model import OnLeaseLost
+from batonpass.core.replies import Reply
+from batonpass.runtime.events import EventType
+from batonpass.runtime.events_of import events_of
+from batonpass.runtime.history import Event
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+TASK = TaskId("0_0")
+
+
+class Told(Scene):
+    """A scene that notes the events of everything that happens in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def do(self, item: Input) -> Reply:
+        """Let ``item`` happen, and note what is told of it."""
+        before = self.group
+        reply = super().do(item)
+        assert self.last is not None
+        told = events_of(before, item, self.last, self.now_ms)
+        assert told == events_of(before, item, self.last, self.now_ms)
+        assert not told or self.last.records
+        self.events.extend(told)
+        return reply
+
+    def forget(self) -> None:
+        """Forget what was told so far."""
+        self.events.clear()
+
+    def types(self) -> list[str]:
+        """Return the types of what was told, in order."""
+        return [event.type for event in self.events]
+
+    def only(self, kind: EventType) -> Event:
+        """Return the one event of a type."""
+        (found,) = [event for event in self.events if event.type == kind]
+        assert found.at_ms <= self.now_ms
+        return found
+
+
+def alone(tasks: int = 1, **config: object) -> Told:
+    """Return a group at rest where a runs every task."""
+    scene = Told()
+    scene.declare(topology(tasks), **({"acceptable_recovery_lag": 100} | config))
+    scene.join("a")
+    scene.settle()
+    return scene
+
+
+def guarded(*, on_lease_lost: OnLeaseLost = OnLeaseLost.STOP, members: str = "ab", **config: object) -> Told:
+    """Return a group at rest where a runs the one task and b stands by."""
+    scene = Told()
+    scene.declare(topology(1), **({"acceptable_recovery_lag": 100, "num_standby_replicas": 1} | config))
+    for name in members:
+        scene.join(name, on_lease_lost=on_lease_lost, instance_id=InstanceId(f"i-{name}"))
+        scene.settle()
+    scene.forget()
+    assert scene.task(TASK).owner == A
+    return scene
+
+
+def begins() -> Told:
+    """A group begins."""
+    return alone(3)
+
+
+def hands_over() -> Told:
+    """A newcomer warms one of two tasks up, catches up, and gets it; it takes 400 ms to begin."""
+    scene = alone(2)
+    scene.forget()
+    scene.join("b")
+    (task,) = scene.member("b").picture
+    scene.beat("b", {task: copy("warmup", 5_000)})
+    scene.now_ms += 7_000
+    scene.obey("a")
+    scene.beat("b", {task: copy("warmup", 40)})
+    scene.now_ms += 1_000
+    scene.obey("a")
+    scene.now_ms += 400
+    scene.obey("b")
+    return scene
+
+
+def leaves() -> Told:
+    """The owner leaves, and its standby takes over, 250 ms later."""
+    scene = guarded()
+    scene.do(Leave(A))
+    scene.now_ms += 250
+    scene.obey("b")
+    return scene
+
+
+def expires() -> Told:
+    """The owner falls silent, and there is no copy of its task."""
+    scene = alone()
+    scene.join("b", tasks={})
+    scene.settle()
+    scene.forget()
+    silent, other = (A, B) if scene.task(TASK).owner == A else (B, A)
+    for _ in range(20):
+        scene.tick(3_000)
+        if silent not in scene.group.members:
+            break
+        scene.beat(other, {task: running() for task in scene.member(other).picture})
+    scene.beat(other, {TASK: restoring(500)})
+    scene.now_ms += 9_000
+    scene.beat(other, {TASK: running()})
+    return scene
+
+
+def restarts() -> Told:
+    """The owner restarts and comes back with its state before anybody else has the task."""
+    scene = alone()
+    scene.do(Leave(A))  # It has no instance id: it goes for good, and the next one starts.
+    scene.join("a1", instance_id=InstanceId("i"))
+    scene.settle()
+    scene.forget()
+    scene.do(Leave(MemberId("a1"), restart=True))
+    scene.now_ms += 4_000
+    scene.join("a2", instance_id=InstanceId("i"), tasks={TASK: copy("none", 0)})
+    scene.now_ms += 1_000
+    scene.obey("a2")
+    return scene
+
+
+def is_suspected() -> Told:
+    """The long-poll of the owner, whose outputs are fenced, breaks; its standby takes over; it speaks after all."""
+    scene = guarded(on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.do(PollBroken(A))
+    scene.tick(2_000)
+    scene.now_ms += 100
+    scene.obey("b")
+    scene.obey("a")
+    return scene
+
+
+def fails() -> Told:
+    """A task fails, recovers on its owner, loses its state, is restored; then fails on one member after another."""
+    scene = alone()
+    scene.forget()
+    for report in (failed("disk"), running(), running(lost=True)):
+        scene.now_ms += 500
+        scene.beat("a", {TASK: report})
+    scene.settle()
+    scene.beat("a", {TASK: restoring(10)})
+    scene.settle()
+    for name in ("b", "c", "d"):
+        scene.do(Eviction(scene.task(TASK).owner or A, dead=True))
+        scene.join(name)
+        scene.tick(1_000)
+        scene.beat(name, {TASK: running()})
+        scene.beat(name, {TASK: failed()})
+    scene.do(ReleaseRequest(TASK))
+    return scene
+
+
+def drains() -> Told:
+    """A drain is taken back, then asked for again and carried through."""
+    scene = guarded()
+    scene.do(DrainRequest(A, 60_000))
+    scene.do(DrainReversal(A))
+    scene.settle()
+    scene.do(DrainRequest(A))
+    scene.settle()
+    return scene
+
+
+def is_paused() -> Told:
+    """Moves are held twice: until an operator lets them go on, and until an instant."""
+    scene = guarded()
+    scene.do(PauseRequest(reason="deploy"))
+    scene.now_ms += 10
+    scene.do(ResumeRequest())
+    scene.do(PauseRequest(expires_ms=scene.now_ms + 5_000))
+    scene.tick(5_000)
+    return scene
+
+
+def storms() -> Told:
+    """All but one of four members vanish, and an operator says that it is over."""
+    scene = alone(4)
+    for name in ("b", "c", "d"):
+        scene.join(name)
+    scene.settle()
+    scene.forget()
+    for _ in range(16):
+        scene.tick(3_000)
+        scene.obey("a")
+    scene.do(ResumeRequest())
+    return scene
+
+
+def loses_commits() -> Told:
+    """An operator says that the store lost commits; a member says that it runs what the log gives to another."""
+    scene = alone(2)
+    scene.join("b")
+    scene.settle()
+    scene.forget()
+    scene.do(StoreRecovered())
+    scene.beat("a", {"0_0": running(), "0_1": running()})
+    return scene
+
+
+def warms_up_in_vain() -> Told:
+    """One warmup comes no closer, another is not needed any more."""
+    scene = alone(2, warmup_stall_timeout_ms=10_000)
+    scene.join("b")
+    (task,) = scene.member("b").picture
+    for _ in range(6):
+        scene.beat("b", {task: copy("warmup", 5_000)})
+        scene.obey("a")
+        scene.tick(3_000)
+    scene.join("c")
+    scene.tick(1_000)
+    scene.do(Leave(C))
+    scene.tick(1_000)
+    return scene
+
+
+def is_told_where() -> Told:
+    """A task is pinned to a standby and unpinned; settings and topology change; the group is deleted."""
+    scene = guarded(members="abc")
+    scene.do(PinRequest(TASK, B))
+    scene.settle()
+    scene.do(PinRequest(TASK, None))
+    scene.change(max_warmup_replicas=7)
+    scene.change(topology(3, epoch=2))
+    scene.settle()
+    scene.do(GroupDeletion(force=True))
+    return scene
+
+
+def is_probed() -> Told:
+    """A warmup is behind when the timer rings, so that there is nothing to do but to look again later."""
+    scene = alone(2)
+    scene.join("b")
+    (task,) = scene.member("b").picture
+    lag = 9_000_000
+    while "probed" not in scene.types():
+        lag -= 1
+        scene.beat("b", {task: copy("warmup", lag)})
+        scene.obey("a")
+        scene.tick(30_000)
+    return scene
+
+
+def changes_its_mind() -> Told:
+    """The member that was to get a task dies before the last owner has confirmed: another gets it."""
+    scene = guarded(members="abc", num_standby_replicas=2)
+    scene.do(PinRequest(TASK, B))
+    scene.tick(100)
+    assert scene.task(TASK).heir == B
+    scene.do(Leave(B))
+    scene.tick(100)
+    return scene
+
+
+STORIES: tuple[Callable[[], Told], ...] = (
+    begins,
+    hands_over,
+    leaves,
+    expires,
+    restarts,
+    is_suspected,
+    fails,
+    drains,
+    is_paused,
+    storms,
+    loses_commits,
+    warms_up_in_vain,
+    is_told_where,
+    is_probed,
+    changes_its_mind,
+)
