@@ -130,6 +130,26 @@ async def test_a_task_that_never_stops_costs_its_member_its_place_and_nothing_mo
         await until(lambda: member.member_id != old)
 
 
+@on_virtual_time
+async def test_a_member_does_not_say_goodbye_for_a_task_that_has_not_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    """Its process may end when its patience does, but the coordinator is told nothing that is not so."""
+    owner = stubborn()
+    owner.ignores_cancel = True
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator, owner.ownership)
+        await scene.declare(partitions=1)
+        began = 0.0
+        async with scene.member(owner, "owner", stop_deadline_ms=DEADLINE_MS, exit_timeout_ms=20_000) as member:
+            await scene.rest()
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(20, abs=2)
+        assert [method for method, _ in scene.lines["owner"].calls if method == "DELETE"] == []
+        assert (await coordinator.describe("orders"))["members"] == 1
+        assert "tasks that did not stop: ['0_0']" in caplog.text
+        assert member.unfinished == ["0_0"]
+        owner.ignores_cancel = False
+
+
 class Failing(Recorder):
     """A worker whose first callbacks raise."""
 
