@@ -14,6 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.e2e.running import PROGRAM, Up, environment, is_alive, running, soon
+from typer.testing import CliRunner, Result
+
+from batonpass.cli import app
 
 TOPOLOGY = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
 NOW = {"initial_rebalance_delay_ms": 0}
@@ -29,10 +32,16 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
-def refused(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run an `up` that cannot start."""
-    command = [*PROGRAM, "up", *options]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(home), timeout=120, check=False)
+def refused(home: Path, *options: str, **variables: str) -> Result:
+    """Run an `up` that cannot start, in this process."""
+    handled = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        done = CliRunner().invoke(app, ["up", *options], env=environment(home) | variables)
+    finally:
+        for number, what in handled.items():
+            signal.signal(number, what)
+    assert isinstance(done.exception, SystemExit), done.exc_info
+    return done
 
 
 def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Path) -> None:
@@ -101,7 +110,7 @@ def _with_python(up: Up) -> dict[str, str]:
 def test_a_second_one_on_the_same_folder_is_refused(up: Up, tmp_path: Path) -> None:
     """It says which process has it and where that listens, and the first one goes on."""
     done = refused(tmp_path, "--data", str(up.folder), "--port", "0")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert f"process {up.process.pid}, which listens on {up.url}" in done.stderr
     assert httpx.get(f"{up.url}/readyz").status_code == 200
 
@@ -112,10 +121,9 @@ def test_a_port_in_use_is_said_plainly(open_folder: Path, tmp_path: Path) -> Non
         port = taken.getsockname()[1]
         for _ in range(2):
             done = refused(tmp_path, "--data", str(open_folder / "busy"), "--port", str(port))
-            assert done.returncode == 1
+            assert done.exit_code == 1
             assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
             assert "--port" in done.stderr
-            assert "Traceback" not in done.stderr
     assert not (open_folder / "busy" / "postgres").exists()
 
 
@@ -125,21 +133,14 @@ def test_a_port_in_use_is_said_plainly(open_folder: Path, tmp_path: Path) -> Non
 def test_a_bad_argument_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
     """What cannot be understood ends with exit code 2 and says what is wrong."""
     done = refused(tmp_path, *arguments)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert arguments[0].lstrip("-") in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_bad_setting_is_named(tmp_path: Path, open_folder: Path) -> None:
     """A variable of the environment that is out of range is named, with exit code 2."""
-    done = subprocess.run(
-        [*PROGRAM, "up", "--data", str(open_folder / "never")],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path) | {"BATONPASS_GROUPS_MAX": "none"},
-        check=False,
-    )
-    assert done.returncode == 2
+    done = refused(tmp_path, "--data", str(open_folder / "never"), BATONPASS_GROUPS_MAX="none")
+    assert done.exit_code == 2
     assert "BATONPASS_GROUPS_MAX" in done.stderr
 
 
@@ -147,13 +148,12 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     """One that holds other files, and one that nobody can write to."""
     (tmp_path / "thesis.tex").touch()
     done = refused(tmp_path, "--data", str(tmp_path))
-    assert (done.returncode, "holds other files (thesis.tex)" in done.stderr) == (1, True)
+    assert (done.exit_code, "holds other files (thesis.tex)" in done.stderr) == (1, True)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     nowhere = Path("/proc/batonpass") if os.geteuid() == 0 else closed / "below"
     done = refused(tmp_path, "--data", str(nowhere))
-    assert (done.returncode, f"cannot use {nowhere} for the data" in done.stderr) == (1, True)
-    assert "Traceback" not in done.stderr
+    assert (done.exit_code, f"cannot use {nowhere} for the data" in done.stderr) == (1, True)
 
 
 def test_open_long_polls_do_not_hold_up_the_end(open_folder: Path, tmp_path: Path) -> None:

@@ -150,9 +150,9 @@ def standing(body: dict[str, Any]) -> list[str]:
         lines.append(f"{body['moves_pending']} moves to come, {body['warmups']} warmups running{soon}.")
     pause = body.get("pause")
     if pause:
-        until = f", {ago(pause['expires_at'])} it ends" if pause.get("expires_at") else ""
+        until = f"; it ends {ago(pause['expires_at'])}" if pause.get("expires_at") else ""
         why = f": {pause['reason']}" if pause.get("reason") else ""
-        lines.append(f"Paused ({pause['scope']}){until}{why}.")
+        lines.append(f"Paused ({pause['scope']}){why}{until}.")
     if body.get("storm_since"):
         lines.append(f"Storm since {ago(body['storm_since'])}: balance moves are held; `batonpass resume` ends it.")
     held = Counter(entry["reason"] for entry in body["held_back"])

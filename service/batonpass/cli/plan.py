@@ -13,6 +13,7 @@ import typer
 
 from batonpass.cli.desk import Desk, Folder, Token, Url, console, failing_well, reach, table
 from batonpass.cli.exits import Exit
+from batonpass.cli.explain import names_of
 from batonpass.cli.rest import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.errors import ProtocolError
@@ -67,7 +68,7 @@ def _live(desk: Desk, group: str, change: dict[str, Any], members: Mapping[str, 
     if desk.as_json:
         desk.answer(found)
         return
-    _show(found)
+    _show(found, names_of(desk, group))
     before, after = found["balance"]["before"], found["balance"]["after"]
     desk.say(
         f"Load per capacity: {before['least']:g} to {before['most']:g} now, {after['least']:g} to {after['most']:g} then."
@@ -140,7 +141,7 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")) + "\n")
         sys.stdout.flush()
     else:
-        _show(write_plan(found, decide_ms=decide_ms))
+        _show(write_plan(found, decide_ms=decide_ms), {})
 
 
 def _refuse(message: str) -> NoReturn:
@@ -148,11 +149,11 @@ def _refuse(message: str) -> NoReturn:
     raise typer.Exit(Exit.BAD_INPUT)
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
     shown = console()
     rows = [
         [
-            member,
+            names.get(member, member),
             *(", ".join(roles[role]) for role in ("active", "standby", "warmup")),
             found["target"][member]["active"],
         ]
@@ -164,4 +165,5 @@ def _show(found: Mapping[str, Any]) -> None:
     rest = "at rest" if found["at_rest"] else ("more to come" if found["probing_needed"] else "this step is the last")
     shown.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
     for one in found["held_back"]:
-        shown.print(f"  {one['task']} waits to go to {one['to'] or 'anybody'}: {one['reason']}", markup=False)
+        to = names.get(one["to"], one["to"]) if one["to"] else "anybody"
+        shown.print(f"  {one['task']} waits to go to {to}: {one['reason']}", markup=False)
