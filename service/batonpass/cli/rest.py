@@ -18,7 +18,7 @@ ANSWER_TIMEOUT_S = 30.0
 PAGE = 500
 
 # What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
-TODO = {
+REMEDIES = {
     "unauthenticated": "Give a token: --token, BATONPASS_TOKEN, or --data with the folder of a running `batonpass up`.",
     "forbidden": "Use a token of a higher role; `batonpass token create` makes one, for an admin.",
     "unknown-group": "`batonpass groups` lists the groups, `batonpass groups declare` makes one.",
@@ -186,7 +186,7 @@ def refused(status: int, problem: Mapping[str, Any]) -> Failure:
     code = BY_STATUS.get(status, Exit.UNREACHABLE if status >= httpx.codes.INTERNAL_SERVER_ERROR else Exit.REFUSED)
     detail = str(problem["detail"]).strip() or str(problem.get("title", "refused"))
     wait_ms = problem.get("retry_after_ms")
-    todo = TODO.get(str(problem.get("type")), "")
+    todo = REMEDIES.get(str(problem.get("type")), "")
     if isinstance(wait_ms, int):
         todo = f"{todo} It says to wait {wait_ms / 1_000:.1f} s.".strip()
     return Failure(code, detail if detail[-1:] in ".!?" else f"{detail}.", todo=todo, problem=problem)
