@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from batonpass import __version__
 from batonpass.api import archive, events, groups, health, members, openapi, operators, problems, tokens
+from batonpass.api.aside import Aside
 from batonpass.api.calls import Calls
 from batonpass.api.edge import Edge
 from batonpass.api.front import Front
@@ -37,6 +38,7 @@ def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAs
     )
     app.state.service = service
     app.state.edge = edge
+    app.state.aside = Aside()
     for router in ROUTERS:
         app.include_router(router)
     problems.install(app, ROUTERS)

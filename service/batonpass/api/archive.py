@@ -9,6 +9,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.aside import aside_of, present_size, show
 from batonpass.api.histories import change_body, command_body, diff_body, generation_body, run_body
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
@@ -17,11 +18,12 @@ from batonpass.codec.explanations import group_explanation_body, route_body, tas
 from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import UnknownGroup
-from batonpass.core.explain import explain_task
+from batonpass.core.explain import copies_of, explain_task
 from batonpass.core.explain_group import explain_group
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
+from batonpass.core.view import View
 from batonpass.runtime.runs_of import runs_of
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -109,8 +111,8 @@ async def show_route(request: Request) -> Response:
     """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
     group, soft, task_id = await _task(request)
     coordinator = service_of(request).coordinator
-    found = explain_task(group, soft, task_id, coordinator.now_ms(), coordinator.policy)
-    return json_response(route_body(group, found.task, found.copies))
+    view, task = View(group, soft, coordinator.now_ms(), coordinator.policy), group.tasks[task_id]
+    return json_response(route_body(group, task, tuple(copies_of(view, task))))
 
 
 @route(router, "GET", GROUP + "/explain", query=ExplainQuery, answers={200: "Why nothing moves, or what does."})
@@ -119,8 +121,12 @@ async def show_group_why(request: Request) -> Response:
     coordinator = service_of(request).coordinator
     asked = query(request, _EXPLAIN)
     group, soft = await coordinator.look(group_of(request))
-    found = explain_group(group, soft, coordinator.now_ms(), coordinator.policy, limit=asked.limit)
-    return json_response(group_explanation_body(group, found))
+    now_ms, policy = coordinator.now_ms(), coordinator.policy
+
+    def work() -> dict[str, object]:
+        return group_explanation_body(group, explain_group(group, soft, now_ms, policy, limit=asked.limit))
+
+    return await show(request, present_size(group), work)
 
 
 async def _known(request: Request) -> GroupId:
@@ -143,5 +149,10 @@ async def _task(request: Request) -> tuple[Group, Soft, TaskId]:
 async def _explained(request: Request) -> tuple[dict[str, object], Group, TaskId]:
     group, soft, task_id = await _task(request)
     coordinator = service_of(request).coordinator
-    found = explain_task(group, soft, task_id, coordinator.now_ms(), coordinator.policy)
-    return task_explanation_body(group, found), group, task_id
+    now_ms, policy = coordinator.now_ms(), coordinator.policy
+
+    def work() -> dict[str, object]:
+        return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
+
+    size = present_size(group) if task_id in group.unsettled else 1
+    return await aside_of(request).do(size, work), group, task_id

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.aside import aside_of, present_size, show, whole_size
 from batonpass.api.edge import others_answers
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
@@ -26,6 +28,11 @@ from batonpass.core.plan import plan_snapshot
 from batonpass.core.replies import Declared, Done
 from batonpass.core.view import View
 from batonpass.core.whatif import balance_now, balance_then, imagine
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group
+    from batonpass.core.policy import Policy
+    from batonpass.core.soft import Soft
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 _REASON = Shape(ReasonQuery)
@@ -44,8 +51,7 @@ async def declare(request: Request) -> Response:
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
-    shown, _, headers = await _describe(request)
-    return json_response(shown, 201 if declared.created else 200, headers)
+    return await _show(request, status=201 if declared.created else 200)
 
 
 @route(router, "GET", "/groups", query=PageQuery, answers={200: "A page of groups; `next` is where to go on, or null."})
@@ -56,7 +62,8 @@ async def list_groups(request: Request) -> Response:
     found = []
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
-        found.append(group_summary(group, describe_group(group, soft, coordinator.now_ms(), coordinator.policy)))
+        summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
+        found.append(await aside_of(request).do(present_size(group), summary))
     pages = await others_answers(request)
     found += [group for page in pages for group in page["groups"]]
     # A group that changes hands just now may be on two pages, or on none.
@@ -69,7 +76,7 @@ async def list_groups(request: Request) -> Response:
 @route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."})
 async def show_group(request: Request) -> Response:
     """Show a group: its declaration, where it stands, and what is held back and why."""
-    return json_response(*await _describe(request))
+    return await _show(request)
 
 
 @route(router, "GET", GROUP + "/assignment", answers={200: "Target, intermediate and current assignment."})
@@ -77,8 +84,12 @@ async def show_assignment(request: Request) -> Response:
     """Show where tasks belong, where the present step takes them, and who holds them now."""
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
-    found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
-    return json_response({"group": group.id, "generation": group.generation} | assignments_body(found))
+
+    def work() -> dict[str, Any]:
+        found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
+        return {"group": group.id, "generation": group.generation} | assignments_body(found)
+
+    return await show(request, whole_size(group), work)
 
 
 @route(router, "DELETE", GROUP, query=DeletionQuery, answers={204: "Deleted."})
@@ -94,7 +105,8 @@ async def show_snapshot(request: Request) -> Response:
     """Write the group as a snapshot, on which `batonpass plan` decides without a server."""
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
-    return json_response(write_snapshot(snapshot_of(group, soft, coordinator.now_ms())))
+    now_ms = coordinator.now_ms()
+    return await show(request, whole_size(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
 
 
 @route(router, "POST", GROUP + "/plan", body=WhatIfBody, answers={200: "What would come of it. Nothing has changed."})
@@ -104,22 +116,35 @@ async def plan_change(request: Request) -> Response:
     coordinator = service.coordinator
     change = read_what_if(await service.body(request.stream()))
     group, soft = await coordinator.look(group_of(request))
-    present = snapshot_of(group, soft, coordinator.now_ms())
-    imagined = imagine(present, change, max_members=coordinator.policy.max_members)
-    started = time.perf_counter()
-    plan = plan_snapshot(imagined, coordinator.policy)
-    answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
-    balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
-    return json_response(answer | {"balance": balance})
+    now_ms, policy = coordinator.now_ms(), coordinator.policy
+
+    def work() -> dict[str, Any]:
+        present = snapshot_of(group, soft, now_ms)
+        imagined = imagine(present, change, max_members=policy.max_members)
+        started = time.perf_counter()
+        plan = plan_snapshot(imagined, policy)
+        answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
+        balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
+        return answer | {"balance": balance}
+
+    return await show(request, whole_size(group), work)
 
 
-async def _describe(request: Request) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """Return the body, status and headers that show the group of the path."""
+def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
+    return group_summary(group, describe_group(group, soft, now_ms, policy))
+
+
+async def _show(request: Request, *, status: int = 200) -> Response:
+    """Answer with the group of the path; its ETag is the one to change it with."""
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
-    status = describe_group(group, soft, coordinator.now_ms(), coordinator.policy)
-    warnings = advice_on(View(group, soft, coordinator.now_ms(), coordinator.policy))
-    return group_body(group, status, warnings), 200, {"etag": etag(group.revision)}
+    now_ms, policy = coordinator.now_ms(), coordinator.policy
+
+    def work() -> dict[str, Any]:
+        warnings = advice_on(View(group, soft, now_ms, policy))
+        return group_body(group, describe_group(group, soft, now_ms, policy), warnings)
+
+    return await show(request, present_size(group), work, status=status, headers={"etag": etag(group.revision)})
 
 
 async def _revision(request: Request) -> int | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.aside import aside_of, show, whole_size
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import naming_query, read_join
 from batonpass.codec.shape import Shape
-from batonpass.codec.views import member_body
+from batonpass.codec.views import heirs_of, member_body
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
@@ -118,16 +120,22 @@ async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
     asked = query(request, _PAGE)
     group, soft = await service_of(request).coordinator.look(group_of(request))
-    names = sorted(name for name in group.members if name > asked.after)
-    shown = [member_body(group, soft, group.members[name]) for name in names[: asked.limit]]
-    return json_response({"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None})
+
+    def work() -> dict[str, object]:
+        names, heirs = sorted(name for name in group.members if name > asked.after), heirs_of(group)
+        shown = [member_body(soft, group.members[name], heirs) for name in names[: asked.limit]]
+        return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
+
+    return await show(request, whole_size(group), work)
 
 
 @route(router, "GET", MEMBER, answers={200: "The member."})
 async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
     group, soft = await service_of(request).coordinator.look(group_of(request))
-    return json_response(member_body(group, soft, _present(group, member_of(request))))
+    member = _present(group, member_of(request))
+    size = len(group.unsettled) + len(member.picture)
+    return await show(request, size, lambda: member_body(soft, member, heirs_of(group)))
 
 
 @route(router, "GET", MEMBER + "/safe-to-stop", answers={200: "Stopping it now leaves no task without a ready copy."})
@@ -136,7 +144,8 @@ async def safe_to_stop(request: Request) -> Response:
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
     member = _present(group, member_of(request))
-    reasons = reasons_to_stay(group, soft, member, coordinator.now_ms(), coordinator.policy)
+    work = partial(reasons_to_stay, group, soft, member, coordinator.now_ms(), coordinator.policy)
+    reasons = await aside_of(request).do(len(member.picture) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
         raise NotSafeToStop(detail, errors=reasons)

@@ -9,7 +9,7 @@ from typing import Any
 from batonpass.codec.answers import picture_body, positions_body, rfc3339
 from batonpass.core.budget import HeldBack
 from batonpass.core.describe import Assignments, GroupStatus
-from batonpass.core.ids import TaskId, task_order
+from batonpass.core.ids import MemberId, TaskId, task_order
 from batonpass.core.model import Group, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import MemberSoft, Report, Soft
@@ -106,14 +106,20 @@ def _roles_body(found: Mapping[Any, Mapping[str, tuple[TaskId, ...]]]) -> dict[s
     return {member_id: {role: list(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
 
 
-def member_body(group: Group, soft: Soft, member: Member) -> dict[str, Any]:
-    """Return a member with what it may hold, must give up, and last said."""
+def heirs_of(group: Group) -> frozenset[MemberId]:
+    """Return the members that wait for a task which another one still holds."""
+    heirs = (group.tasks[task_id].heir for task_id in group.unsettled)
+    return frozenset(heir for heir in heirs if heir is not None)
+
+
+def member_body(soft: Soft, member: Member, heirs: frozenset[MemberId]) -> dict[str, Any]:
+    """Return a member with what it may hold, must give up, and last said; ``heirs`` are those of the group."""
     heard = soft.members.get(member.id)
     return {
         "member_id": member.id,
         "instance_id": member.instance_id,
         "member_epoch": member.epoch,
-        "state": _member_state(group, member),
+        "state": _member_state(member, heirs),
         "capacity": member.capacity,
         "max_tasks": member.max_tasks,
         "client_tags": dict(member.client_tags),
@@ -132,14 +138,13 @@ def member_body(group: Group, soft: Soft, member: Member) -> dict[str, Any]:
     }
 
 
-def _member_state(group: Group, member: Member) -> str:
+def _member_state(member: Member, heirs: frozenset[MemberId]) -> str:
     """Return the state of reconciliation (KIP-848): must give up, waits for others, or neither."""
     if member.away_until_ms is not None:
         return "away"
     if member.revoking:
         return "unrevoked"
-    waits = any(task.heir == member.id for task in map(group.tasks.__getitem__, group.unsettled))
-    return "unreleased" if waits else "stable"
+    return "unreleased" if member.id in heirs else "stable"
 
 
 def _reports_body(heard: MemberSoft | None) -> dict[str, Any]:

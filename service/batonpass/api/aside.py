@@ -1,0 +1,72 @@
+"""Reads that take long are done beside the event loop: to look at a large group must not hold up anybody's heartbeat.
+
+Groups and soft state are values that nobody changes, so that they can be read anywhere. One such read is done at a
+time: several would take turns with each other and with the loop, and none of them be sooner done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from starlette.responses import Response
+
+from batonpass.codec.answers import to_json
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from batonpass.core.model import Group
+
+T = TypeVar("T")
+
+AT_ONCE_MAX: Final = 500
+"""How many tasks and members may be looked at on the loop itself: some milliseconds' work."""
+
+
+class Aside:
+    """Does one long read after the other in a thread."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def do(self, size: int, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, which looks at about ``size`` tasks and members."""
+        if size <= AT_ONCE_MAX:
+            return work()
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+
+def aside_of(request: Request) -> Aside:
+    """Return who does the long reads of the app."""
+    aside: Aside = request.app.state.aside
+    return aside
+
+
+async def show(
+    request: Request,
+    size: int,
+    work: Callable[[], object],
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """Answer with the JSON of what ``work`` returns, which looks at about ``size`` tasks and members.
+
+    Raises:
+        ProtocolError: as ``work`` does.
+    """
+    content = await aside_of(request).do(size, lambda: to_json(work()))
+    return Response(content, status_code=status, headers=headers, media_type="application/json")
+
+
+def present_size(group: Group) -> int:
+    """Return how much has to be looked at to say where a group stands: what is not settled, and its members."""
+    return len(group.unsettled) + len(group.members)
+
+
+def whole_size(group: Group) -> int:
+    """Return how much has to be looked at to show a group whole."""
+    return len(group.table.ids) + len(group.members)

@@ -1,0 +1,85 @@
+"""Looking at a large group holds nobody up: it is done beside the event loop, one look at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from tests.api.conftest import Api
+
+from batonpass.api import aside
+from batonpass.codec import answers
+from batonpass.core.errors import InvalidRequest
+
+LONG_READS = (
+    ("GET", ""),
+    ("GET", "/orders"),
+    ("GET", "/orders/explain"),
+    ("GET", "/orders/tasks/0_0"),
+    ("GET", "/orders/tasks/0_0/explain"),
+    ("GET", "/orders/assignment"),
+    ("GET", "/orders/snapshot"),
+    ("GET", "/orders/members"),
+    ("GET", "/orders/members/m1"),
+    ("GET", "/orders/members/m1/safe-to-stop"),
+    ("POST", "/orders/plan"),
+)
+
+
+async def test_small_looks_are_done_at_once_and_long_ones_in_a_thread() -> None:
+    """The size decides where the work is done; what it returns or raises comes through either way."""
+    there = aside.Aside()
+    assert await there.do(aside.AT_ONCE_MAX, threading.get_ident) == threading.get_ident()
+    assert await there.do(aside.AT_ONCE_MAX + 1, threading.get_ident) != threading.get_ident()
+
+    def refuse() -> None:
+        raise InvalidRequest("no", errors=[("a", "b")])
+
+    for size in (1, aside.AT_ONCE_MAX + 1):
+        with pytest.raises(InvalidRequest):
+            await there.do(size, refuse)
+
+
+async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
+    """While one look sleeps in its thread the loop goes on, and the next look waits for it."""
+    there, running, most = aside.Aside(), [0], [0]
+
+    def slow() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.05)
+        running[0] -= 1
+
+    looks = [asyncio.create_task(there.do(10_000, slow)) for _ in range(4)]
+    turns = 0
+    while not all(look.done() for look in looks):
+        await asyncio.sleep(0.005)
+        turns += 1
+    assert turns > 10
+    assert most == [1]
+
+
+async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that looks at tasks or members says how many, and answers the same from a thread."""
+    await api.declare(partitions=4)
+    await api.join("m1")
+    await api.join("m2")
+    here = {call: (await api.call(*call, {} if call[0] == "POST" else None)).json() for call in LONG_READS}
+    monkeypatch.setattr(aside, "AT_ONCE_MAX", 0)
+    threads: list[str] = []
+    encode = answers.to_json
+
+    def noting(body: object) -> bytes:
+        threads.append(threading.current_thread().name)
+        return encode(body)
+
+    monkeypatch.setattr(aside, "to_json", noting)
+    for call, body in here.items():
+        answer = (await api.call(*call, {} if call[0] == "POST" else None)).json()
+        body.pop("decide_ms", None)
+        answer.pop("decide_ms", None)
+        assert answer == body, call
+    assert threads
+    assert threading.main_thread().name not in threads
