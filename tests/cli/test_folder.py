@@ -13,14 +13,14 @@ import pytest
 
 from batonpass.cli.desk import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import DataFolder, default_folder, running_here
+from batonpass.cli.folder import UpFolder, default_folder, running_here
 
 HOLDER = """
 import sys
 from pathlib import Path
 from typing import Self
-from batonpass.cli.folder import DataFolder
-folder = DataFolder(Path(sys.argv[1]))
+from batonpass.cli.folder import UpFolder
+folder = UpFolder(Path(sys.argv[1]))
 folder.hold()
 folder.secret("token", prefix="t_")
 folder.announce(sys.argv[2])
@@ -49,14 +49,14 @@ class Elsewhere:
 
 def take(path: Path) -> None:
     """Hold a folder and let go of it."""
-    folder = DataFolder(path)
+    folder = UpFolder(path)
     folder.hold()
     folder.release()
 
 
 def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
     """It is made with what is above it, taken again after a release, and its token stays the same."""
-    folder = DataFolder(tmp_path / "with spaces" / "below")
+    folder = UpFolder(tmp_path / "with spaces" / "below")
     folder.hold()
     made = folder.secret("token", prefix="bpt_")
     assert made.startswith("bpt_")
@@ -75,7 +75,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     for name in ("photo.jpg", "thesis.tex"):
         (tmp_path / name).touch()
     with pytest.raises(Failure, match=r"holds other files \(photo\.jpg, thesis\.tex\)") as refused:
-        DataFolder(tmp_path).hold()
+        UpFolder(tmp_path).hold()
     assert refused.value.code is Exit.REFUSED
     assert {one.name for one in tmp_path.iterdir()} == {"photo.jpg", "thesis.tex"}
     volume = tmp_path / "volume"
@@ -91,7 +91,7 @@ def test_a_folder_of_another_version_is_left_alone(tmp_path: Path, written: str,
     """A mark that cannot be read, or of a later form, is refused."""
     (tmp_path / "batonpass.json").write_text(written)
     with pytest.raises(Failure, match=words):
-        DataFolder(tmp_path).hold()
+        UpFolder(tmp_path).hold()
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
@@ -99,16 +99,16 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
         with pytest.raises(Failure, match=r"cannot use .* for the data: (Not a directory|File name too long)"):
-            DataFolder(path).hold()
+            UpFolder(path).hold()
 
 
 def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
     """The second is told which process has it and where that listens; when that dies, the folder is free."""
     with Elsewhere(tmp_path, "http://127.0.0.1:1234") as other:
         with pytest.raises(Failure, match=rf"process {other.process.pid}, which listens on http://127\.0\.0\.1:1234"):
-            DataFolder(tmp_path).hold()
-        assert DataFolder(tmp_path).running() == (other.process.pid, "http://127.0.0.1:1234", tmp_path)
-    assert DataFolder(tmp_path).running() is None
+            UpFolder(tmp_path).hold()
+        assert UpFolder(tmp_path).running() == (other.process.pid, "http://127.0.0.1:1234", tmp_path)
+    assert UpFolder(tmp_path).running() is None
     take(tmp_path)
 
 

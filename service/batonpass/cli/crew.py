@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from batonpass.cli import tethered
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import DataFolder
+from batonpass.cli.folder import UpFolder
 from batonpass.cli.rest import Coordinator
 
 DEMO: Final = "demo"
@@ -69,7 +69,7 @@ class Worker:
 class Crew:
     """The workers of one `up`. ``tell`` hears a sentence when one of them has ended by itself."""
 
-    folder: DataFolder
+    folder: UpFolder
     count: int
     tell: Callable[[str], None]
     workers: list[Worker] = field(default_factory=list)

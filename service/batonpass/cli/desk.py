@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import DataFolder, Running, running_here
+from batonpass.cli.folder import Running, UpFolder, running_here
 from batonpass.cli.rest import Coordinator
 
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -192,7 +192,7 @@ def _from_environment(name: str, kind: Callable[[str], Any]) -> Any:
 
 
 def _named(folder: Path) -> list[Running]:
-    found = DataFolder(folder).running()
+    found = UpFolder(folder).running()
     if found is None or not found.url:
         raise Failure(
             Exit.UNREACHABLE,

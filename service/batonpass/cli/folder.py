@@ -51,7 +51,7 @@ def default_folder() -> Path:
     return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
 
 
-class DataFolder:
+class UpFolder:
     """One folder, held by one `up` at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -233,7 +233,7 @@ def _running() -> Iterator[Running]:
     with suppress(OSError):
         folders += [Path(pointer.read_text().strip()) for pointer in _pointers().iterdir()]
     for folder in folders:
-        found = DataFolder(folder).running()
+        found = UpFolder(folder).running()
         if found is not None and found.url:
             yield found
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from batonpass.cli.crew import DEMO
-from batonpass.cli.folder import DataFolder
+from batonpass.cli.folder import UpFolder
 
 
-def greeting(console: Console, url: str, token: str, folder: DataFolder, workers: list[tuple[str, int]]) -> None:
+def greeting(console: Console, url: str, token: str, folder: UpFolder, workers: list[tuple[str, int]]) -> None:
     """Say where everything is, and what to try next."""
     console.print(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
     # A line of its own that begins so, for whoever reads it by program.

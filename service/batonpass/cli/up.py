@@ -20,7 +20,7 @@ from batonpass.cli.crew import DEMO, Crew
 from batonpass.cli.database import upgraded
 from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import DataFolder, default_folder
+from batonpass.cli.folder import UpFolder, default_folder
 from batonpass.cli.greeting import greeting
 from batonpass.cli.serve import busy, listen, settings_of
 from batonpass.postgres.binaries import EmbeddedPostgresError
@@ -55,7 +55,7 @@ def up(
     with failing_well(as_json=as_json):
         _die_in_order()
         named = os.environ.get("BATONPASS_DATA", "").strip()
-        folder = DataFolder(data or (Path(named) if named else default_folder()))
+        folder = UpFolder(data or (Path(named) if named else default_folder()))
         stay = _Stay(folder, crew=Crew(folder, workers, _tell) if demo else None, as_json=as_json)
         try:
             stay.run(port=port, host=host)
@@ -66,7 +66,7 @@ def up(
 class _Stay:
     """One run of `up`, from taking the folder to letting go of it."""
 
-    def __init__(self, folder: DataFolder, *, crew: Crew | None, as_json: bool) -> None:
+    def __init__(self, folder: UpFolder, *, crew: Crew | None, as_json: bool) -> None:
         self._folder = folder
         self._crew = crew
         self._as_json = as_json
