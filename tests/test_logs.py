@@ -148,3 +148,24 @@ def test_the_level_is_the_least_that_is_written() -> None:
     log.commanded("orders", Asked("ops", "", "c-1", "pause"))
     log.stalled(2_500.0)
     assert [line["event"] for line in lines(stream)] == ["stalled"]
+
+
+class Gone(io.StringIO):
+    """A stream whose reader is gone."""
+
+    def write(self, _text: str) -> int:
+        """Fail, as a closed pipe does."""
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        """Fail in the same way."""
+        raise BrokenPipeError
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+    """Who tells what happened is not hurt by a pipe that was closed: what cannot be written is lost."""
+    logs.configure("json", "info", Gone())
+    log = logs.LoggingObserver()
+    log.stalled(2_500.0)
+    log.failed(ValueError(), "GET /metrics", "c-9")
+    logging.getLogger("uvicorn.error").error("cannot listen")

@@ -5,11 +5,12 @@ One line for each command, generation and defect, one for each class of refusal 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
@@ -36,23 +37,43 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
 
     ``form`` is ``json``, ``console``, or ``auto``: for people where the stream is a terminal.
     """
-    out = stream or sys.stderr
-    for_people = form == "console" or (form == "auto" and out.isatty())
+    given = stream or sys.stderr
+    for_people = form == "console" or (form == "auto" and given.isatty())
+    out = _Unfailing(given)
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     ]
     if for_people:
-        ending: list[Any] = [structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at")]
+        ending: list[Any] = [structlog.dev.ConsoleRenderer(colors=given.isatty(), timestamp_key="at")]
     else:
         ending = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", out)),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
+
+
+class _Unfailing:
+    """A stream that nobody may read any more: what cannot be written is lost, and whoever writes goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if that is possible."""
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError):
+            return 0
+
+    def flush(self) -> None:
+        """Flush, if that is possible."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class _ToStructlog(logging.Handler):

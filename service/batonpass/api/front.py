@@ -7,7 +7,6 @@ framework's path through routing, dependencies and response classes costs severa
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,7 @@ from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
 from batonpass.api.limits import has_news, too_early
 from batonpass.api.problems import REFUSED, not_allowed
-from batonpass.api.visit import FORWARDED, JSON, VISIT, Disconnected, Headless, Visit
+from batonpass.api.visit import FORWARDED, JSON, VISIT, Disconnected, Headless, Visit, unless_gone
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
@@ -188,17 +187,11 @@ class Front:
         asked = _POLL.read(visit.query(), prefix="query")
         coordinator = self._service.coordinator
         self._edge.limits.polls.take()
-        poll = asyncio.ensure_future(coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
-        gone = asyncio.ensure_future(visit.gone())
+        visit.settle()
         try:
-            await asyncio.wait((poll, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not poll.done():
-                raise Disconnected
-            found = poll.result()
+            async with unless_gone(visit):
+                found = await coordinator.poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms)
         finally:
-            # For a poll that still waits, this is how the coordinator learns that it broke.
-            poll.cancel()
-            gone.cancel()
             self._edge.limits.polls.give_back()
         if isinstance(found, ProtocolError):
             raise found

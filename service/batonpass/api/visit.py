@@ -29,6 +29,9 @@ VISIT: Final = "batonpass.visit"
 """Where the scope of a request keeps the request as it came in, for the calls that need to know who asks."""
 
 
+_NOTHING: Final[dict[bytes, bytes]] = {}
+
+
 class Disconnected(Exception):
     """The caller went away before it was answered."""
 
@@ -104,6 +107,12 @@ class Visit:
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
 
+    def settle(self) -> None:
+        """Let go of what was needed to find out what is asked for: the answer may be minutes away."""
+        passed_on = self.headers.get(FORWARDED)
+        self.headers = _NOTHING if passed_on is None else {FORWARDED: passed_on}
+        self.parts = []
+
     async def gone(self) -> None:
         """Return when the caller goes away."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -160,3 +169,33 @@ class Headless:
             await self._send(message)
             await self._send({"type": "http.response.body", "body": b""})
             self._done.set()
+
+
+class unless_gone:  # noqa: N801 - it is used as asyncio.timeout is
+    """Break off what happens in the block when the caller goes away: it is cancelled, and ``Disconnected`` comes out.
+
+    The block runs in the task of the request itself, so that a parked long-poll costs one task more and not two.
+    """
+
+    __slots__ = ("_is_gone", "_task", "_watching")
+
+    def __init__(self, visit: Visit) -> None:
+        self._watching = asyncio.ensure_future(visit.gone())
+        self._task = asyncio.current_task()
+        self._is_gone = False
+
+    async def __aenter__(self) -> None:
+        """Begin to watch."""
+        self._watching.add_done_callback(self._break_off)
+
+    def _break_off(self, watching: asyncio.Future[None]) -> None:
+        if not watching.cancelled() and self._task is not None:
+            self._is_gone = True
+            self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop watching."""
+        self._watching.cancel()
+        # As asyncio.timeout does: a cancellation that came from elsewhere as well goes on.
+        if self._is_gone and self._task is not None and self._task.uncancel() <= 0 and kind is asyncio.CancelledError:
+            raise Disconnected

@@ -27,26 +27,25 @@ class Watchers:
     """The waits of one group, by member."""
 
     def __init__(self) -> None:
-        self._waiting: dict[MemberId, set[asyncio.Event]] = {}
+        self._waiting: dict[MemberId, set[asyncio.Future[bool]]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     async def wait(self, member_id: MemberId, timeout_s: float) -> bool:
         """Wait for news of a member; say whether there was any before the time was over."""
-        event = asyncio.Event()
-        self._waiting.setdefault(member_id, set()).add(event)
+        # Ten thousand members wait here most of the time: a future and a timer are the least that this can be made of.
+        loop = asyncio.get_running_loop()
+        news: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(timeout_s, _settle, news, False)
+        self._waiting.setdefault(member_id, set()).add(news)
         try:
-            async with asyncio.timeout(timeout_s):
-                await event.wait()
-        except TimeoutError:
-            return False
-        else:
-            return True
+            return await news
         finally:
-            events = self._waiting[member_id]
-            events.discard(event)
-            if not events:
+            timer.cancel()
+            others = self._waiting[member_id]
+            others.discard(news)
+            if not others:
                 del self._waiting[member_id]
 
     def wake(self, records: Iterable[Record]) -> None:
@@ -57,14 +56,19 @@ class Watchers:
             if member_id == EVERYBODY:
                 self.wake_all()
                 return
-            for event in self._waiting.get(member_id, ()):
-                event.set()
+            for news in self._waiting.get(member_id, ()):
+                _settle(news, True)
 
     def wake_all(self) -> None:
         """Wake everybody: the state was read anew, or the coordinator stops."""
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        for waiting in self._waiting.values():
+            for news in waiting:
+                _settle(news, True)
+
+
+def _settle(news: asyncio.Future[bool], is_news: bool) -> None:  # noqa: FBT001 - a timer calls it by position
+    if not news.done():
+        news.set_result(is_news)
 
 
 def _concerned(records: Iterable[Record]) -> Iterator[MemberId]:
