@@ -157,6 +157,7 @@ GROUP_EXPLAINED: dict[str, Any] = {
         }
     ],
     "held_back": [{"task": "0_6", "to": "m3", "reason": "warmup-budget"}],
+    "held_back_by_reason": {"warmup-budget": 1},
     "waiting": [{"task": "0_5", "state": "warming", "held_back": None, "waits_for": [WAIT]}],
     "waiting_total": 1,
 }

@@ -124,7 +124,8 @@ async def show_group_why(request: Request) -> Response:
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 
     def work() -> dict[str, object]:
-        return group_explanation_body(group, explain_group(group, soft, now_ms, policy, limit=asked.limit))
+        found = explain_group(group, soft, now_ms, policy, limit=asked.limit)
+        return group_explanation_body(group, found, limit=asked.limit)
 
     return await show(request, present_size(group), work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from batonpass.codec.answers import rfc3339
@@ -74,8 +75,8 @@ def _stop_body(stop: Stop | None) -> dict[str, Any] | None:
     return None if stop is None else {"member": stop.member_id, "at": time_of(stop.at_ms), "cause": stop.cause}
 
 
-def group_explanation_body(group: Group, found: GroupExplanation) -> dict[str, Any]:
-    """Return why a group is where it is, and what it waits for."""
+def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int) -> dict[str, Any]:
+    """Return why a group is where it is, and what it waits for; at most ``limit`` of the moves that are held back."""
     status = found.status
     return {
         "group": group.id,
@@ -101,7 +102,8 @@ def group_explanation_body(group: Group, found: GroupExplanation) -> dict[str, A
             "warmups_per_member": {"limit": found.per_member_limit, "full": list(found.full_members)},
         },
         "members": [_obstacle_body(one) for one in found.obstacles],
-        "held_back": held_back_body(status.held_back),
+        "held_back": held_back_body(status.held_back[:limit]),
+        "held_back_by_reason": dict(Counter(one.reason.value for one in status.held_back).most_common()),
         "waiting": [_waiting_body(one) for one in found.waiting],
         "waiting_total": found.waiting_total,
     }
