@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,8 +53,8 @@ class Canned:
 
 
 @contextmanager
-def canned() -> Iterator[Canned]:
-    """Serve canned answers."""
+def canned(tls: ssl.SSLContext | None = None) -> Iterator[Canned]:
+    """Serve canned answers, over TLS where that is given."""
 
     class Serving(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -82,7 +83,9 @@ def canned() -> Iterator[Canned]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Serving) as server:
         server.daemon_threads = True
-        Serving.known = Canned(f"http://127.0.0.1:{server.server_address[1]}")
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        Serving.known = Canned(f"{'http' if tls is None else 'https'}://localhost:{server.server_address[1]}")
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
-from tests.cli.canned import Canned
+import trustme
+from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
 
 from batonpass.cli import app
@@ -107,3 +110,31 @@ def test_options_before_a_subcommand_are_not_lost_in_silence(server: Canned) -> 
     found = server.run("groups", "--json", "list")
     assert found.exit_code == BAD_INPUT
     assert "groups list" in found.stderr
+
+
+def test_a_proxy_is_for_others(server: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on this machine is reached without the proxy that the environment names."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+    assert server.run("groups").exit_code == 0
+
+
+def test_certificates_are_checked_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An authority that is not known is refused; named by its file it is believed, and a certificate goes along."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("operator").private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(tls)
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with canned(tls) as server:
+        server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+        refused = server.run("groups")
+        assert (refused.exit_code, "certificate" in refused.stderr.lower()) == (UNREACHABLE, True)
+        monkeypatch.setenv("BATONPASS_CA_FILE", str(tmp_path / "ca.pem"))
+        assert server.run("groups").exit_code == UNREACHABLE
+        monkeypatch.setenv("BATONPASS_CERT_FILE", str(tmp_path / "own.pem"))
+        assert server.run("groups").exit_code == 0
+        monkeypatch.setenv("BATONPASS_CA_FILE", str(tmp_path / "nowhere.pem"))
+        assert server.run("groups").exit_code == BAD_INPUT

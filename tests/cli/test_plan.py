@@ -61,6 +61,22 @@ def test_json_lines_get_an_answer_a_line(tmp_path: Path) -> None:
             "lag: ",
         ),
         ('{"paused": "perhaps"}', "line 1, paused: "),
+        (
+            '{"tasks": [{"id": "0_0"}, {"id": "0_00"}]}',
+            "line 1, tasks[1].id: '0_00' is not a task id; without the zeros",
+        ),
+        (
+            '{"tasks": [{"id": "0_0", "revoking": "b"}], "members": [{"id": "a"}, {"id": "b"}]}',
+            "line 1, tasks[0].revoking: b does not have 0_0 as active",
+        ),
+        (
+            '{"tasks": [{"id": "0_0"}], "target": {"a": {"active": ["0_0"]}, "b": {"active": ["0_0"]}}}',
+            "line 1, target.b.active: task 0_0 is active on a as well",
+        ),
+        (
+            '{"tasks": [{"id": "0_0"}], "members": [{"id": "a"}], "target": {"a": {"active": ["0_0"], "standby": ["0_0"]}}}',
+            "line 1, target.a: task 0_0 is listed 2 times",
+        ),
         ('{"tasks": [', "line 1, body: JSON is malformed"),
         ("[]", "line 1, body: "),
         ("[" * 200_000, "line 1, body: JSON is malformed"),

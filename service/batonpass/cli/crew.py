@@ -125,7 +125,13 @@ class Crew:
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
             process = subprocess.Popen(  # noqa: S603 - our own program
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=place, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=place,
+                env=os.environ | {"NO_PROXY": "*"},
+                start_new_session=True,
             )
         return Worker(name, process, log)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,6 +18,7 @@ from batonpass.cli.exits import Exit, Failure
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
 PAGE = 500
+HERE = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - a name, nothing is bound to it
 
 # What to do about a problem, by its type; where nothing is said, the coordinator's own detail says it.
 REMEDIES = {
@@ -66,7 +69,11 @@ class Coordinator:
             raise Failure(
                 Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo="It looks like http://127.0.0.1:8420."
             )
-        self._client = httpx.Client(base_url=self.url, headers=headers, transport=transport)
+        # What runs on this very machine is never behind a proxy, whatever the environment says of others.
+        is_here = httpx.URL(self.url).host in HERE
+        self._client = httpx.Client(
+            base_url=self.url, headers=headers, transport=transport, verify=_trusted(), trust_env=not is_here
+        )
 
     def __enter__(self) -> Self:
         """Use it for one command."""
@@ -156,6 +163,26 @@ class Coordinator:
             f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
             todo="Look whether the URL is right, and what stands in between.",
         )
+
+
+def _trusted() -> ssl.SSLContext | bool:
+    """Return whose certificates are believed, and the one that is shown, as the environment says.
+
+    Raises:
+        Failure: when a file of these cannot be used.
+    """
+    authorities, own, key = (os.environ.get(f"BATONPASS_{name}_FILE") or None for name in ("CA", "CERT", "KEY"))
+    if authorities is None and own is None:
+        return True
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        if own is not None:
+            context.load_cert_chain(own, key)
+    except (OSError, ssl.SSLError) as error:
+        raise Failure(
+            Exit.BAD_INPUT, f"BATONPASS_CA_FILE, BATONPASS_CERT_FILE or BATONPASS_KEY_FILE cannot be used: {error}."
+        ) from None
+    return context
 
 
 def _is_url(text: str) -> bool:
