@@ -13,10 +13,12 @@ import httpx
 import pytest
 import uvicorn
 from tests.api.conftest import Api, serving
+from tests.api.test_access import Door
 from tests.api.test_views import begin_handover
 from tests.schemas.validating import faults
 
 from batonpass.api import stream
+from batonpass.runtime.history import NOBODY_ASKED
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -227,6 +229,28 @@ async def test_no_more_streams_are_open_than_may_be() -> None:
             assert (await api.call("GET", "/orders/events")).status_code == 200
         async with listening(api, "/v1/groups/orders/events") as listener:
             assert listener.status == 200
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may not open a stream any more does not keep an open one; a store that is away takes none away."""
+    monkeypatch.setattr(stream, "CHECK_S", 0.0)
+    monkeypatch.setattr(stream.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
+    door = Door(cache_s=10.0)
+    header = (await door.token("viewer")).decode()
+    async with serving(gate=door.gate, tokens=door.shelf) as api:
+        async with listening(api, "/v1/events", Authorization=header) as listener:
+            assert listener.status == 200
+            await listener.frame()
+            door.shelf.away, door.at_s = True, 11.0
+            await listener.frame()
+            await listener.frame()
+            door.shelf.away, door.at_s = False, 22.0
+            await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+            while await listener.frame() is not None:
+                pass
+            assert listener.ended
+        async with listening(api, "/v1/events", Authorization=header) as listener:
+            assert listener.status == 401
 
 
 @pytest.mark.parametrize("said", ["x", "-1", "1.5", "9" * 19, "9" * 30])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter
@@ -10,6 +11,8 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from batonpass.api.access import Unauthenticated
+from batonpass.api.edge import edge_of, visit_of
 from batonpass.api.histories import event_body
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, query, service_of
@@ -18,6 +21,7 @@ from batonpass.codec.bodies import OFFSET_MAX
 from batonpass.codec.queries import EventsQuery
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import UnknownGroup
+from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
@@ -49,12 +53,27 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
     after = None if asked.after is UNSET else asked.after
     if _wants_stream(request):
         follower = await coordinator.feed.follow(group_id, after=_last_event_id(request, after))
-        return EventStream(coordinator.feed, follower)
+        return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request))
     found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)
     shown = found[: asked.limit]
     upto = shown[-1].position if shown else after or 0
     page = {"events": [event_body(one) for one in shown], "next": upto, "more": len(found) > asked.limit}
     return json_response(page)
+
+
+async def _is_admitted(request: Request) -> bool:
+    """Say whether the token that a stream was opened with is still good; while nobody can say, it is."""
+    gate = edge_of(request).gate
+    authorization = visit_of(request).headers.get(b"authorization")
+    if gate is None or gate.remembered(authorization) is not None:
+        return True
+    try:
+        await gate.find(authorization)
+    except Unauthenticated:
+        return False
+    except StoreUnavailable:
+        return True
+    return True
 
 
 def _wants_stream(request: Request) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from batonpass.runtime.feed import Missed
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 EVENT_STREAM: Final = "text/event-stream"
 KEEP_ALIVE_S: Final = 15.0
 """How long a stream is silent at most: shorter than proxies let an idle connection live."""
+
+CHECK_S: Final = 10.0
+"""How often a stream asks whether its caller's token is still good."""
 
 RECONNECT_MS: Final = 2_000
 """When a client whose stream broke comes back (``retry:``)."""
@@ -40,9 +44,20 @@ _HEADERS: Final = [
 class EventStream(Response):
     """Sends what a follower is told, as it comes, until the caller goes away or the coordinator stops."""
 
-    def __init__(self, feed: Feed, follower: Follower, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
-        """Take the follower over: its place is given back when the stream ends."""
+    def __init__(
+        self,
+        feed: Feed,
+        follower: Follower,
+        *,
+        is_admitted: Callable[[], Awaitable[bool]],
+        keep_alive_s: float = KEEP_ALIVE_S,
+    ) -> None:
+        """Take the follower over: its place is given back when the stream ends.
+
+        ``is_admitted`` says whether the caller may still follow; it is asked from time to time.
+        """
         super().__init__(media_type=EVENT_STREAM)
+        self._is_admitted = is_admitted
         self._feed = feed
         self._follower = follower
         self._keep_alive_s = keep_alive_s
@@ -55,8 +70,13 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _send(send, b"retry: %d\n%b" % (RECONNECT_MS, _place(self._follower.position)))
+            check_at = time.monotonic() + CHECK_S
             while not (self._feed.is_closed or gone.done()):
                 await self._step(send, gone)
+                if time.monotonic() >= check_at:
+                    if not await self._is_admitted():
+                        break
+                    check_at = time.monotonic() + CHECK_S
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
