@@ -119,6 +119,23 @@ def test_a_heartbeat_means_what_it_says() -> None:
     assert read == Heartbeat(M1, 118, 12, {TaskId(task): report for task, report in expected.items()})
 
 
+def test_whole_numbers_may_be_written_with_a_point() -> None:
+    """JSON has one kind of number, and many clients write 812.0: it is 812; 812.5 is no offset."""
+    report = b'{"role": "standby", "position": 812.0, "end_offset": 9e2}'
+    read = read_heartbeat(M1, b'{"seq": 118.0, "member_epoch": 12.0, "tasks": {"0_1": %b}}' % report, tasks_max=5)
+    said = TaskReport("standby", positions=(("", 812),), end_offsets=(("", 900),))
+    assert read == Heartbeat(M1, 118, 12, {TaskId("0_1"): said})
+    assert type(read.seq) is int
+    refused = {
+        b'{"seq": 118.5, "member_epoch": 1}': "Expected `int`, got `float`",
+        b'{"seq": -1.0, "member_epoch": 1}': "Expected `int` >= 0",
+    }
+    for body, reason in refused.items():
+        error = error_of("heartbeat", body)
+        assert error is not None
+        assert error.errors == (("seq", reason),)
+
+
 @pytest.mark.parametrize(("body", "tasks"), [({}, None), ({"tasks": {}}, {})])
 def test_tasks_left_out_are_not_an_empty_report(body: Any, tasks: Any) -> None:
     """Left out, tasks say nothing (they confirm nothing); an empty mapping says that nothing is held."""

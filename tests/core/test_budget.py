@@ -9,7 +9,7 @@ from tests.core.scene import Scene, copy, topology
 from batonpass.core.budget import HeldBack
 from batonpass.core.describe import describe_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest
+from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
 from batonpass.core.model import PauseScope, Role, Subtopology
 from batonpass.core.reasons import Held
 
@@ -153,7 +153,7 @@ def test_a_takeover_is_never_queued() -> None:
 
 
 def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
-    """``max_tasks`` counts every copy: what its target has no room for stays where it is, with the reason."""
+    """``max_tasks`` counts every copy: what is pinned where there is no room for it stays, with the reason."""
     scene = Scene()
     scene.declare(topology(4), max_warmup_replicas=4, max_warmups_per_member=4)
     scene.join("a")
@@ -163,7 +163,10 @@ def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
         scene.do(PinRequest(TaskId(task), MemberId("b")))
     scene.tick(1_000)
     assert len(scene.member("b").picture) == 1
-    assert Held.NO_CAPACITY in {reason for _, _, reason in held(scene)}
+    assert scene.task("0_1").owner == "a"
+    scene.do(ProbeRequest())
+    assert scene.last is not None
+    assert (Held.NO_CAPACITY, "0_1", "b") in {(reason.code, reason.task, reason.to) for reason in scene.last.reasons}
 
 
 def test_a_task_that_fits_nowhere_is_held_back_for_want_of_capacity() -> None:

@@ -12,9 +12,10 @@ from batonpass.core.describe import (
     snapshot_of,
 )
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest
-from batonpass.core.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, PollBroken
+from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.plan import plan_snapshot
+from batonpass.core.snapshot import contradictions
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 
@@ -43,6 +44,7 @@ def test_a_group_is_empty_not_ready_balancing_or_at_rest() -> None:
         GroupState.NOT_READY,
         "partition counts are not known yet of subtopology 0 (in)",
     )
+    assert not found.at_rest
     scene = Scene()
     scene.declare(topology(2))
     assert (status(scene).state, status(scene).held_back) == (GroupState.EMPTY, ())
@@ -154,6 +156,26 @@ def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
     scene.soft = type(scene.soft)()
     unheard = snapshot_of(scene.group, scene.soft, scene.now_ms)
     assert all(found.lag is None for member in unheard.members for found in member.tasks.values())
+
+
+def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_member() -> None:
+    """Its heir runs the task while it has yet to confirm: it is no second active, and the file can be read."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1)
+    for name in ("m1", "m2"):
+        scene.join(name, on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    owner = scene.task("0_0").owner
+    assert owner is not None
+    scene.do(PollBroken(owner))
+    scene.wait(2_500)
+    other = M2 if owner == M1 else M1
+    assert scene.task("0_0").owner == other
+    assert scene.member(owner).revoking[TaskId("0_0")].active
+    written = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    assert contradictions(written) == []
+    assert [one.id for one in written.members if one.tasks[TaskId("0_0")].role == "active"] == [other]
+    assert written.tasks[0].revoking is None
 
 
 def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:

@@ -23,7 +23,9 @@ def test_any_subtopology_name_survives_in_a_task_id(subtopology: str, partition:
     assert split_task_id(task_id(subtopology, partition)) == (subtopology, partition)
 
 
-@pytest.mark.parametrize("text", ["", "0", "_3", "0_", "0_x", "0_-1", "0_1.5", "0_٣", "0_²", "0_ 1", "0_+1"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "_3", "0_", "0_x", "0_-1", "0_1.5", "0_٣", "0_²", "0_ 1", "0_+1", "0_00", "0_07"]
+)
 def test_what_is_not_a_task_id_is_refused_by_name(text: str) -> None:
     """A text that is not ``{subtopology}_{partition}`` in plain digits is refused, and the refusal quotes it."""
     with pytest.raises(ValueError, match="is not a task id") as refused:

@@ -59,6 +59,49 @@ def test_a_group_without_members_waits() -> None:
     assert plan.target == {}
     assert plan.assignment == {}
     assert set(held(plan).values()) == {"no-eligible-member"}
+    assert not plan.at_rest
+    assert plan_of(count=0).at_rest
+
+
+def test_a_pin_to_nobody_or_of_nothing_is_a_contradiction() -> None:
+    """So is a previous target of a task that is not there; one that names a member that has left since is not."""
+    snapshot = Snapshot(tasks=tasks(1), members=(member("m1"),), pins={TaskId("0_9"): M1, TaskId("0_0"): M2})
+    snapshot = replace(snapshot, target={TaskId("0_8"): (M1, ()), TaskId("0_0"): (M2, ())})
+    assert contradictions(snapshot) == [
+        ("pins.0_9", "there is no task 0_9"),
+        ("pins.0_0", "there is no member m2"),
+        ("target.0_8", "there is no task 0_8"),
+    ]
+
+
+def test_a_task_is_taken_away_from_whoever_has_it() -> None:
+    """A file that says otherwise, or an unwritten name of a task, is refused by path."""
+    asked = (SnapshotTask(TaskId("0_0"), revoking=M2), SnapshotTask(TaskId("0_01")))
+    found = contradictions(Snapshot(tasks=asked, members=(member("m1", runs("0_0")), member("m2"))))
+    assert [path for path, _ in found] == ["tasks[1].id", "tasks[0].revoking"]
+
+
+def test_pins_do_not_go_beyond_a_limit_of_copies() -> None:
+    """Of what is pinned to a full member it keeps what it has first; the rest is placed like any other task."""
+    pins = dict.fromkeys([TaskId("0_0"), TaskId("0_1"), TaskId("0_2")], M2)
+    has = member("m2", runs("0_2"), max_tasks=2)
+    plan = plan_of(member("m1", runs("0_0", "0_1", "0_3")), has, pins=pins)
+    assert plan.target[M2]["active"] == ("0_0", "0_2")
+    assert plan.target[M1]["active"] == ("0_1", "0_3")
+    free = plan_of(member("m1", runs("0_0", "0_1", "0_3")), member("m2", runs("0_2")), pins=pins)
+    assert free.target[M2]["active"] == ("0_0", "0_1", "0_2")
+
+
+def test_a_handover_under_way_takes_its_place_before_pins_do() -> None:
+    """What was sent to a full member is not taken back for a pin."""
+    going = (SnapshotTask(TaskId("0_0"), revoking=M1), *(SnapshotTask(TaskId(f"0_{one}")) for one in range(1, 4)))
+    plan = plan_of(
+        member("m1", runs("0_0", "0_1", "0_2", "0_3")),
+        member("m2", {"0_0": SnapshotCopy("warmup", lag=0)}, max_tasks=1),
+        tasks=going,
+        pins={TaskId("0_1"): M2},
+    )
+    assert plan.target[M2]["active"] == ("0_0",)
 
 
 def test_a_task_without_an_owner_goes_to_its_most_caught_up_copy() -> None:

@@ -74,6 +74,13 @@ def test_a_whole_number_is_not_guessed_from_something_else(name: str, value: obj
     assert list(faults({name: value})) == [f"config.{name}"]
 
 
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    """JSON has one kind of number: 3000.0 is the same setting as 3000, and is kept as a whole number."""
+    config = parse_config({"heartbeat_interval_ms": 3000.0, "max_warmup_replicas": 4.0})
+    assert config == parse_config({"max_warmup_replicas": 4})
+    assert isinstance(config.heartbeat_interval_ms, int)
+
+
 @pytest.mark.parametrize("name", sorted(set(RANGES) - {"acceptable_catchup_ms"}))
 def test_null_is_a_value_of_no_setting_but_the_catch_up_time(name: str) -> None:
     """Null is refused everywhere but for ``acceptable_catchup_ms``, where it means off."""

@@ -156,6 +156,9 @@ class _Walk:
         try:
             msgspec.convert(value, wanted, strict=self._strict)
         except msgspec.ValidationError as error:
+            if isinstance(value, float) and value.is_integer():
+                # JSON has one kind of number: 812.0 is as whole as 812.
+                return self.leaf(int(value), wanted, path)
             self.faults.append(_fault(path, str(error)))
         return value
 

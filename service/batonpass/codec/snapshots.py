@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
@@ -86,7 +87,7 @@ def read_snapshot(body: bytes) -> Snapshot:
         pins={TaskId(task): MemberId(member) for task, member in said.pins.items()},
         paused=paused,
     )
-    faults = contradictions(snapshot)
+    faults = contradictions(snapshot) + _listed_twice(said.target or {})
     if faults:
         raise refusal(faults)
     return snapshot
@@ -130,6 +131,22 @@ def _target(said: Mapping[str, _TargetBody]) -> dict[TaskId, tuple[MemberId | No
         for task in roles.standby:
             standbys.setdefault(TaskId(task), []).append(MemberId(member))
     return {task: (owners.get(task), tuple(sorted(standbys.get(task, ())))) for task in sorted({*owners, *standbys})}
+
+
+def _listed_twice(said: Mapping[str, _TargetBody]) -> list[tuple[str, str]]:
+    """Return what a target says twice: a task has one owner, and one copy on a member."""
+    faults: list[tuple[str, str]] = []
+    owners: dict[str, str] = {}
+    for member, roles in said.items():
+        path = f"target.{member}"
+        faults.extend(
+            (f"{path}.active", f"task {task} is active on {owners[task]} as well; it has one owner")
+            for task in roles.active
+            if owners.setdefault(task, member) != member
+        )
+        named = Counter((*roles.active, *roles.standby))
+        faults.extend((path, f"task {task} is listed {count} times") for task, count in named.items() if count > 1)
+    return faults
 
 
 def write_snapshot(snapshot: Snapshot) -> dict[str, object]:

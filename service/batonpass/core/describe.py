@@ -61,7 +61,7 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
     """Return where the group stands at ``now_ms``."""
     view = View(group, soft, now_ms, policy)
     _, held = plan_step(view)
-    at_rest = is_at_rest(view)
+    at_rest = is_ready(group.topology) and is_at_rest(view)
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
     etas = [
         ready_in_ms(view.copy(task, member_id), group.config)
@@ -164,7 +164,7 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
             task_id,
             stateful=table.stateful[rank],
             weight=table.weight[rank],
-            revoking=next((claim.member_id for claim in group.tasks[task_id].claims if claim.free_at_ms is None), None),
+            revoking=_revoking(group, group.tasks[task_id]),
         )
         for rank, task_id in enumerate(table.ids)
     )
@@ -179,6 +179,14 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
         pins={task.id: task.pin for task in placed if task.pin is not None},
         paused=group.pause.scope if group.pause is not None else None,
     )
+
+
+def _revoking(group: Group, task: Task) -> MemberId | None:
+    """Return the member that has still to confirm that it gave the task up; None once it runs elsewhere."""
+    if task.owner is not None:
+        return None
+    waits = (claim.member_id for claim in task.claims if claim.free_at_ms is None)
+    return next((member_id for member_id in waits if member_id in group.members), None)
 
 
 def _snapshot_member(group: Group, soft: Soft, member_id: MemberId) -> SnapshotMember:
@@ -201,8 +209,8 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId) -> SnapshotM
 
 def _snapshot_copy(task: Task, member_id: MemberId, group: Group, report: Report | None) -> SnapshotCopy:
     member = group.members[member_id]
-    grant, revocation = member.picture.get(task.id), member.revoking.get(task.id)
-    is_active = task.owner == member_id or (revocation is not None and revocation.active)
+    grant = member.picture.get(task.id)
+    is_active = member_id == (task.owner or _revoking(group, task))
     role = "active" if is_active else (grant.role.value if grant is not None else "none")
     lag = report.lag if report is not None else None
     is_lost = (report is not None and report.said.lost) or (is_active and task.state is ActiveState.LOST)

@@ -30,11 +30,17 @@ def split_task_id(task: str) -> tuple[str, int]:
     """Return the subtopology and the partition that a task id names.
 
     Raises:
-        ValueError: when the text is not ``{subtopology}_{partition}`` with a partition of plain digits.
+        ValueError: when the text is not ``{subtopology}_{partition}`` with a partition of plain digits, without zeros
+            before it: one task has one id.
     """
     subtopology, separator, partition = task.rpartition("_")
     if not separator or not subtopology or not partition.isascii() or not partition.isdigit():
         message = f"{task!r} is not a task id; expected {{subtopology}}_{{partition}}, for example 0_3"
+        raise ValueError(message)
+    if partition != "0" and partition.startswith("0"):
+        message = (
+            f"{task!r} is not a task id; without the zeros before its partition it is {subtopology}_{int(partition)}"
+        )
         raise ValueError(message)
     return subtopology, int(partition)
 

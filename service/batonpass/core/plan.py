@@ -103,7 +103,8 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         ready = _is_ready(view, one)
         is_ready = is_ready and ready
         to_come = to_come or not aimed or not ready
-    at_rest = is_same and is_aimed and is_ready
+    # Without members nothing differs from what they hold, but what waits for somebody does not rest.
+    at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
     waits = {entry.task: entry for entry in held}
     there = {one.task.id for one in staged if one.task.target in (one.choice.active or "", *one.copies)}
     return Plan(

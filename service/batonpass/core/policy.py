@@ -154,6 +154,9 @@ def _clean(name: str, value: object) -> tuple[str, object]:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return "must be a number", None
         value = float(value)
+    elif isinstance(value, float) and value.is_integer():
+        # JSON has one kind of number: 2.0 is as whole as 2.
+        value = int(value)
     elif isinstance(value, bool) or not isinstance(value, int):
         return "must be a whole number", None
     least, most = RANGES[name]

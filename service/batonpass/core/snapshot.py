@@ -106,6 +106,11 @@ def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
     for number, task in enumerate(snapshot.tasks):
         if task.revoking is not None and task.revoking not in names:
             faults.append((f"tasks[{number}].revoking", f"there is no member {task.revoking}"))
+        elif task.revoking is not None and owners.get(task.id) != task.revoking:
+            reason = (
+                f"{task.revoking} does not have {task.id} as active; what is taken away is listed with it until then"
+            )
+            faults.append((f"tasks[{number}].revoking", reason))
     faults.extend(_unknown_names(snapshot, known, names))
     return faults
 

@@ -14,7 +14,7 @@ from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Failure, Member, Stall, Task
 from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
-from batonpass.core.reasons import Quiet, Reason
+from batonpass.core.reasons import Held, Quiet, Reason
 from batonpass.core.records import TargetPlaced
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
@@ -62,6 +62,9 @@ def place_now(work: Work) -> None:
         ids = group.table.ids
         moved = [(why, ids[rank]) for rank, why in placed.why.items() if ids[rank] in changes]
         work.reasons.extend([Reason(str(why), task, changes[task][0]) for why, task in moved])
+        for task, pin in sorted(group.pins.items()):
+            if pin in group.members and task in group.table.rank and group.table.rank[task] not in request.bound:
+                work.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     if work.soft.bound_target is not is_bound:
         work.soft = replace(work.soft, bound_target=is_bound)
     if not changes:
@@ -86,11 +89,7 @@ def build_request(view: View) -> PlacementRequest:
         # A task that waits for a target has nothing to be written down: no owner, no copies, no move under way.
         if rank is not None and (is_open or task.owner is not None):
             special.fill(rank, task, home, standbys)
-    for task_id in special.pins(members):
-        rank = table.rank[task_id]
-        pin = group.tasks[task_id].pin
-        if pin is not None and pin in number and rank not in special.bound:
-            special.bound[rank] = number[pin]
+    special.bind_pinned()
     seats = [_seat(member) for member in members]
     special.redirect(seats, home)
     special.avoid_failed(seats, home)
@@ -286,11 +285,22 @@ class _Special:
             if home[rank] != NOBODY and seats[seat].open:
                 self.bound.setdefault(rank, seat)
 
-    def pins(self, members: list[Member]) -> list[TaskId]:
-        """Return the tasks with a pin, in order. Pins stand on tasks that are held by or meant for some member."""
-        rank = self._view.group.table.rank
-        pinned = [task.id for task in self._marked if task.pin is not None and task.id in rank]
-        return sorted(pinned, key=rank.__getitem__) if members else []
+    def bind_pinned(self) -> None:
+        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first."""
+        table, number = self._view.group.table, self._number
+        room = {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
+        for seat in self.bound.values():
+            member_id = self._seated[seat].id
+            if member_id in room:
+                room[member_id] -= 1
+        pinned = [task for task in self._marked if task.pin in number and task.id in table.rank]
+        for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.rank[one.id])):
+            rank, pin = table.rank[task.id], task.pin
+            if pin is None or rank in self.bound or room.get(pin, 1) <= 0:
+                continue
+            self.bound[rank] = number[pin]
+            if pin in room:
+                room[pin] -= 1
 
     def stocked(self, member: Member) -> set[int]:
         """Return the tasks, by rank, about which ``warmth`` may have something to say of the member."""
