@@ -65,7 +65,7 @@ class Hand(Callbacks):
 class Crew:
     """Members that come and go."""
 
-    def __init__(self, url: str, group: str, witness: Witness, *, seed: int) -> None:
+    def __init__(self, url: str | list[str], group: str, witness: Witness, *, seed: int) -> None:
         self._url = url
         self._group = group
         self._witness = witness
