@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 ARGS ?=
+SERVING_ARGS ?=
 
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$candidate"; break; }; done)
@@ -34,6 +35,7 @@ check: ## lint, types, import rules, spelling: no tests
 bench: ## time the decisions against their bars
 	$(ENVIRONMENT) dev
 	.venv/bin/python -m tests.benchmarks $(ARGS)
+	.venv/bin/python -m tests.benchmarks.serving $(SERVING_ARGS)
 
 .PHONY: simulate
 simulate: ## run seeded worlds against the laws (batonpass simulate)
@@ -41,9 +43,10 @@ simulate: ## run seeded worlds against the laws (batonpass simulate)
 	.venv/bin/batonpass simulate $(ARGS)
 
 .PHONY: soak
-soak: ## the same for a million steps
-	$(ENVIRONMENT) run
+soak: ## a million steps, then 500 kills of a coordinator under load
+	$(ENVIRONMENT) dev
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
+	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
 
 .PHONY: kafka
 kafka: ## run a Kafka broker on this machine, without Docker, until Ctrl-C (ARGS=FOLDER keeps its data)

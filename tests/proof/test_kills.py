@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 
 import pytest
 from tests.proof.coordinators import CoordinatorProcess
@@ -26,12 +27,14 @@ async def test_killed_at_random_points_under_load(coordinator: CoordinatorProces
     crew = Crew(coordinator.url, GROUP, witness, seed=seed)
     for _ in range(5):
         await crew.join()
-    for _ in range(KILLS):
+    for number in range(KILLS):
         stirring = asyncio.create_task(crew.stir())
         await asyncio.sleep(fate.uniform(0.2, 1.2))
         await coordinator.kill()
         await coordinator.start(wait_s=0 if fate.random() < 0.3 else 30)
         await stirring
+        if number % 10 == 9:
+            sys.stdout.write(f"{number + 1} of {KILLS} kills, {len(crew.members)} workers\n")
     await coordinator.ready()
     shown = await rested(coordinator, within_s=90)
     assert shown["tasks"] == TASKS
