@@ -7,11 +7,12 @@ framework's path through routing, dependencies and response classes costs severa
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from batonpass.api.access import Forbidden, Unauthenticated, check
-from batonpass.api.calls import OPEN, UNKNOWN, Calls
+from batonpass.api.calls import OPEN, UNKNOWN, Call, Calls
 from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
 from batonpass.api.limits import has_news, too_early
@@ -43,6 +44,9 @@ _GONE_STATUS: Final = 499
 RETRY_AFTER_MS: Final = 500
 
 
+Serve = Callable[[Visit], Awaitable[None]]
+
+
 class Front:
     """Serves heartbeats and long-polls, and hands everything else to the app behind it."""
 
@@ -52,7 +56,7 @@ class Front:
         self._edge = edge
         self._calls = calls
         self._causes = Causes()
-        self._hot = {
+        self._hot: dict[str, tuple[Call, Serve]] = {
             "heartbeat": (calls.heartbeat, self._heartbeat),
             "assignment": (calls.assignment, self._assignment),
         }
@@ -66,7 +70,9 @@ class Front:
         visit = Visit(scope, receive, send, UNKNOWN)
         visit.cause = self._causes.of(visit.headers.get(b"x-request-id"), visit.headers.get(b"traceparent"))
         try:
-            await self._serve(visit)
+            serve = await self._enter(visit)
+            if serve is not None:
+                await serve(visit)
         except Disconnected:
             visit.status = visit.status or _GONE_STATUS
         except ProtocolError as error:
@@ -84,25 +90,24 @@ class Front:
         if not visit.started:
             await visit.refuse(error)
 
-    async def _serve(self, visit: Visit) -> None:
+    async def _enter(self, visit: Visit) -> Serve | None:
+        """Find out what is asked for and let pass who may; return what serves it here, None when another has done so.
+
+        Nothing of this stays behind while a long-poll waits.
+        """
         scope = visit.scope
         parts = visit.parts = scope["path"].split("/")
         hot = self._hot.get(parts[-1]) if len(parts) == _PARTS else None
         if hot is not None and (parts[1], parts[2], parts[4]) == ("v1", "groups", "members"):
             visit.call, serve = hot
-            await self._admit(visit)
-            if not visit.is_method(visit.call.method):
-                raise not_allowed(scope["method"], scope["path"], [visit.call.method])
-            if visit.call is not self._calls.heartbeat:
-                self._limit(visit)
-            if not await self._forwarded(visit):
-                await serve(visit, GroupId(checked_name("group", parts[3])), MemberId(checked_name("member", parts[5])))
-            return
-        visit.call = self._calls.find(scope["method"], parts)
+        else:
+            visit.call, serve = self._calls.find(scope["method"], parts), self._pass_to_app
         await self._admit(visit)
-        self._limit(visit)
-        if not await self._forwarded(visit):
-            await self._pass_to_app(visit)
+        if hot is not None and not visit.is_method(visit.call.method):
+            raise not_allowed(scope["method"], scope["path"], [visit.call.method])
+        if visit.call is not self._calls.heartbeat:
+            self._limit(visit)
+        return None if await self._forwarded(visit) else serve
 
     async def _admit(self, visit: Visit) -> None:
         """Find out who calls, and refuse who may not."""
@@ -163,7 +168,8 @@ class Front:
         if REFUSED in scope:
             self._edge.meter.refused(scope[REFUSED])
 
-    async def _heartbeat(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> None:
+    async def _heartbeat(self, visit: Visit) -> None:
+        group_id, member_id = _named(visit)
         body = await visit.body(self._service.body_bytes_max)
         coordinator = self._service.coordinator
         early = self._edge.limits.member.take(visit.scope["path"])
@@ -183,7 +189,8 @@ class Front:
             return False
         return has_news(group, soft, said) and not self._edge.limits.urgent.take(visit.scope["path"])
 
-    async def _assignment(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> None:
+    async def _assignment(self, visit: Visit) -> None:
+        group_id, member_id = _named(visit)
         asked = _POLL.read(visit.query(), prefix="query")
         coordinator = self._service.coordinator
         self._edge.limits.polls.take()
@@ -199,3 +206,9 @@ class Front:
             await visit.answer(204, b"", [])
         else:
             await visit.answer(200, to_json(answer_body(found)), [JSON])
+
+
+def _named(visit: Visit) -> tuple[GroupId, MemberId]:
+    """Return the group and the member that the path of a member's call names."""
+    parts = visit.parts
+    return GroupId(checked_name("group", parts[3])), MemberId(checked_name("member", parts[5]))

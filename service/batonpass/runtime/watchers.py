@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator
 
 from batonpass.core.ids import MemberId
@@ -19,6 +20,9 @@ from batonpass.core.records import (
     TasksAdopted,
 )
 
+TURN_S = 0.05
+"""Waits that end within the same turn end together."""
+
 EVERYBODY = MemberId("")
 """Stands for all members where a record concerns them all; no member has an empty id."""
 
@@ -28,25 +32,35 @@ class Watchers:
 
     def __init__(self) -> None:
         self._waiting: dict[MemberId, set[asyncio.Future[bool]]] = {}
+        self._due: dict[int, set[asyncio.Future[bool]]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     async def wait(self, member_id: MemberId, timeout_s: float) -> bool:
-        """Wait for news of a member; say whether there was any before the time was over."""
-        # Ten thousand members wait here most of the time: a future and a timer are the least that this can be made of.
+        """Wait for news of a member; say whether there was any before the time was over, or ``TURN_S`` later."""
+        # Ten thousand members wait here most of the time, so a wait is a future, and waits share their timers.
         loop = asyncio.get_running_loop()
         news: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(timeout_s, _settle, news, False)
+        turn = math.ceil((loop.time() + timeout_s) / TURN_S)
+        due = self._due.get(turn)
+        if due is None:
+            due = self._due[turn] = set()
+            loop.call_at(turn * TURN_S, self._end, turn)
+        due.add(news)
         self._waiting.setdefault(member_id, set()).add(news)
         try:
             return await news
         finally:
-            timer.cancel()
+            due.discard(news)
             others = self._waiting[member_id]
             others.discard(news)
             if not others:
                 del self._waiting[member_id]
+
+    def _end(self, turn: int) -> None:
+        for news in self._due.pop(turn):
+            _settle(news, is_news=False)
 
     def wake(self, records: Iterable[Record]) -> None:
         """Wake whoever waits for news of a member that these records concern."""
@@ -57,16 +71,16 @@ class Watchers:
                 self.wake_all()
                 return
             for news in self._waiting.get(member_id, ()):
-                _settle(news, True)
+                _settle(news, is_news=True)
 
     def wake_all(self) -> None:
         """Wake everybody: the state was read anew, or the coordinator stops."""
         for waiting in self._waiting.values():
             for news in waiting:
-                _settle(news, True)
+                _settle(news, is_news=True)
 
 
-def _settle(news: asyncio.Future[bool], is_news: bool) -> None:  # noqa: FBT001 - a timer calls it by position
+def _settle(news: asyncio.Future[bool], *, is_news: bool) -> None:
     if not news.done():
         news.set_result(is_news)
 
