@@ -1,0 +1,235 @@
+"""What the record log says, and what is in it, when the database or the way to it fails in the middle."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.proof.proxy import Proxy
+from tests.runtime.fakes import make_world
+
+from batonpass.core.decide import decide
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import GroupDeclaration, PauseRequest, ResumeRequest
+from batonpass.core.model import Group, Subtopology, Topology
+from batonpass.core.records import ProbeScheduled
+from batonpass.core.replies import Done
+from batonpass.postgres.connect import async_url, connect
+from batonpass.postgres.leases import Leases
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.runtime.coordinator import Coordinator
+from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable
+
+ORDERS = GroupId("orders")
+CHANGE = Change(TaskId("0_1"), MemberId("m1"), "granted", "none", "active", 1, 1)
+DECLARED = GroupDeclaration(ORDERS, Topology(1, (Subtopology("0", 4),)), {})
+
+
+@pytest.fixture
+async def proxy(database_url: str) -> AsyncIterator[Proxy]:
+    """A proxy before the database."""
+    async with Proxy(int(make_url(database_url).port or 0)) as made:
+        yield made
+
+
+@pytest.fixture
+async def far(proxy: Proxy, database_url: str) -> AsyncIterator[AsyncEngine]:
+    """Connections that go through the proxy."""
+    made = connect(async_url(database_url).set(port=proxy.port).render_as_string(hide_password=False))
+    yield made
+    proxy.hangs, proxy.delay_s = False, 0.0
+    await made.dispose()
+
+
+def commit(version: int, group_id: GroupId = ORDERS, history: History | None = None) -> Commit:
+    """Return a commit of one record."""
+    return Commit(group_id, 1, version, [ProbeScheduled(version)], history or History())
+
+
+async def held(proxy: Proxy, log: PostgresRecordLog, one: Commit) -> asyncio.Task[None]:
+    """Begin an append whose answer does not come, and wait until the database has had the time to make it."""
+    proxy.hangs = True
+    writing = asyncio.create_task(log.append(one))
+    await asyncio.sleep(0.5)
+    assert not writing.done()
+    return writing
+
+
+async def reached(log: PostgresRecordLog, version: int) -> None:
+    """Wait until the group has come to a version."""
+    async with asyncio.timeout(20):
+        while (await log.read(ORDERS)).version < version:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("many", [1, 300])
+async def test_of_an_append_that_was_cut_the_fate_is_in_the_log(
+    proxy: Proxy, far: AsyncEngine, postgres_log: PostgresRecordLog, many: int
+) -> None:
+    """A connection that breaks before the answer leaves all of a commit or nothing, and the log tells which."""
+    log = PostgresRecordLog(far, tenure=postgres_log._tenure)
+    await log.take_over(ORDERS)
+    history = History(changes=(CHANGE,) * many)
+    await log.append(commit(0, history=history))
+    writing = await held(proxy, log, commit(1, history=history))
+    if many == 1:
+        await reached(postgres_log, 2)
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        await writing
+    proxy.hangs = False
+    found = await log.read(ORDERS, after_version=1)
+    # The small one was a single statement, which was made; the large one had not come to its end.
+    assert found == (Loaded(2, (ProbeScheduled(1),)) if many == 1 else Loaded(1, ()))
+    await log.append(commit(found.version))
+
+
+async def test_a_coordinator_finds_out_what_became_of_its_append(
+    proxy: Proxy, far: AsyncEngine, engine: AsyncEngine
+) -> None:
+    """A command whose append was cut is not done twice, and the group goes on from what is in the log (L2, L3)."""
+    log = PostgresRecordLog(far)
+    coordinator = Coordinator(replace(make_world().ports, log=log, decide=decide, evolve=evolve))
+    await coordinator.ask(ORDERS, DECLARED)
+    # So that its statements are known to the connection, and no answer but the commit's can be held back.
+    await coordinator.ask(ORDERS, PauseRequest())
+    await coordinator.ask(ORDERS, ResumeRequest())
+    before, _ = await coordinator.look(ORDERS)
+    proxy.hangs = True
+    asking = asyncio.create_task(coordinator.ask(ORDERS, PauseRequest()))
+    near = PostgresRecordLog(engine)
+    await reached(near, before.version + 1)
+    assert (await coordinator.look(ORDERS))[0] == before
+    proxy.cut()
+    assert isinstance(await asking, StoreUnavailable)
+    proxy.hangs = False
+    assert await coordinator.ask(ORDERS, ResumeRequest()) == Done()
+    after, _ = await coordinator.look(ORDERS)
+    found = await near.read(ORDERS)
+    assert after == evolve(Group(ORDERS), found.records)
+    assert [type(one).__name__ for one in found.records[before.version :]][:2] == ["Paused", "Resumed"]
+    async with engine.connect() as connection:
+        epochs = await connection.execute(text("select distinct coordinator_epoch from record_log"))
+        assert epochs.scalars().all() == [1]
+
+
+async def test_appends_share_the_wait_for_a_slow_disk(proxy: Proxy, far: AsyncEngine) -> None:
+    """Where every commit takes long, those of many groups take about as long as one: they go out together."""
+    log = PostgresRecordLog(far)
+    groups = [GroupId(f"group-{number}") for number in range(60)]
+    for group in groups:
+        await log.append(commit(0, group))
+    proxy.delay_s = 0.3
+    started = time.monotonic()
+    await asyncio.gather(*(log.append(commit(1, group)) for group in groups))
+    assert time.monotonic() - started < 60 * 0.3 / 4
+    proxy.delay_s = 0.0
+    assert {(await log.read(group)).version for group in groups} == {2}
+
+
+async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None:
+    """While a commit with very many changes is on its way, others' commits go out beside it."""
+    log = PostgresRecordLog(engine)
+    await log.append(commit(0))
+    await log.append(commit(0, GroupId("large")))
+    async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select * from group_heads where group_id = 'large' for update"))
+        large = asyncio.create_task(log.append(commit(1, GroupId("large"), History(changes=(CHANGE,) * 2_000))))
+        for version in range(1, 4):
+            await log.append(commit(version))
+        assert not large.done()
+    await large
+
+
+async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
+    """Of commits that go out together, one with something in it that cannot be stored costs the others nothing."""
+    log = PostgresRecordLog(engine)
+    bad = History(changes=(CHANGE._replace(task=TaskId("0_\0")),))
+    commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
+    outcomes = await asyncio.gather(*(log.append(one) for one in commits), return_exceptions=True)
+    assert [number for number, one in enumerate(outcomes) if one is not None] == [7]
+    assert isinstance(outcomes[7], DBAPIError)
+    assert len(await log.group_ids()) == 19
+
+
+async def test_what_nobody_waits_for_any_more_is_not_begun(proxy: Proxy, far: AsyncEngine) -> None:
+    """An append whose caller gave up while it was queued behind another one leaves nothing in the log."""
+    log = PostgresRecordLog(far)
+    first = await held(proxy, log, commit(0))
+    queued = asyncio.create_task(log.append(commit(0, GroupId("queued"))))
+    await asyncio.sleep(0)
+    queued.cancel()
+    proxy.hangs = False
+    await first
+    await log.append(commit(0, GroupId("later")))
+    assert await log.group_ids() == ["later", "orders"]
+
+
+async def test_a_queue_that_is_full_refuses(proxy: Proxy, far: AsyncEngine) -> None:
+    """More commits than may wait are refused at once, as by a store that is away, and nothing of them is written."""
+    log = PostgresRecordLog(far)
+    first = await held(proxy, log, commit(0))
+    log._small._waiting_max = 2
+    waiting = [asyncio.create_task(log.append(commit(0, GroupId(name)))) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="2 commits are waiting"):
+        await log.append(commit(0, GroupId("c")))
+    proxy.hangs = False
+    await asyncio.gather(first, *waiting)
+    assert await log.group_ids() == ["a", "b", "orders"]
+
+
+async def test_a_statement_that_the_server_gives_up_is_undone(engine: AsyncEngine, own_url: str) -> None:
+    """Under the server's own statement timeout a blocked append says that the store is away, and adds nothing."""
+    blocked = connect(own_url)
+    async with blocked.connect() as connection:
+        name = make_url(own_url).database
+        await connection.execute(text(f"alter database {name} set statement_timeout = '300ms'"))
+    await blocked.dispose()
+    log = PostgresRecordLog(blocked)
+    await log.append(commit(0))
+    async with blocked.execution_options(isolation_level="READ COMMITTED").begin() as holder:
+        await holder.execute(text("select * from group_heads for update"))
+        with pytest.raises(StoreUnavailable, match="statement timeout"):
+            await log.append(commit(1))
+    assert (await log.read(ORDERS)).version == 1
+    await blocked.dispose()
+
+
+async def test_a_lease_is_renewed_however_busy_the_rest_is(database_url: str) -> None:
+    """With every connection of the log taken, the leases' own renew the lease."""
+    busy = connect(database_url, connections_max=1)
+    leases_engine = connect(database_url, connections_max=2)
+    leases = Leases(leases_engine, lease_ms=5_000)
+    await leases.register("me", url="", code="", reads={})
+    async with busy.connect():
+        assert await asyncio.wait_for(leases.renew("me"), 5)
+    await busy.dispose()
+    await leases_engine.dispose()
+
+
+async def test_positions_have_no_gaps_after_failures(proxy: Proxy, far: AsyncEngine, engine: AsyncEngine) -> None:
+    """Commits that were refused or cut leave no hole in the positions of events."""
+    log = PostgresRecordLog(far)
+    told = History(events=(Event("x", 1, 1, None, None, {}),))
+    await log.append(commit(0, history=told))
+    large = replace(told, changes=(CHANGE,) * 500)
+    cut = await held(proxy, log, commit(0, GroupId("cut"), large))
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        await cut
+    proxy.hangs = False
+    await asyncio.gather(
+        *(log.append(commit(number % 2, GroupId(f"g{number}"), told)) for number in range(10)), return_exceptions=True
+    )
+    async with engine.connect() as connection:
+        found = (await connection.execute(text("select position from events order by position"))).scalars().all()
+        last = (await connection.execute(text("select position from event_counter"))).scalar_one()
+    assert list(found) == [1, 2, 3, 4, 5, 6]
+    assert last == 6
