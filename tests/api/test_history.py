@@ -122,7 +122,9 @@ async def test_a_task_explains_itself(api: Api) -> None:
         {"what": "warmup", "member": "m2", "until": None, "eta_ms": 8_875, "detail": "810 records behind"}
     ]
     assert body["last_run"]["member"] == "m1"
-    assert body["last_run"]["placed"]["triggers"] == ["join"]
+    placed = body["last_placement"]
+    assert (placed["generation"], placed["triggers"], placed["from"], placed["to"]) == (2, ["join"], "m1", "m2")
+    assert placed["why"] == "balance"
     assert body["sentences"][1] == "It belongs to m2."
 
 

@@ -77,6 +77,14 @@ EXPLAINED: dict[str, Any] = {
     "parked": False,
     "failures": [{"member": "m2", "at": AT}],
     "sentences": ["m1 runs 0_5 and has had it for 3 h."],
+    "last_placement": {
+        "generation": 9,
+        "at": AT,
+        "triggers": ["join"],
+        "from": "m1",
+        "to": "m3",
+        "why": "balance",
+    },
 }
 
 CHANGE: dict[str, Any] = {
@@ -211,7 +219,7 @@ HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
     "event": EVENT,
     "events_get": {"events": [EVENT], "next": 117, "more": False},
     "task_get": {**EXPLAINED, "runs": [RUN], "history": [CHANGE]},
-    "task_explain": {**EXPLAINED, "last_run": {**RUN, "placed": {"at": AT, "triggers": ["join"]}}},
+    "task_explain": {**EXPLAINED, "last_run": RUN},
     "route_get": {
         "group": "orders",
         "generation": 9,

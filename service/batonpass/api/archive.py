@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from fastapi import APIRouter
 from msgspec import UNSET
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.aside import aside_of, present_size, show
-from batonpass.api.histories import change_body, command_body, diff_body, generation_body, run_body
+from batonpass.api.histories import change_body, command_body, diff_body, generation_body, placement_body, run_body
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, query, service_of, task_of
@@ -21,9 +22,11 @@ from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain import copies_of, explain_task
 from batonpass.core.explain_group import explain_group
 from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.model import Group
+from batonpass.core.model import Group, Task
 from batonpass.core.soft import Soft
 from batonpass.core.view import View
+from batonpass.runtime.history import Change
+from batonpass.runtime.ports import Archive
 from batonpass.runtime.runs_of import runs_of
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -31,6 +34,8 @@ _BACK = Shape(BackQuery)
 _EXPLAIN = Shape(ExplainQuery)
 _TASK_QUERY = Shape(TaskQuery)
 GROUP = "/groups/{group}"
+CHANGES_LOOKED_AT = 100
+PLACEMENTS_LOOKED_AT = 5
 TASK = GROUP + "/tasks/{task}"
 NUMBER_MAX = 2**63 - 1
 
@@ -85,10 +90,8 @@ async def _commands(request: Request, group_id: GroupId | None) -> Response:
 @route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."})
 async def show_task(request: Request) -> Response:
     """Show a task: where it is, why, since when, every run that it had, and its last changes."""
-    service = service_of(request)
     asked = query(request, _TASK_QUERY)
-    body, group, task_id = await _explained(request)
-    changes = await service.coordinator.archive.task_changes(group.id, task_id, limit=asked.limit)
+    body, changes = await _explained(request, limit=asked.limit)
     runs = [run_body(run) for run in reversed(runs_of(reversed(changes)))]
     return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
 
@@ -96,14 +99,9 @@ async def show_task(request: Request) -> Response:
 @route(router, "GET", TASK + "/explain", answers={200: "Why the task is where it is, and what it waits for."})
 async def show_why(request: Request) -> Response:
     """Explain a task: why it is where it is, what it waits for, from whom and until when."""
-    body, group, task_id = await _explained(request)
-    archive = service_of(request).coordinator.archive
-    last = next(
-        (run for run in reversed(runs_of(reversed(await archive.task_changes(group.id, task_id, limit=50))))), None
-    )
-    made = await archive.generation(group.id, last.generation) if last is not None and last.generation else None
-    placed = {"at": generation_body(made)["at"], "triggers": list(made.triggers)} if made is not None else None
-    return json_response(body | {"last_run": None if last is None else run_body(last) | {"placed": placed}})
+    body, changes = await _explained(request, limit=CHANGES_LOOKED_AT)
+    runs = runs_of(reversed(changes))
+    return json_response(body | {"last_run": run_body(runs[-1]) if runs else None})
 
 
 @route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."})
@@ -147,7 +145,8 @@ async def _task(request: Request) -> tuple[Group, Soft, TaskId]:
     return group, soft, task_id
 
 
-async def _explained(request: Request) -> tuple[dict[str, object], Group, TaskId]:
+async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object], Sequence[Change]]:
+    """Return the explanation of the task of the path, with its last changes, newest first."""
     group, soft, task_id = await _task(request)
     coordinator = service_of(request).coordinator
     now_ms, policy = coordinator.now_ms(), coordinator.policy
@@ -156,4 +155,24 @@ async def _explained(request: Request) -> tuple[dict[str, object], Group, TaskId
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
     size = present_size(group) if task_id in group.unsettled else 1
-    return await aside_of(request).do(size, work), group, task_id
+    body = await aside_of(request).do(size, work)
+    changes = await coordinator.archive.task_changes(group.id, task_id, limit=limit)
+    placed = await _last_placement(coordinator.archive, group, group.tasks[task_id], changes)
+    return body | {"last_placement": placed}, changes
+
+
+async def _last_placement(
+    archive: Archive, group: Group, task: Task, changes: Sequence[Change]
+) -> dict[str, object] | None:
+    """Return the generation that gave a task its target; None where it is none of those that are looked at.
+
+    The target's first copy was granted under that generation, or not long after it.
+    """
+    granted = (one.generation for one in changes if one.kind == "granted" and one.member == task.target)
+    newest = next(granted, group.generation)
+    for number in range(newest, max(0, newest - PLACEMENTS_LOOKED_AT), -1):
+        made = await archive.generation(group.id, number)
+        line = next((one for one in made.moved if one.task == task.id), None) if made is not None else None
+        if made is not None and line is not None:
+            return placement_body(made, line)
+    return None

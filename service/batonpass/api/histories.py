@@ -54,6 +54,18 @@ def diff_body(moved: tuple[Moved, ...]) -> list[dict[str, Any]]:
     ]
 
 
+def placement_body(generation: Generation, line: Moved) -> dict[str, Any]:
+    """Return which generation gave a task its target, for what, and why the task."""
+    return {
+        "generation": generation.number,
+        "at": rfc3339(generation.at_ms),
+        "triggers": list(generation.triggers),
+        "from": line.owner_before,
+        "to": line.owner,
+        "why": str(line.why),
+    }
+
+
 def change_body(change: Change) -> dict[str, Any]:
     """Return one change of a task."""
     return {
