@@ -22,7 +22,7 @@ from tests.runtime.stories import (
     restarts,
 )
 
-from batonpass.core.ids import TaskId, task_order
+from batonpass.core.ids import MemberId, TaskId, task_order
 from batonpass.core.inputs import Leave
 from batonpass.core.model import Role
 from batonpass.runtime.events import MANY, MEANINGS, EventType
@@ -133,9 +133,23 @@ def test_what_is_done_to_many_tasks_is_told_once() -> None:
     scene.now_ms += 700
     scene.obey("a")
     begun, done = scene.only(EventType.TAKEOVER_BEGUN), scene.only(EventType.TAKEOVER_DONE)
-    assert begun.body == {"tasks": MANY + 20, "sample": ran[:MANY]}
-    assert done.body == {"tasks": MANY + 20, "sample": ran[:MANY], "gap_ms": 700}
+    assert (begun.body["tasks"], begun.body["sample"], begun.body["warm"]) == (MANY + 20, ran[:MANY], True)
+    assert (done.body["tasks"], done.body["sample"], done.body["gap_ms"]) == (MANY + 20, ran[:MANY], 700)
+    assert (done.body["from"], done.body["cause"], done.body["warm"]) == (B, "left", True)
     assert (begun.task, done.task, done.member) == (None, None, A)
+    gone = [Event("member-gone", 0, 0, MemberId(f"m{number}"), None, {"running": 2}) for number in range(MANY + 1)]
+    (storm,) = merged([*gone[1:], gone[0]._replace(body={"running": 3, "cause": "left"})])
+    assert "running" not in storm.body
+    both = merged(
+        [*gone, *(one._replace(task=TASK, member=A, body={"warm": n % 2 == 0}) for n, one in enumerate(2 * gone))]
+    )
+    assert [one.body.get("tasks", one.body.get("members")) for one in both] == [MANY + 1] * 3
+    (storm,) = merged(gone)
+    assert storm.body["running"] == 2
+    assert (storm.member, storm.body["members"]) == (None, MANY + 1)
+    assert storm.body["sample"] == sorted(one.member for one in gone if one.member)[:MANY]
+    whole = [Event("probed", 0, 0, None, None, {}) for _ in range(MANY + 1)]
+    assert merged(whole) == whole
     few = [Event("x", 0, 0, A, TaskId(f"0_{number}"), {}) for number in range(MANY)]
     assert merged(few) == few
     assert merged([*few, Event("x", 0, 0, B, TASK, {})]) == [*few, Event("x", 0, 0, B, TASK, {})]

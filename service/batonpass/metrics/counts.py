@@ -138,7 +138,7 @@ class Counts:
 
     def _told(self, group: str, event: Event) -> None:
         # More than a hundred alike are told as one, which says how many there are.
-        tasks = event.body.get("tasks") if event.task is None else 1
+        tasks = event.body.get("tasks", event.body.get("members")) if event.task is None else 1
         count = tasks if isinstance(tasks, int) and "sample" in event.body else 1
         self._of(self._events, group, event.type).inc(count)
         if event.type == EventType.PROBED:

@@ -130,4 +130,4 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
 """What each type says, and the names that stand in its body, all of them, always."""
 
 MANY: Final = 100
-"""More events than this of one type and member, in one decision, are told as one: see ``merged`` in ``events_of``."""
+"""More events than this that are alike, in one decision, are told as one: see ``merged`` in ``events_of``."""

@@ -6,7 +6,7 @@ generation alone. A decision that does one thing to more than ``MANY`` tasks of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from batonpass.codec.answers import rfc3339
 from batonpass.core import records as r
@@ -31,6 +31,7 @@ _FELL_BACK = {
     ActiveState.LOST: EventType.TASK_LOST,
     ActiveState.RESTORING: EventType.TASK_RESTORING,
 }
+_Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
 _TAKEN = frozenset({"revoked"})
 _OWN = frozenset(state.value for state in _FELL_BACK)
 
@@ -48,30 +49,44 @@ def events_of(before: Group, item: Input, decision: Decision, now_ms: int) -> tu
 
 
 def merged(events: Iterable[Event]) -> list[Event]:
-    """Return the events with those of one type and member put into one where they are more than ``MANY``.
+    """Return the events with those that are alike put into one where they are more than ``MANY``.
 
-    It has no task; its body holds how many ``tasks`` there are, the first ``MANY`` of them as ``sample``, and the
-    largest ``gap_ms``, where the single ones have a gap.
+    Alike are tasks of one member to which the same happened, equally warm, and members to which the same happened. The
+    one that stands for them has no task, or no member. Its body holds what is the same for all of them, how many
+    ``tasks`` or ``members`` there are, the first ``MANY`` of these as ``sample``, and the largest ``gap_ms``.
     """
-    groups: dict[tuple[str, MemberId | None], list[Event]] = {}
+    events = list(events)
+    alike: dict[_Kind, list[Event]] = {}
     for event in events:
-        groups.setdefault((event.type, event.member) if event.task is not None else (event.type, None), []).append(
-            event
-        )
+        if event.task is not None or event.member is not None:
+            alike.setdefault(_kind_of(event), []).append(event)
     found: list[Event] = []
-    told: set[tuple[str, MemberId | None]] = set()
+    told: set[_Kind] = set()
     for event in events:
-        key = (event.type, event.member)
-        alike = groups[key] if event.task is not None else [event]
-        if len(alike) <= MANY:
+        kind = _kind_of(event)
+        if len(alike.get(kind, ())) <= MANY:
             found.append(event)
-        elif key not in told:
-            told.add(key)
-            tasks = sorted((one.task for one in alike if one.task is not None), key=task_order)
-            body: dict[str, object] = {"tasks": len(alike), "sample": tasks[:MANY]}
-            gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
-            found.append(event._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {})))
+        elif kind not in told:
+            told.add(kind)
+            found.append(_one_for(alike[kind]))
     return found
+
+
+def _kind_of(event: Event) -> _Kind:
+    is_task = event.task is not None
+    return (event.type, is_task, event.member if is_task else None, event.body.get("warm"))
+
+
+def _one_for(alike: list[Event]) -> Event:
+    first = alike[0]
+    same = {key: value for key, value in first.body.items() if all(one.body.get(key) == value for one in alike)}
+    if first.task is None:
+        members = sorted(one.member for one in alike if one.member is not None)
+        return first._replace(member=None, body=same | {"members": len(alike), "sample": members[:MANY]})
+    tasks = sorted((one.task for one in alike if one.task is not None), key=task_order)
+    gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
+    body: dict[str, object] = same | {"tasks": len(alike), "sample": tasks[:MANY]}
+    return first._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {}))
 
 
 class _Teller:
