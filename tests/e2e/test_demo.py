@@ -153,7 +153,7 @@ def test_tokens_open_what_their_role_allows(demo: Up) -> None:
     assert demo.run("groups", "--token", made["secret"]).exit_code == 0
     refused = demo.run("probe", "demo", "--token", made["secret"])
     assert (refused.exit_code, "role" in refused.stderr) == (NOT_ALLOWED, True)
-    assert [one["name"] for one in demo.ask("token", "list")["tokens"]] == ["a-test"]
+    assert [one["name"] for one in demo.ask("token", "list")["tokens"]] == ["demo-workers", "a-test"]
     assert demo.run("token", "revoke", made["id"]).exit_code == 0
     soon(lambda: demo.run("groups", "--token", made["secret"]).exit_code == NOT_ALLOWED, within_s=30)
     assert demo.run("token", "revoke", "nobody").exit_code == NOT_THERE

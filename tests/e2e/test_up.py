@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,6 +33,18 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
+def served(client: httpx.Client, path: str) -> Any:
+    """Return what stands under a path, once the coordinator has read it; while it has not, it says 503."""
+
+    def found() -> httpx.Response | None:
+        answer = client.get(path)
+        return None if answer.status_code == 503 else answer
+
+    answer: httpx.Response = soon(found)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
 def refused(home: Path, *options: str, **variables: str) -> Result:
     """Run an `up` that cannot start, in this process."""
     handled = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -49,7 +62,7 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
     folder = open_folder / "kept"
     with running(folder, "--workers", "1", home=tmp_path) as up:
         with up.client() as client:
-            client.put("/groups/orders", json={"topology": TOPOLOGY})
+            assert client.put("/groups/orders", json={"topology": TOPOLOGY}).status_code == 201
             before = soon(lambda: (found := client.get("/groups/demo").json())["generation"] and found)
             (member,) = client.get("/groups/demo/members").json()["members"]
         assert member["instance_id"] == "demo-1"
@@ -64,8 +77,8 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
     with running(folder, "--workers", "1", home=tmp_path) as up:
         assert up.token == token
         with up.client() as client:
-            soon(lambda: client.get("/groups/orders").is_success)
-            after = client.get("/groups/demo").json()
+            assert served(client, "/groups/orders")["tasks"] == 1
+            after = served(client, "/groups/demo")
             assert after["generation"] >= before["generation"]
             assert after["group_epoch"] >= before["group_epoch"]
             soon(lambda: [one["state"] for one in client.get("/groups/demo/members").json()["members"]] == ["stable"])
@@ -74,8 +87,7 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
         soon(lambda: not [pid for pid in started if is_alive(pid)], within_s=20)
     with running(folder, "--no-demo", home=tmp_path) as up:
         with up.client() as client:
-            groups = soon(lambda: (found := client.get("/groups")).is_success and found.json()["groups"])
-            assert [one["group"] for one in groups] == ["demo", "orders"]
+            assert [one["group"] for one in served(client, "/groups")["groups"]] == ["demo", "orders"]
         up.stop(signal.SIGTERM)
         assert up.process.returncode == 0
 
@@ -172,6 +184,21 @@ def test_open_long_polls_do_not_hold_up_the_end(open_folder: Path, tmp_path: Pat
             up.process.communicate(timeout=20)
         assert (printed, up.process.returncode) == ("204", 0)
         assert time.monotonic() - started < 10
+
+
+def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path) -> None:
+    """The coordinator outlives its database: what was committed is there again as soon as that is."""
+    folder = open_folder / "died"
+    with running(folder, "--no-demo", home=tmp_path) as up:
+        with up.client() as client:
+            client.put("/groups/orders", json={"topology": TOPOLOGY, "config": NOW})
+            server = folder / "postgres" / "cluster" / "postmaster.pid"
+            before = int(server.read_text().split()[0])
+            os.kill(before, signal.SIGKILL)
+            soon(lambda: server.exists() and int(server.read_text().split()[0]) != before)
+            soon(lambda: client.put("/groups/orders/members/m1").status_code in {200, 201})
+        _, told = up.stop()
+    assert "The database has died; it is started again." in told
 
 
 def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> None:

@@ -81,6 +81,7 @@ class Crew:
             Failure: when the group cannot be declared.
         """
         await asyncio.to_thread(declare_demo, url, token)
+        await asyncio.to_thread(self._admit, url, token)
         for number in range(1, self.count + 1):
             self.workers.append(self._start(f"{DEMO}-{number}", url))
 
@@ -115,13 +116,30 @@ class Crew:
                     self.tell(f"Worker {worker.name} {how}; {again}, {worker.log} is its log.")
             await asyncio.sleep(LOOK_EVERY_S)
 
+    def _admit(self, url: str, token: str) -> None:
+        """Have a token that opens their group to the workers, and nothing else."""
+        file = self.folder.workers_token_file
+        kept = self.folder.kept(file)
+        if kept is not None:
+            try:
+                with Coordinator(url, kept) as coordinator:
+                    coordinator.get(f"/groups/{DEMO}")
+            except Failure as failure:
+                if failure.code is not Exit.NOT_ALLOWED:
+                    raise
+            else:
+                return
+        with Coordinator(url, token) as coordinator:
+            wish = {"name": f"{DEMO}-workers", "role": "worker", "group": DEMO}
+            self.folder.keep(file, coordinator.call("POST", "/tokens", body=wish).body["secret"])
+
     def _start(self, name: str, url: str) -> Worker:
         place = self.folder.workers / name
         place.mkdir(parents=True, exist_ok=True)
         log = place / "log"
         command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), SIMULATED]
         command += arguments(url=url, group=DEMO, instance=name, folder=place, pace=Pace())
-        command += ["--token-file", str(self.folder.token_file), "--json"]
+        command += ["--token-file", str(self.folder.workers_token_file), "--json"]
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
             process = subprocess.Popen(  # noqa: S603 - our own program

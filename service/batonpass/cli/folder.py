@@ -3,6 +3,7 @@
     DATA/
       batonpass.json   says that the folder is Batonpass's
       token            the admin token; only its owner can read it
+      workers-token    the token of the simulated workers, for their group alone
       lock             held as long as an `up` runs; says who and where
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
@@ -15,9 +16,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -74,6 +74,11 @@ class UpFolder:
         """The file with the admin token."""
         return self.path / "token"
 
+    @property
+    def workers_token_file(self) -> Path:
+        """The file with the token that the simulated workers show."""
+        return self.path / "workers-token"
+
     def hold(self) -> None:
         """Make the folder if need be, and keep every other `up` out of it until ``release``.
 
@@ -118,29 +123,47 @@ class UpFolder:
             self._lock.close()
             self._lock = None
 
-    def secret(self, name: str, *, prefix: str) -> str:
-        """Return the secret that a file of the folder keeps, made at the first call; only its owner can read it.
+    def token(self, make: Callable[[], str]) -> str:
+        """Return the admin's token, which is made at the first call.
 
         Raises:
-            Failure: when it can be neither read nor made.
+            Failure: when it can be neither read nor kept.
         """
-        kept = self.path / name
+        found = self.kept(self.token_file)
+        if found is None:
+            found = make()
+            self.keep(self.token_file, found)
+        return found
+
+    def kept(self, file: Path) -> str | None:
+        """Return the secret that a file of the folder holds; None when there is none.
+
+        Raises:
+            Failure: when it cannot be read.
+        """
         try:
-            with suppress(FileNotFoundError):
-                found = kept.read_text().strip()
-                if found:
-                    kept.chmod(0o600)
-                    return found
-                kept.unlink()
-            made = prefix + secrets.token_urlsafe(32)
-            unfinished = self.path / f"{name}.new"
-            unfinished.unlink(missing_ok=True)
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(made + "\n")
-            unfinished.rename(kept)
+            found = file.read_text().strip()
+            file.chmod(0o600)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise self._unusable(error) from None
-        return made
+        return found or None
+
+    def keep(self, file: Path, secret: str) -> None:
+        """Keep a secret in a file of the folder, all or nothing, which only its owner can read from the first byte on.
+
+        Raises:
+            Failure: when it cannot be written.
+        """
+        unfinished = file.with_name(f"{file.name}.new")
+        try:
+            unfinished.unlink(missing_ok=True)
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+                opened.write(secret + "\n")
+            unfinished.rename(file)
+        except OSError as error:
+            raise self._unusable(error) from None
 
     def running(self) -> Running | None:
         """Return the `up` that has this folder now; None when there is none, or the folder cannot be read."""

@@ -25,7 +25,7 @@ from batonpass.cli.greeting import greeting
 from batonpass.cli.serve import busy, listen, settings_of
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
-from batonpass.runtime.access import SECRET_PREFIX
+from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS, Settings
 
 LOOK_EVERY_S = 1.0
@@ -80,7 +80,9 @@ class _Stay:
         self._folder.hold()
         try:
             with _bound(settings) as listener:
-                self._token = self._folder.secret("token", prefix=SECRET_PREFIX)
+                self._token = self._folder.token(new_secret)
+                if not self._as_json and not self._folder.postgres.exists():
+                    print(f"Making a database in {self._folder.path}; that takes some seconds, once.", flush=True)
                 url = self._postgres.start()
                 upgraded(url)
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}

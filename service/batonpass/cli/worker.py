@@ -43,8 +43,11 @@ def worker(
         place = _kept(at) / name
         place.mkdir(parents=True, exist_ok=True)
         given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
-        if secret:
-            given += ["--token-file", str(_hand_over(place / "token", secret))]
+        shown = _own_token(at, group)
+        if shown is None and secret:
+            shown = _hand_over(place / "token", secret)
+        if shown is not None:
+            given += ["--token-file", str(shown)]
         print(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.", flush=True)
         os.execv(sys.executable, [sys.executable, "-m", SIMULATED, *given, "--json"])  # noqa: S606 - this very program
 
@@ -53,6 +56,12 @@ def next_name(group: str, taken: Iterable[str]) -> str:
     """Return `{group}-{n}` behind the highest number that is taken."""
     numbers = [int(found[1]) for name in taken if (found := re.fullmatch(rf"{re.escape(group)}-(\d+)", name))]
     return f"{group}-{max(numbers, default=0) + 1}"
+
+
+def _own_token(url: str, group: str) -> Path | None:
+    """Return the file with the token that an `up` of this machine made for the workers of its own group."""
+    files = [one.folder / "workers-token" for one in running_here() if one.url == url and group == DEMO]
+    return next((file for file in files if os.access(file, os.R_OK)), None)
 
 
 def _hand_over(file: Path, secret: str) -> Path:
