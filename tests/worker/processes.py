@@ -21,7 +21,7 @@ CONFIG = {
     "initial_rebalance_delay_ms": 0,
     "acceptable_recovery_lag": 500,
     "heartbeat_interval_ms": 300,
-    "session_timeout_ms": 2_500,
+    "session_timeout_ms": 10_000,
     "suspect_timeout_ms": 500,
 }
 

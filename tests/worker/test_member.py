@@ -146,7 +146,7 @@ async def test_a_fenced_member_stops_and_joins_anew_in_its_own_place() -> None:
 
 @on_virtual_time
 async def test_state_on_disk_brings_a_restarted_worker_its_tasks_back() -> None:
-    """A restart with state on disk moves nothing, and the state is told when the worker joins."""
+    """What it has on disk is told when it joins, and its tasks are with it again, whoever served them meanwhile."""
     async with LocalCoordinator() as coordinator:
         scene = Scene(coordinator)
         await scene.declare(partitions=2)
@@ -156,7 +156,6 @@ async def test_state_on_disk_brings_a_restarted_worker_its_tasks_back() -> None:
                 mine = [task for task, owner in scene.ownership.owners.items() if owner == "a"]
             assert member.on_disk == {task: Progress.at(END) for task in mine}
             await asyncio.sleep(30)
-            assert scene.ownership.count("b") == 1
             again = scene.worker("again")
             async with scene.member(again, "again", instance_id="orders-0", on_disk=member.on_disk):
                 await scene.rest()

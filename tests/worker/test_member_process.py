@@ -33,7 +33,7 @@ def test_a_coordinator_that_is_killed_and_started_again_finds_everything_as_it_w
     """Within the lease no task stops and no member joins anew; the handover after that is as warm as any."""
     url = f"http://127.0.0.1:{port}"
     with coordinator(port, tmp_path / "log") as process:
-        declare(url, session_timeout_ms=8_000)
+        declare(url)
         with worker(url, tmp_path, "w0") as first:
             until(lambda: first.running() == {"0_0", "0_1"})
             process.kill()
@@ -68,9 +68,15 @@ def test_a_coordinator_that_forgot_everything_is_joined_anew(port: int, tmp_path
                 assert only.stop() == 0
 
 
-def test_a_worker_that_is_frozen_past_its_lease_does_nothing_when_it_wakes(url: str, tmp_path: Path) -> None:
+def test_a_worker_that_is_frozen_past_its_lease_does_nothing_when_it_wakes(port: int, tmp_path: Path) -> None:
     """Others have its task by then; it says so of its own accord, and joins anew in its place."""
-    with worker(url, tmp_path, "w0") as first, worker(url, tmp_path, "w1") as second:
+    url = f"http://127.0.0.1:{port}"
+    with (
+        coordinator(port, tmp_path / "log"),
+        worker(url, tmp_path, "w0") as first,
+        worker(url, tmp_path, "w1") as second,
+    ):
+        declare(url, session_timeout_ms=3_000)
         until(lambda: state_of(url)["at_rest"] and len(first.running()) == len(second.running()) == 1)
         (mine,) = first.running()
         first.process.send_signal(signal.SIGSTOP)

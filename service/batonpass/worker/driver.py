@@ -47,6 +47,9 @@ log = logging.getLogger("batonpass.worker")
 LONGEST_SLEEP_S = 0.5
 """The event loop's clock may stand still while the machine is suspended: so soon after that the lease is looked at."""
 
+LEAST_SLEEP_S = 0.001
+"""The clock counts whole milliseconds, and a look that comes before its own would only be followed by another."""
+
 LATE_MS = 1_000
 """A look that comes so much later than it was due is worth a warning: heartbeats were late too."""
 
@@ -136,7 +139,7 @@ class Driver:
             self._timer = None
         wake_at_ms = self.machine.wake_at_ms
         if wake_at_ms is not None and not self.is_closed:
-            delay_s = max(0.0, (wake_at_ms - self._clock()) / 1_000)
+            delay_s = max(LEAST_SLEEP_S, (wake_at_ms - self._clock()) / 1_000)
             self._timer = asyncio.get_running_loop().call_later(min(delay_s, LONGEST_SLEEP_S), self._tick, wake_at_ms)
 
     def _tick(self, due_ms: int) -> None:
