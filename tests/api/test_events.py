@@ -19,6 +19,7 @@ from tests.schemas.validating import faults
 
 from batonpass.api import stream
 from batonpass.runtime.history import NOBODY_ASKED
+from batonpass.runtime.ports import StoreUnavailable
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -205,6 +206,28 @@ async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.
         while listener.last_id != 2:
             await listener.frame()
         assert listener.comments
+
+
+async def test_a_stream_outlives_a_store_that_is_away(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in the archive comes when that can be read again; nobody has to come back for it."""
+    monkeypatch.setattr(stream, "STORE_AGAIN_S", 0.01)
+    await api.declare()
+    events, away = api.log.events, [True]
+
+    async def read(*args: Any, **options: Any) -> Any:
+        if away[0]:
+            raise StoreUnavailable("away")
+        return await events(*args, **options)
+
+    monkeypatch.setattr(api.log, "events", read)
+    async with listening(api, "/v1/groups/orders/events?after=0") as listener:
+        assert await listener.frame() == {"retry": str(stream.RECONNECT_MS), "id": "0"}
+        await asyncio.sleep(0.05)
+        away[0] = False
+        assert [one["position"] for one in await listener.take(1)] == [1]
+    away[0] = True
+    refused = await api.call("GET", "/orders/events")
+    assert (refused.status_code, refused.json()["type"]) == (503, "store-unavailable")
 
 
 async def test_streams_end_when_the_coordinator_stops(api: Api) -> None:

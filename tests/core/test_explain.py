@@ -9,8 +9,8 @@ from tests.core.scene import Scene, copy, failed, restoring, running, topology
 from batonpass.core.explain import HELD, Awaited, TaskExplanation, TaskState, Wait, explain_task, lasting
 from batonpass.core.explain_group import Budget, GroupExplanation, explain_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Leave, PauseRequest, PinRequest
-from batonpass.core.model import PauseScope
+from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, StoreRecovered
+from batonpass.core.model import PauseScope, Subtopology, Topology
 from batonpass.core.reasons import Held
 
 A, B = MemberId("a"), MemberId("b")
@@ -113,6 +113,87 @@ def test_a_pause_says_until_when() -> None:
     assert (found.held, found.waits[0].what, found.waits[0].eta_ms) == (None, Awaited.OPERATOR, 60_000)
     group = of_group(scene)
     assert group.sentences[0] == "An operator holds every move for another 1 min (deploy)."
+
+
+def test_a_lease_that_still_runs_is_waited_for() -> None:
+    """What an evicted member may be running is free when its lease is over, and not before."""
+    scene = guarded(session_timeout_ms=30_000)
+    scene.do(Eviction(A))
+    found = of_task(scene)
+    assert (found.state, awaited(found)[0]) == (TaskState.HANDING_OVER, (Awaited.LEASE, A))
+    assert found.waits[0].eta_ms == 30_000
+    assert found.sentences[0] == "a had it (evicted); nobody runs 0_0 since 0 ms; b gets it."
+
+
+def test_the_first_members_of_a_group_are_waited_for() -> None:
+    """Until the first placement nobody has a target; what is waited for is when it is due."""
+    scene = Scene()
+    scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
+    scene.join("a")
+    found = of_task(scene)
+    assert (found.state, awaited(found)) == (TaskState.WAITING, [(Awaited.PLACEMENT, None)])
+    assert found.waits[0].eta_ms == 3_000
+    assert found.sentences[0] == "Nobody runs 0_0, and never did."
+    assert "The next placement is due in 3 s (join)." in of_group(scene).sentences
+
+
+def test_a_task_that_fits_nowhere_says_so() -> None:
+    """A hard limit on copies leaves a task without a target: it waits for room."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a", max_tasks=1)
+    scene.settle()
+    task = next(task for task, owner in scene.owners().items() if owner is None)
+    found = of_task(scene, task)
+    assert found.waits[0].what is Awaited.ROOM
+    assert "It has no target: no member has room for it (max_tasks)." in found.sentences
+
+
+def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
+    """Where the task is pinned there, nobody else is to be tried: it is said until when it rests."""
+    scene, task = warming(warmup_stall_timeout_ms=10_000)
+    scene.do(PinRequest(TaskId(task), B))
+    for _ in range(5):
+        scene.obey("a")
+        scene.beat("b", {task: copy("warmup", 4_000)} if task in scene.member("b").picture else {})
+        scene.tick(3_000)
+    (stall,) = scene.task(task).stalls
+    found = of_task(scene, task)
+    assert found.held is not None
+    assert (found.held.reason, found.held.to) == (Held.STALLED, B)
+    assert (found.waits[0].what, found.waits[0].until_ms) == (Awaited.WARMUP, stall.until_ms)
+
+
+def test_an_interim_owner_is_named_as_one() -> None:
+    """The most caught-up copy has the task until its target is ready."""
+    scene = guarded(members="abc", num_standby_replicas=1)
+    scene.do(PinRequest(TASK, MemberId("c")))
+    scene.beat("c", {TASK: copy("warmup", 9_000)})
+    scene.do(Eviction(A, dead=True))
+    found = of_task(scene)
+    assert (found.task.owner, found.task.target) == (B, "c")
+    assert found.sentences[1:3] == ("An operator pinned it to c.", "It belongs to c.")
+
+
+def test_a_storm_and_lost_commits_are_said_of_the_group() -> None:
+    """What stops a whole group has its sentence."""
+    scene = Scene()
+    scene.declare(topology(4), session_timeout_ms=10_000)
+    for name in "abcd":
+        scene.join(name)
+    scene.settle()
+    for _ in range(6):
+        scene.tick(2_000)
+        scene.obey("a")
+    assert any(text.startswith("Too many members vanished at once") for text in of_group(scene).sentences)
+    scene.do(StoreRecovered())
+    found = of_group(scene)
+    assert any(text.startswith("The store lost commits") for text in found.sentences)
+    assert found.held_until_ms == scene.group.grants_from_ms
+    topics = Topology(1, (Subtopology("0", source_topics=("orders",)),))
+    unready = Scene()
+    unready.declare(topics)
+    assert of_group(unready).sentences[0].startswith("The group is not ready: partition counts are not known")
 
 
 def test_a_silent_member_that_holds_balance_up_is_named() -> None:

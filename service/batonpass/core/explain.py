@@ -178,8 +178,6 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
     roles.update({member_id: role.value for member_id, role in view.holders(task).items()})
     roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
     for member_id, role in roles.items():
-        if view.member(member_id) is None:
-            continue
         copy = view.copy(task, member_id)
         heard = view.soft.members.get(member_id)
         report = heard.reports.get(task.id) if heard is not None else None
