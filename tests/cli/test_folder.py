@@ -60,6 +60,7 @@ def test_a_folder_is_made_and_kept(tmp_path: Path) -> None:
     folder.hold()
     assert folder.token(lambda: "made-once") == "made-once"
     assert folder.token_file.stat().st_mode & 0o777 == 0o600
+    assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.release()
     folder.hold()
     folder.token_file.chmod(0o644)

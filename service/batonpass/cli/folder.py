@@ -183,6 +183,8 @@ class UpFolder:
                 folder.mkdir()
                 if _is_root():
                     folder.chmod(0o711)
+                elif folder == self.path:
+                    folder.chmod(0o700)
         mark = self.path / MARK
         if mark.exists():
             self._check(mark)
