@@ -34,6 +34,7 @@ def upgrade() -> None:
     )
     make_partitioned()
     make_beside_the_records()
+    make_events()
     make_others()
 
 
@@ -115,6 +116,10 @@ def make_beside_the_records() -> None:
         sa.Column("cause", sa.Text, comment="why it is gone"),
         sa.PrimaryKeyConstraint("group_id", "member_id"),
     )
+
+
+def make_events() -> None:
+    """Make the stream of events, the counter of its positions, and the audit trail."""
     op.create_table(
         "event_counter",
         sa.Column("id", sa.SmallInteger, autoincrement=False, nullable=False),

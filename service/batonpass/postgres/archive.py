@@ -31,9 +31,13 @@ _GENERATION: Final = text(
     f"select {_COUNTS}, cast(moved as text) from generations"  # noqa: S608 - constants
     " where group_id = :of_group and number = :number"
 )
+_CHANGE: Final = (
+    f"select task_id, member_id, kind, role_before, role, {_ms('at')}, generation, member_epoch, token, state, warm, why,"
+    " version, place"
+)
+_OF_TASK: Final = "where group_id = :of_group and task_id = :task order by version desc, place desc limit :most"
 _CHANGES: Final = text(
-    f"select task_id, member_id, kind, role_before, role, {_ms('at')}, generation, member_epoch, token,"  # noqa: S608
-    " state, warm, why from assignment_events where group_id = :of_group and task_id = :task"
+    f"({_CHANGE} from assignment_events {_OF_TASK}) union all ({_CHANGE} from fresh_changes {_OF_TASK})"
     " order by version desc, place desc limit :most"
 )
 _EVENT: Final = f"position, group_id, type, {_ms('at')}, generation, member_id, task_id, cast(body as text)"
@@ -81,7 +85,7 @@ class PostgresArchive:
 
     async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
         """Return what last changed of a task, newest first."""
-        return [Change(*row) for row in await self._ask(_CHANGES, of_group=group_id, task=task, most=limit)]
+        return [Change._make(row[:12]) for row in await self._ask(_CHANGES, of_group=group_id, task=task, most=limit)]
 
     async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return events after a position, in order; of all groups when ``group_id`` is None.

@@ -17,7 +17,7 @@ from batonpass.postgres import snapshots
 from batonpass.postgres.append import CHANGE_COLUMNS, copied, parameters, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import CHANGES, Prepared, prepare
-from batonpass.postgres.tables import assignment_events
+from batonpass.postgres.tables import fresh_changes
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
@@ -199,7 +199,7 @@ async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: s
         # Others wait for the counter of events. Should this process be frozen before it commits, the server undoes it.
         await driver.execute(f"set local idle_in_transaction_session_timeout = {IDLE_MS}")
         await driver.copy_records_to_table(
-            assignment_events.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
+            fresh_changes.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
         )
         made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
     except BaseException:
@@ -208,6 +208,7 @@ async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: s
         raise
     if len(made) == len(batch):
         await transaction.commit()
+        # They are indexed later, and found without an index until then (``sorting``).
         return made
     await transaction.rollback()
     return None if len(batch) > 1 else made

@@ -12,8 +12,10 @@ from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Berth, Fleet
 from batonpass.postgres.leases import Leases
+from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.samples import PostgresSamples
+from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
 from batonpass.runtime.ports import StoreUnavailable
@@ -65,6 +67,7 @@ class PostgresStore:
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
+        self.outbox = Outbox(self._engine, "kafka")
         self._upkeep = Upkeep(self._engine, place.retention)
         self._background = _Background()
 
@@ -80,6 +83,7 @@ class PostgresStore:
             await self.ownership.start(alone=self._alone)
         self._background.begin("lease", self.ownership.run())
         self._background.begin("upkeep", self._upkeep.run())
+        self._background.begin("sorting", keep_sorted(self._engine))
 
     async def stop(self) -> None:
         """Give every group up, so that others need not wait for the end of the lease, and disconnect."""

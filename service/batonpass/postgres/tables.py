@@ -132,6 +132,13 @@ assignment_events = Table(
     postgresql_partition_by="RANGE (at)",
 )
 
+# The same columns in the same order. An index costs more than the rows themselves, and very many rows come at once.
+fresh_changes = Table(
+    "fresh_changes",
+    metadata,
+    *(Column(one.name, one.type, nullable=one.nullable) for one in assignment_events.columns),
+)
+
 traces = Table(
     "traces",
     metadata,

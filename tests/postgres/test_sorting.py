@@ -1,0 +1,66 @@
+"""The changes of a large commit are found at once, and exactly once, while they are put where they belong."""
+
+import asyncio
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.records import ProbeScheduled
+from batonpass.postgres import sorting
+from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.sorting import keep_sorted, sort_chunk
+from batonpass.runtime.history import Change, History
+from batonpass.runtime.ports import Commit
+
+ORDERS = GroupId("orders")
+MANY = 25_000
+
+
+def change(number: int) -> Change:
+    """Return a change of one of a few tasks."""
+    return Change(TaskId(f"0_{number % 100}"), MemberId("m1"), "granted", "none", "active", number, 1)
+
+
+async def count(engine: AsyncEngine, table: str) -> int:
+    """Return how many rows a table has."""
+    async with engine.connect() as connection:
+        return int((await connection.execute(text(f"select count(*) from {table}"))).scalar_one())  # noqa: S608
+
+
+async def test_every_change_is_seen_once_at_any_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """While chunk after chunk is moved, each question is answered as if nothing were going on."""
+    changes = tuple(map(change, range(MANY)))
+    await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=changes)))
+    await postgres_log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], History(changes=changes[:3])))
+    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (MANY, 3)
+    expected = [changes[1], *(one for one in reversed(changes) if one.task == "0_1")]
+    archive = PostgresArchive(engine)
+    moving = asyncio.create_task(sort_chunk(engine))
+    seen = 0
+    while not moving.done() or seen < 2:
+        assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
+        seen += 1
+    assert await moving
+    assert await count(engine, "fresh_changes") == MANY - sorting.CHUNK
+    assert await sort_chunk(engine)
+    assert not await sort_chunk(engine)
+    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (0, MANY + 3)
+    assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
+    assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=2)) == expected[:2]
+
+
+async def test_it_goes_on_in_the_background(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
+    """Several that sort at once get everything moved, and none of it twice."""
+    await postgres_log.append(
+        Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=tuple(map(change, range(MANY)))))
+    )
+    sorters = [asyncio.create_task(keep_sorted(engine)) for _ in range(3)]
+    async with asyncio.timeout(60):
+        while await count(engine, "fresh_changes"):
+            await asyncio.sleep(0.1)
+    for one in sorters:
+        one.cancel()
+    await asyncio.gather(*sorters, return_exceptions=True)
+    assert await count(engine, "assignment_events") == MANY
