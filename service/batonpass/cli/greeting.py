@@ -27,9 +27,10 @@ def greeting(console: Console, url: str, token: str, folder: UpFolder, workers: 
         listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
         print(f"  Group       {DEMO}: simulated workers {listed}")
     print("\nTry next, in another terminal:\n")
-    own = program()
-    for command, words in _tries(own, workers):
-        print(f"  {command:<{len(own) + 28}}{words}")
+    tries = _tries(program(), workers)
+    width = max(len(command) for command, _ in tries)
+    for command, words in tries:
+        print(f"  {command:<{width}}   {words}")
     print("\nCtrl-C stops all of it; the next start finds everything again.", flush=True)
 
 
