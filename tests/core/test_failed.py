@@ -6,7 +6,7 @@ from tests.core.scene import Scene, copy, failed, running, topology
 
 from batonpass.core.describe import describe_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ReleaseRequest
+from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ReleaseRequest
 from batonpass.core.model import ActiveState, PauseScope, Role, Subtopology
 from batonpass.core.reasons import Held
 from batonpass.core.snapshot import SnapshotCopy, SnapshotTask
@@ -168,6 +168,46 @@ def test_what_failed_does_not_return_to_the_member_on_which_it_failed() -> None:
         scene.settle()
         assert scene.task("0_0").owner == second
     assert held_back(scene) == []
+
+
+def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() -> None:
+    """Another task goes instead; a move of it to a third member that is under way goes on."""
+    scene = Scene()
+    scene.declare(topology(4), num_standby_replicas=1, acceptable_recovery_lag=100)
+    for name in ("m1", "m2"):
+        scene.join(name)
+    scene.settle()
+    owner = fail(scene, "0_0")
+    other = "m2" if owner == "m1" else "m1"
+    scene.settle()
+    assert scene.task("0_0").owner == other
+    assert sorted(scene.owners().values()) == ["m1", "m1", "m2", "m2"]
+    scene.join("m3")
+    for _ in range(3):
+        scene.tick(1_000)
+        scene.obey("m1", "m2")
+    assert scene.task("0_0").target != owner
+
+
+def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
+    """An operator knows better: pinned, the task goes back once; failing there again it is not handed to and fro."""
+    scene = stateful_scene(2, num_standby_replicas=1)
+    first = fail(scene, "0_0")
+    scene.settle()
+    second = scene.task("0_0").owner
+    scene.do(PinRequest(TaskId("0_0"), MemberId(first)))
+    scene.settle()
+    assert scene.task("0_0").owner == first
+    fail(scene, "0_0")
+    for _ in range(10):
+        scene.tick(5_000)
+        scene.obey()
+    assert scene.task("0_0").owner == second
+    scene.do(ProbeRequest())
+    assert held_back(scene) == [("0_0", first, Held.FAILED)]
+    scene.do(ReleaseRequest(TaskId("0_0")))
+    scene.settle()
+    assert scene.task("0_0").owner == first
 
 
 def test_two_members_do_not_pass_a_failing_stateful_task_to_and_fro() -> None:

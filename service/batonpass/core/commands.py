@@ -174,11 +174,13 @@ def pin(work: Work, item: PinRequest) -> Reply:
 
 
 def release(work: Work, item: ReleaseRequest) -> Reply:
-    """Let a parked task be tried again, with a clean slate."""
+    """Let a task that is parked, or avoids members on which it failed, be tried again, with a clean slate."""
     refused = _no_such_task(work, item.task)
     if refused is not None:
         return refused
-    if work.group.tasks[item.task].parked:
+    task, view = work.group.tasks[item.task], work.view()
+    avoided = [one.member_id for one in task.failures if view.has_failed(task, one.member_id)]
+    if task.parked or any(member_id in work.group.members for member_id in avoided):
         work.record(TaskUnparked(item.task))
         work.schedule("release")
     return Done()

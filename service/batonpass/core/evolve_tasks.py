@@ -152,8 +152,12 @@ def unparked(draft: Draft, record: r.TaskUnparked) -> None:
 
 
 def pinned(draft: Draft, record: r.TaskPinned) -> None:
-    """The task belongs to one member, or to whom placement says."""
-    draft.tasks[record.task] = draft.task(record.task)._replace(pin=record.member_id)
+    """The task belongs to one member, or to whom placement says; a pin is a clean slate where it does not fail now."""
+    task = draft.task(record.task)
+    if task.owner != record.member_id or task.state is not ActiveState.FAILED:
+        failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)
+        task = task._replace(failures=failures)
+    draft.tasks[record.task] = task._replace(pin=record.member_id)
     draft.change(pins=draft.group.pins.updated({record.task: record.member_id}))
 
 

@@ -245,20 +245,21 @@ class _Special:
                 load[ranked[0][1]] = ranked[0][0]
 
     def avoid_failed(self, seats: list[Seat], home: list[int]) -> None:
-        """Bind stateless tasks to members on which they have not failed of late; where there is none, nothing is said.
+        """Bind what has failed of late to the member that runs it since, and stateless tasks to one that might.
 
-        Each failure moves a task once, to a member that has not failed it, until it is parked.
+        Each failure moves a task once, to a member that has not failed it, until it is parked; balance does not take it
+        back, and moves another task instead. A move under way to a third member goes on.
         """
         table = self._view.group.table
         for task in self._marked:
             rank = table.rank.get(task.id)
-            if rank is None or table.stateful[rank] or rank in self.bound or task.parked:
+            if rank is None or rank in self.bound or task.parked or (table.stateful[rank] and rank in self.previous):
                 continue
             at, weight = home[rank], table.weight[rank]
             avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
             if avoided and at != NOBODY and seats[at].open and at not in avoided:
                 self.bound[rank] = at
-            elif avoided:
+            elif avoided and not table.stateful[rank]:
                 load = self._loads(home)
                 free = [
                     ((load[seat] + weight) / one.capacity, seat)

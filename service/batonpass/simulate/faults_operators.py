@@ -106,9 +106,9 @@ def probe(world: World, _chance: Random) -> None:
 
 
 def release_parked(world: World) -> None:
-    """Every parked task may be tried again."""
+    """Every task that is parked, or away from where it belongs because it failed there, may be tried again."""
     for task_id, task in sorted(world.store.group.tasks.items()):
-        if task.parked:
+        if task.parked or (task.failures and task.owner != task.target):
             world.operate(ReleaseRequest(task_id))
 
 
