@@ -21,7 +21,7 @@ from batonpass.core.records import Record
 from batonpass.core.replies import Reply
 from batonpass.core.soft import MemberSoft, Soft
 from batonpass.simulate.checks import POLICY
-from batonpass.simulate.wire import Body, answer_body, to_answer, unavailable
+from batonpass.simulate.wire import Body, to_answer, unavailable
 
 if TYPE_CHECKING:
     from batonpass.simulate.world import World
@@ -270,7 +270,7 @@ class Coordinator:
         answer = poll(self.group, self.soft, MemberId(member_id), after, POLICY)
         if answer is not None:
             del self.polls[member_id]
-            reply(*(to_answer(answer) if isinstance(answer, Exception) else (200, answer_body(answer))))
+            reply(*to_answer(answer))
 
     def poll_broke(self, member_id: str) -> None:
         """Take it that the socket of a long-poll closed."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from batonpass.core.answers import poll
 from batonpass.core.decide import decide
-from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Input, PollBroken, PollOpened, Started, Tick
 from batonpass.core.model import Group
@@ -14,7 +13,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.replies import Reply
 from batonpass.core.soft import Soft
 from batonpass.simulate.timeline import Timeline
-from batonpass.simulate.wire import Body, answer_body, to_answer, to_input
+from batonpass.simulate.wire import Body, to_answer, to_input, to_wait
 from batonpass.worker.protocol import Request
 
 Respond = Callable[[int, Body | None], None]
@@ -60,9 +59,10 @@ class IdealCoordinator:
         member_id = MemberId(request.member_id)
         self.take(PollOpened(member_id))
         self._opened += 1
-        self._polls[member_id] = (int(request.query["after"]), self._opened, respond)
+        after, wait_ms = to_wait(request)
+        self._polls[member_id] = (after, self._opened, respond)
         self._look_at_poll(member_id)
-        self._timeline.after(int(request.query["wait_ms"]), self._end_poll, member_id, self._opened)
+        self._timeline.after(wait_ms, self._end_poll, member_id, self._opened)
 
     def poll_broke(self, member_id: str) -> None:
         """Take it that the socket of a member's long-poll closed."""
@@ -75,7 +75,7 @@ class IdealCoordinator:
         if answer is None:
             return
         del self._polls[member_id]
-        respond(*(to_answer(answer) if isinstance(answer, ProtocolError) else (200, answer_body(answer))))
+        respond(*to_answer(answer))
 
     def _end_poll(self, member_id: MemberId, number: int) -> None:
         waiting = self._polls.get(member_id)

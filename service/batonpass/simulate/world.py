@@ -19,7 +19,7 @@ from batonpass.core.replies import Reply
 from batonpass.simulate.checks import Checks
 from batonpass.simulate.coordinators import Coordinator, Store
 from batonpass.simulate.scenario import Scenario, WireFaults, WorkerPlan, draw_worker, seeded
-from batonpass.simulate.wire import Body, to_input
+from batonpass.simulate.wire import Body, to_input, to_wait
 from batonpass.simulate.work import Trouble
 from batonpass.simulate.workers import Worker
 from batonpass.worker.protocol import Request, RequestKind
@@ -233,11 +233,10 @@ class World:
             for delay_ms in self._deliveries():
                 self.after(delay_ms, self._answered, worker, process, request, status, body)
 
-        item = to_input(request)
+        item = to_input(request, coordinator.soft)
         if item is None:
             if worker.process == process and worker.is_up:
-                query = request.query
-                coordinator.park(request.member_id, int(query["after"]), int(query["wait_ms"]), reply)
+                coordinator.park(request.member_id, *to_wait(request), reply)
             return
         answer = coordinator.take(item)
         if answer is None:
