@@ -6,7 +6,7 @@ again that decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,6 +61,12 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
     """Return where the group stands at ``now_ms``."""
     view = View(group, soft, now_ms, policy)
     _, held = plan_step(view)
+    return status_of(view, held)
+
+
+def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
+    """Return where the group stands, given what the present step holds back."""
+    group = view.group
     at_rest = is_ready(group.topology) and is_at_rest(view)
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
     etas = [

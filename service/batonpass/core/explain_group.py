@@ -13,7 +13,7 @@ from typing import NamedTuple
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.budget import HeldBack, extra_copies
 from batonpass.core.copies import Staged, is_for_drain
-from batonpass.core.describe import GroupState, GroupStatus, describe_group
+from batonpass.core.describe import GroupState, GroupStatus, status_of
 from batonpass.core.explain import HELD, TaskState, Wait, lasting, state_of, waits_of
 from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId, task_order
@@ -87,7 +87,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     held_of = {entry.task: entry for entry in held}
     unsettled = [one for one in staged if one.task.id in group.table.rank]
     waiting = [_waiting(view, one, held_of.get(one.task.id)) for one in unsettled[:limit]]
-    status = describe_group(group, soft, now_ms, policy)
+    status = status_of(view, held)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
