@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -38,12 +39,12 @@ def program() -> str:
     """Return how the reader calls this program, so that lines can be pasted as they stand."""
     called = Path(sys.argv[0])
     if called.name != "batonpass":
-        return f"{Path(sys.executable).name} -m batonpass"
+        return f"{shlex.quote(Path(sys.executable).name)} -m batonpass"
     found = shutil.which("batonpass")
     if found and called.exists() and called.samefile(found):
         return "batonpass"
     shown = os.path.relpath(called)
-    return str(called) if shown.startswith("..") else shown
+    return shlex.quote(str(called) if shown.startswith("..") else shown)
 
 
 def _tries(own: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
