@@ -10,7 +10,7 @@ is the opposite case: it goes to the most caught-up live copy now, whoever that 
 | runs, is the target | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
-| restores, and is itself caught up | the owner |
+| restores, and is itself caught up, or will be by its next heartbeat | the owner |
 | restores, some copy is caught up | that copy (failover), the target if it is one of them |
 | failed | a caught-up copy where it has not failed of late; else the owner; stateless tasks follow their target |
 | restores without progress | a caught-up copy if there is one, else the owner |
@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.ids import MemberId
-from batonpass.core.lag import Copy, Readiness
+from batonpass.core.lag import Copy, Readiness, catch_up_ms
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.reasons import Held, Why
 from batonpass.core.view import View
@@ -138,7 +138,8 @@ def _deadline(view: View, task: Task, owner: Member) -> Choice:
 
 def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
-    if own.is_caught_up and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
+    is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
+    if is_as_far and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
@@ -148,6 +149,18 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     # Until it is as far, every copy with any state may yet be what saves the task.
     staying = Choice(owner.id, Why.STAYS, ready=own.is_caught_up, held=Held.FAILED if failed else None)
     return _best_ready(view, task, besides=(owner.id, keeps, *as_bad)) or staying
+
+
+def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
+    """Say whether the owner, at its present rate, has restored by its next heartbeat.
+
+    A standby restored beside it may say so first by chance of their heartbeats; a takeover would gain nothing then.
+    """
+    eta_ms = catch_up_ms(own)
+    heard = view.soft.members.get(owner.id)
+    if eta_ms is None or heard is None or task.id not in heard.reports:
+        return False
+    return heard.reports[task.id].at_ms + eta_ms <= view.now_ms + view.config.heartbeat_interval_ms
 
 
 def _is_stuck(view: View, task: Task, owner: Member) -> bool:

@@ -157,8 +157,13 @@ def _digest_all(
             measured = (None if said.lost else said.lag, False)
         report = digest(said, old, now_ms, measured)
         reports[task_id] = report
-        if not news and (said.role != "active" or (old is not None and old.said.role != "active")):
+        if news:
+            continue
+        if said.role != "active" or (old is not None and old.said.role != "active"):
             news = _standing(group, old) != _standing(group, report)
+        elif said.state is ActiveState.RESTORING:
+            # A ready copy waits only for an owner that gets on.
+            news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
         if said.role == Role.WARMUP and report.rate is not None and (old is None or old.rate is None or old.rate <= 0):
             work.has_estimate = work.has_estimate or report.rate > 0
     return reports, news or not before.keys() <= reports.keys()
