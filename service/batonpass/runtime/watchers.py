@@ -31,7 +31,7 @@ class Watchers:
     """The waits of one group, by member."""
 
     def __init__(self) -> None:
-        self._waiting: dict[MemberId, set[asyncio.Future[bool]]] = {}
+        self._waiting: dict[MemberId, list[asyncio.Future[bool]]] = {}
         self._due: dict[int, set[asyncio.Future[bool]]] = {}
 
     def __len__(self) -> int:
@@ -48,13 +48,13 @@ class Watchers:
             due = self._due[turn] = set()
             loop.call_at(turn * TURN_S, self._end, turn)
         due.add(news)
-        self._waiting.setdefault(member_id, set()).add(news)
+        self._waiting.setdefault(member_id, []).append(news)
         try:
             return await news
         finally:
             due.discard(news)
             others = self._waiting[member_id]
-            others.discard(news)
+            others.remove(news)
             if not others:
                 del self._waiting[member_id]
 
