@@ -22,6 +22,7 @@ FREE = {
     "open_paths",
     "kafka_bootstrap",
     "kafka_client_id",
+    "kafka_topic_prefix",
     "kafka_ca_file",
     "kafka_cert_file",
     "kafka_key_file",

@@ -18,6 +18,7 @@ from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
 from batonpass.api.edge import Edge, Readiness
 from batonpass.api.forward import Forwarder
+from batonpass.api.histories import event_body
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
 from batonpass.clock import SystemClock
@@ -33,7 +34,7 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.observers import CommitWatch, Everyone
+from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
 from batonpass.store import Store, store_of
@@ -41,7 +42,7 @@ from batonpass.store import Store, store_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from batonpass.kafka.watch import ClusterWatch
+    from batonpass.kafka.side import KafkaSide
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
 
@@ -68,7 +69,7 @@ class Process:
     observer: Everyone
     pulse: Pulse
     chores: Chores
-    kafka: ClusterWatch | None = None
+    kafka: KafkaSide | None = None
 
     def app(self) -> ASGIApp:
         """Return the application, which starts and stops this process with itself."""
@@ -128,7 +129,8 @@ def build(settings: Settings, url: str) -> Process:
     clock = SystemClock()
     store = store_of(settings, url, clock)
     watch = CommitWatch()
-    observer = Everyone(log, counts, watch)
+    on_commit = OnCommit()
+    observer = Everyone(log, counts, watch, on_commit)
     pulse = Pulse(observer.stalled)
     ports = Ports(
         log=store.log,
@@ -174,38 +176,48 @@ def build(settings: Settings, url: str) -> Process:
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
     )
-    counts.show("polls_parked", "Long-polls that wait.", lambda: edge.limits.polls.taken)
-    counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.show("ready", "1 while /readyz says so.", lambda: not readiness.reasons())
-    counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
+    _show(counts, coordinator, edge, store)
     service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log.commanded)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
-    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, settings.kafka_bootstrap, coordinator, log)
+    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
     if kafka is not None:
+        on_commit.hear = kafka.exchange.committed
         counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
     return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores, kafka)
 
 
-def _kafka(
-    settings: Settings, bootstrap_servers: str, coordinator: Coordinator, log: logs.LoggingObserver
-) -> ClusterWatch:
-    """Return what looks things up in Kafka; its libraries are needed from here on, and no sooner."""
-    from batonpass.kafka.topics import TopicReader  # noqa: PLC0415 - Kafka is optional
-    from batonpass.kafka.watch import ClusterWatch  # noqa: PLC0415 - the same
+def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver) -> KafkaSide:
+    """Return what a coordinator does with Kafka; its libraries are needed from here on, and no sooner."""
+    from batonpass.kafka.side import KafkaSide, Wishes  # noqa: PLC0415 - Kafka is optional
     from batonpass.worker.kafka.connection import KafkaConnection, client_tls  # noqa: PLC0415 - the same
 
     is_tls = settings.kafka_tls or settings.kafka_ca_file is not None or settings.kafka_cert_file is not None
     password = settings.kafka_password
     connection = KafkaConnection(
-        bootstrap_servers=bootstrap_servers,
+        bootstrap_servers=settings.kafka_bootstrap or "",
         client_id=settings.kafka_client_id,
         tls=client_tls(settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file) if is_tls else None,
         sasl_mechanism=settings.kafka_sasl_mechanism,
         username=settings.kafka_username,
         password=None if password is None else password.get_secret_value(),
     )
-    reader = TopicReader(connection)
-    return ClusterWatch(coordinator, reader, interval_ms=settings.kafka_interval_ms, away=log.kafka_away)
+    wishes = Wishes(
+        interval_ms=settings.kafka_interval_ms,
+        prefix=settings.kafka_topic_prefix,
+        holds=store.ownership.holds,
+        away=log.kafka_away,
+        body=event_body,
+        outbox=store.outbox,
+    )
+    return KafkaSide(coordinator, connection, wishes)
+
+
+def _show(counts: Counts, coordinator: Coordinator, edge: Edge, store: Store) -> None:
+    """Have the metrics show what others keep."""
+    counts.show("polls_parked", "Long-polls that wait.", lambda: edge.limits.polls.taken)
+    counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
+    counts.show("ready", "1 while /readyz says so.", lambda: not edge.readiness.reasons())
+    counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -316,6 +328,8 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=round(settings.shutdown_s),
         server_header=False,
+        # Who calls is known by its token; an address that the caller itself may write is not worth a layer.
+        proxy_headers=False,
     )
     if settings.tls_certfile is not None:
         config.ssl_certfile = str(settings.tls_certfile)

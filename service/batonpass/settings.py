@@ -69,6 +69,12 @@ class Settings(BaseSettings):
     kafka_client_id: str = Field(
         default="batonpass", min_length=1, description="What the brokers' logs and quotas know this process by."
     )
+    kafka_topic_prefix: str = Field(
+        default="batonpass",
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="What the names of the protocol's topics begin with; different fleets on one cluster need different "
+        "ones.",
+    )
     kafka_tls: bool = Field(default=False, description="Whether the brokers are reached over TLS.")
     kafka_ca_file: Path | None = Field(
         default=None,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from batonpass.codec.code import code_version
+from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.store import Place, PostgresStore
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.memory_tokens import MemoryTokens
@@ -45,6 +46,11 @@ class Store(Protocol):
         """Which groups are this coordinator's."""
         ...
 
+    @property
+    def outbox(self) -> Outbox | None:
+        """What has still to be told to others of events, where that is kept."""
+        ...
+
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
         """Begin what runs in the background; ``changed`` is called when other groups are this coordinator's."""
         ...
@@ -75,6 +81,7 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.log = self.archive = MemoryRecordLog()
         self.samples = Unkept()
+        self.outbox = None
         self.tokens = MemoryTokens(clock.now_ms)
         self.ownership = Alone()
 

@@ -211,7 +211,10 @@ async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
 ) -> None:
     """BATONPASS_KAFKA_BOOTSTRAP is all that a coordinator needs to count partitions and to know ends."""
     source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
-    process = build(Settings(kafka_bootstrap=bootstrap, kafka_interval_ms=100, auth="off"), "http://127.0.0.1:0")
+    process = build(
+        Settings(kafka_bootstrap=bootstrap, kafka_topic_prefix=source, kafka_interval_ms=100, auth="off"),
+        "http://127.0.0.1:0",
+    )
     part = {"id": "0", "source_topics": [source], "changelog_topics": [changelog]}
     body = to_json({"topology": {"subtopologies": [part]}})
     async with process.running():

@@ -136,7 +136,7 @@ async def check_exactly_once(job: Job, count: int, *, partition: int = 0) -> lis
     return [each["owner"] for each in told]
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = 30) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = 60) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(within_s):
         while True:

@@ -55,6 +55,32 @@ class Everyone:
             one.stalled(gap_ms)
 
 
+class OnCommit:
+    """Passes commits on to whoever asks for them once everything has been built."""
+
+    def __init__(self) -> None:
+        self.hear: Callable[[Commit], None] = lambda _commit: None
+
+    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+        """Do nothing: a decision is no commit yet."""
+
+    def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
+        """Pass on a commit."""
+        self.hear(commit)
+
+    def store_failed(self, group_id: GroupId, reason: str) -> None:
+        """Do nothing: nothing was committed."""
+
+    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
+        """Do nothing: nothing was committed."""
+
+    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
+        """Do nothing: nothing was committed."""
+
+    def stalled(self, gap_ms: float) -> None:
+        """Do nothing: nothing was committed."""
+
+
 class CommitWatch:
     """Knows whether the store has answered lately."""
 

@@ -24,6 +24,33 @@ def client_tls(ca_file: File = None, cert_file: File = None, key_file: File = No
     return context
 
 
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The protocol's topics. Coordinators of different fleets on one cluster need different prefixes."""
+
+    prefix: str = "batonpass"
+
+    @property
+    def heartbeats(self) -> str:
+        """What members say."""
+        return f"{self.prefix}.heartbeats"
+
+    @property
+    def assignments(self) -> str:
+        """What each member may hold."""
+        return f"{self.prefix}.assignments"
+
+    @property
+    def acks(self) -> str:
+        """Which heartbeats were processed."""
+        return f"{self.prefix}.acks"
+
+    @property
+    def events(self) -> str:
+        """What happened."""
+        return f"{self.prefix}.events"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnection:
     """A cluster and the credentials for it.

@@ -1,0 +1,83 @@
+"""``batonpass.events``: what was committed for the event stream, in order, at least once, from the outbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from batonpass.codec.answers import to_json
+from batonpass.kafka.exchange import make_topics
+from batonpass.runtime.ports import StoreUnavailable
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+
+if TYPE_CHECKING:
+    from batonpass.runtime.history import StoredEvent
+
+BATCH = 500
+IDLE_S = 0.5
+AGAIN_S = 2.0
+
+
+class Outbox(Protocol):
+    """Events that have still to be passed on."""
+
+    async def next(self, limit: int) -> Sequence[StoredEvent]:
+        """Return the next ones, oldest first; the same ones until they were passed on."""
+        ...
+
+    async def passed(self, position: int) -> None:
+        """Note that everything up to a position was passed on."""
+        ...
+
+
+class EventPublisher:
+    """Passes events on. Records have the group as key, so that a group's events stay in their order."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        connection: KafkaConnection,
+        *,
+        body: Callable[[StoredEvent], Mapping[str, Any]],
+        prefix: str = "batonpass",
+        mine: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Make a publisher; ``body`` returns an event as the API shows it, ``mine`` whether it is this one's turn."""
+        self._mine = mine
+        self._topics = TopicNames(prefix)
+        self._outbox = outbox
+        self._connection = connection
+        self._body = body
+
+    async def run(self) -> None:
+        """Pass events on until cancelled; what was not acknowledged by the cluster is passed on again."""
+        while True:
+            try:
+                await make_topics(self._connection.client_options(), self._topics)
+                async with AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True) as producer:
+                    while True:
+                        if not self._mine() or not await self.pass_on(producer):
+                            await asyncio.sleep(IDLE_S)
+            except (KafkaError, OSError, StoreUnavailable):
+                await asyncio.sleep(AGAIN_S)
+
+    async def pass_on(self, producer: AIOKafkaProducer) -> int:
+        """Pass the next events on and return how many there were.
+
+        Raises:
+            KafkaError: when they could not be written; they are next again.
+            StoreUnavailable: when the store is away; they may be passed on once more.
+        """
+        events = await self._outbox.next(BATCH)
+        sent = [
+            await producer.send(self._topics.events, to_json(self._body(event)), key=event.group.encode())
+            for event in events
+        ]
+        await asyncio.gather(*sent)
+        if events:
+            await self._outbox.passed(events[-1].position)
+        return len(events)

@@ -1,0 +1,256 @@
+"""The protocol over Kafka: heartbeats come in by one topic, pictures and acknowledgements go out by two others.
+
+It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group.
+Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator reads all heartbeats and
+carries out those of its own groups. Pictures are written after the commit that made them, by the group's owner alone.
+
+A heartbeat that was read counts as received, whatever becomes of its answer. What is published late or twice is dropped
+by its epoch; what is lost here is published again by the next owner, which begins with every member's picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from batonpass.codec.answers import to_json
+from batonpass.core.errors import ProtocolError
+from batonpass.core.replies import Answer
+from batonpass.kafka.letters import read_addressee, read_item
+from batonpass.kafka.pictures import Pictures, Standing
+from batonpass.kafka.watch import Groups
+from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+
+if TYPE_CHECKING:
+    from batonpass.core.ids import GroupId, MemberId
+    from batonpass.core.policy import Policy
+    from batonpass.runtime.ports import Commit
+
+log = logging.getLogger("batonpass.kafka")
+
+PARTITIONS: Final = 8
+COPIES: Final = 3
+"""How many copies a topic that is made here has, where there are so many brokers."""
+
+HOUR_MS: Final = "3600000"
+SWEEP_S: Final = 1.0
+"""How often all groups are looked at, though nothing was committed: for those that came from other coordinators."""
+
+ACK_LOOK_S: Final = 0.1
+AGAIN_S: Final = 1.0
+_NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
+"""Answers that the caller would only repeat for: over Kafka the missing acknowledgement says the same."""
+
+
+class Coordination(Groups, Protocol):
+    """The coordinator, as far as it is needed here."""
+
+    @property
+    def policy(self) -> Policy:
+        """The limits of this coordinator."""
+        ...
+
+
+class Exchange:
+    """Carries the protocol over Kafka for one coordinator."""
+
+    def __init__(
+        self,
+        coordinator: Coordination,
+        connection: KafkaConnection,
+        *,
+        holds: Callable[[GroupId], bool],
+        prefix: str = "batonpass",
+        away: Callable[[str | None], None] = lambda _reason: None,
+    ) -> None:
+        """Make an exchange that is not connected yet.
+
+        ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now. ``away``
+        hears why the cluster is not there, and None when it is again.
+        """
+        self._coordinator = coordinator
+        self._connection = connection
+        self._holds = holds
+        self._away = away
+        self._topics = TopicNames(prefix)
+        self._pictures = Pictures(coordinator.policy)
+        self._changed: set[GroupId] = set()
+        self._news = asyncio.Event()
+        self._acks: dict[GroupId, dict[MemberId, int]] = {}
+        self._acked_at: dict[GroupId, float] = {}
+        self.is_connected = False
+
+    def committed(self, commit: Commit) -> None:
+        """Hear of a commit: the group's pictures are looked at next."""
+        self._changed.add(commit.group_id)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled, connecting anew whenever the cluster was away."""
+        was_told = False
+        while True:
+            try:
+                async with self._connected() as (consumer, producer):
+                    # What was to be written last may not have been, so everything is written again.
+                    self._pictures = Pictures(self._coordinator.policy)
+                    self.is_connected, was_told = True, False
+                    self._away(None)
+                    await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
+            except (KafkaError, OSError) as error:
+                if not was_told:
+                    self._away(str(error) or repr(error))
+                was_told = True
+            finally:
+                self.is_connected = False
+            await asyncio.sleep(AGAIN_S)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> Any:
+        options = self._connection.client_options()
+        await make_topics(options, self._topics)
+        consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
+        producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+        try:
+            await consumer.start()
+            await producer.start()
+            partitions = [
+                TopicPartition(self._topics.heartbeats, number)
+                for number in await producer.partitions_for(self._topics.heartbeats)
+            ]
+            # What was said before is said again by whoever got no answer to it.
+            ends = await consumer.end_offsets(partitions)
+            consumer.assign(partitions)
+            for partition, end in ends.items():
+                consumer.seek(partition, end)
+            yield consumer, producer
+        finally:
+            await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    async def _read(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
+        while True:
+            batches = await consumer.getmany(timeout_ms=1_000)
+            for records in batches.values():
+                for record in records:
+                    await self._carry_out(record.key, record.value, producer)
+
+    async def _carry_out(self, key: bytes | None, value: bytes | None, producer: AIOKafkaProducer) -> None:
+        found = read_addressee(key, value)
+        if found is None:
+            log.warning("a record of %s names no member that could be answered", self._topics.heartbeats)
+            return
+        group_id, member_id, kind, said = found
+        if not self._holds(group_id):
+            return
+        try:
+            item = read_item(member_id, kind, said, tasks_max=self._coordinator.policy.max_tasks_per_heartbeat)
+            reply = await self._coordinator.ask(group_id, item)
+        except ProtocolError as error:
+            reply = error
+        if isinstance(reply, _NOT_OURS):
+            return
+        if isinstance(reply, ProtocolError):
+            await self._publish(producer, self._pictures.refusal(group_id, member_id, reply))
+        elif isinstance(reply, Answer):
+            self._acks.setdefault(group_id, {})[member_id] = reply.seq
+        self._changed.add(group_id)
+        self._news.set()
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, producer: AIOKafkaProducer) -> None:
+        """Write what has changed as soon as it was committed, and now and then look at everything."""
+        swept_at = 0.0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._news.wait()
+            self._news.clear()
+            changed, self._changed = self._changed, set()
+            is_sweep = time.monotonic() - swept_at >= SWEEP_S
+            if is_sweep:
+                swept_at = time.monotonic()
+            groups = {group.id: (group, soft) for group, soft in self._coordinator.loaded_groups()}
+            for group_id in sorted(groups if is_sweep else changed & groups.keys()):
+                for standing in self._pictures.news(*groups[group_id]):
+                    await self._publish(producer, standing)
+            for group_id in self._pictures.groups():
+                if group_id not in groups:
+                    await self._close_group(group_id, producer)
+
+    async def _close_group(self, group_id: GroupId, producer: AIOKafkaProducer) -> None:
+        """End a group's records: it was deleted, or another coordinator has it."""
+        if not self._holds(group_id):
+            self._pictures.let_go(group_id)
+            return
+        for standing in self._pictures.forget(group_id):
+            await self._publish(producer, standing)
+
+    async def _publish(self, producer: AIOKafkaProducer, standing: Standing) -> None:
+        # One after another: a key's records must not overtake one another.
+        await producer.send_and_wait(self._topics.assignments, standing.value, key=standing.key)
+
+    async def _ack(self, producer: AIOKafkaProducer) -> None:
+        """Acknowledge what was processed, once per heartbeat interval and group."""
+        while True:
+            await asyncio.sleep(ACK_LOOK_S)
+            if not self._acks:
+                continue
+            intervals = {group.id: group.config.heartbeat_interval_ms for group, _ in self._coordinator.loaded_groups()}
+            now = time.monotonic()
+            for group_id in sorted(self._acks):
+                wait_s = intervals.get(group_id, 0) / 1_000
+                if now - self._acked_at.get(group_id, 0.0) >= wait_s:
+                    seqs = self._acks.pop(group_id)
+                    self._acked_at[group_id] = now
+                    await producer.send_and_wait(self._topics.acks, to_json(seqs), key=group_id.encode())
+
+
+async def make_topics(options: dict[str, Any], topics: TopicNames) -> None:
+    """Make those of the protocol's topics that are missing; a cluster that forbids it must have them.
+
+    Raises:
+        KafkaError: when one is missing and cannot be made.
+    """
+    settings: dict[str, dict[str, str]] = {
+        topics.heartbeats: {"retention.ms": HOUR_MS},
+        topics.assignments: {"cleanup.policy": "compact"},
+        topics.acks: {"retention.ms": HOUR_MS},
+        topics.events: {},
+    }
+    admin = AIOKafkaAdminClient(**options)
+    try:
+        await admin.start()
+        described = await admin.describe_topics(list(settings))
+        missing = [one["topic"] for one in described if one["error_code"] != 0]
+        if missing:
+            copies = min(COPIES, len((await admin.describe_cluster())["brokers"]))
+            wanted = [NewTopic(name, PARTITIONS, copies, topic_configs=settings[name]) for name in missing]
+            made = await admin.create_topics(wanted)
+            for name, code, *_ in made.topic_errors:
+                # Another coordinator may have made it meanwhile.
+                if code and not issubclass(for_code(code), TopicAlreadyExistsError):
+                    raise for_code(code)(f"topic {name} is missing and cannot be made")
+    finally:
+        await admin.close()
+
+
+async def _first_to_fail(*work: Any) -> None:
+    """Run things side by side until one fails, and end the others with it."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,63 @@
+"""Everything that a coordinator does with Kafka, in one piece for the composition root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from batonpass.core.ids import GroupId
+from batonpass.kafka.events import EventPublisher, Outbox
+from batonpass.kafka.exchange import Coordination, Exchange
+from batonpass.kafka.topics import TopicReader
+from batonpass.kafka.watch import ClusterWatch
+from batonpass.worker.kafka.connection import KafkaConnection
+
+if TYPE_CHECKING:
+    from batonpass.runtime.history import StoredEvent
+
+EVENTS_OWNER: Final = GroupId("batonpass.events")
+"""Whichever coordinator would own a group of this name passes the events on, so that one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How Kafka is used. ``outbox`` is None where events are not kept, ``body`` shows one as the API does."""
+
+    interval_ms: int
+    prefix: str
+    holds: Callable[[GroupId], bool]
+    away: Callable[[str | None], None]
+    body: Callable[[StoredEvent], Mapping[str, Any]]
+    outbox: Outbox | None = None
+
+
+class KafkaSide:
+    """Reads ends and partition counts, carries the protocol, and passes events on."""
+
+    def __init__(self, coordinator: Coordination, connection: KafkaConnection, wishes: Wishes) -> None:
+        """Make everything; nothing is connected yet."""
+        self.watch = ClusterWatch(
+            coordinator, TopicReader(connection), interval_ms=wishes.interval_ms, away=wishes.away
+        )
+        # The watch tells when the cluster is away; once is enough.
+        self.exchange = Exchange(coordinator, connection, holds=wishes.holds, prefix=wishes.prefix)
+        self._events: EventPublisher | None = None
+        if wishes.outbox is not None:
+            self._events = EventPublisher(
+                wishes.outbox,
+                connection,
+                body=wishes.body,
+                prefix=wishes.prefix,
+                mine=lambda: wishes.holds(EVENTS_OWNER),
+            )
+
+    def reachable(self) -> int:
+        """Return 1 when the cluster could be asked last time, else 0."""
+        return self.watch.reachable()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        parts = [self.watch.run(), self.exchange.run(), *([self._events.run()] if self._events else [])]
+        await asyncio.gather(*parts)

@@ -1,0 +1,213 @@
+"""A member's calls over Kafka instead of HTTP: the same `Member`, with this as its ``transport``.
+
+    Member("http://kafka", "orders", callbacks, transport=KafkaTransport(connection))
+
+A heartbeat is answered when ``batonpass.acks`` has its ``seq``; a join, a refusal and every new picture come by
+``batonpass.assignments``. Of the URL nothing but the path counts. The member sees no difference but the time that an
+acknowledgement takes: up to one heartbeat interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+from urllib.parse import unquote
+
+import httpx
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+
+_PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
+_GONE: Final = {
+    "type": "gone",
+    "title": "The member is gone",
+    "status": 409,
+    "detail": "its record was taken away: it left, or was fenced",
+    "action": "stop-and-rejoin",
+}
+
+
+class KafkaTransport(httpx.AsyncBaseTransport):
+    """Carries the calls of one process's members, all of one cluster's coordinators."""
+
+    def __init__(self, connection: KafkaConnection, *, prefix: str = "batonpass") -> None:
+        """Name the cluster and the topics' prefix; nothing is connected before the first call."""
+        self._connection = connection
+        self._topics = TopicNames(prefix)
+        self._starting = asyncio.Lock()
+        self._producer: AIOKafkaProducer | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._news = asyncio.Condition()
+        self._records: dict[str, tuple[int, dict[str, Any] | None]] = {}
+        self._acked: dict[str, int] = {}
+        self._count = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Carry one call out.
+
+        Raises:
+            httpx.ConnectError: when the cluster cannot be reached.
+        """
+        found = _PATH.fullmatch(request.url.path)
+        if found is None:
+            return _response(404, {"type": "not-found", "title": "Not found", "status": 404})
+        group, member, tail = unquote(found[1]), unquote(found[2]), found[3]
+        try:
+            await self._start()
+            body = await request.aread()
+            said: dict[str, Any] = msgspec.json.decode(body) if body else {}
+            match request.method, tail:
+                case "PUT", None:
+                    return await self._join(group, member, said)
+                case "POST", "/heartbeat":
+                    return await self._heartbeat(group, member, said)
+                case "GET", "/assignment":
+                    return await self._poll(group, member, request.url.params)
+                case "DELETE", None:
+                    mode = request.url.params.get("mode", "leave")
+                    await self._send(group, {"kind": "leave", "member": member, "mode": mode})
+                    return await self._left(group, member)
+                case (("POST" | "DELETE"), "/drain"):
+                    deadline = request.url.params.get("deadline_ms")
+                    wish: dict[str, Any] = {
+                        "kind": "drain" if request.method == "POST" else "undrain",
+                        "member": member,
+                    }
+                    if deadline is not None:
+                        wish["deadline_ms"] = int(deadline)
+                    await self._send(group, wish)
+                    return httpx.Response(204) if request.method == "DELETE" else _response(202, {"drained": False})
+                case _:
+                    return _response(405, {"type": "method-not-allowed", "title": "Method not allowed", "status": 405})
+        except (KafkaError, OSError) as error:
+            raise httpx.ConnectError(str(error) or repr(error), request=request) from error
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+        for client in (self._consumer, self._producer):
+            if client is not None:
+                await client.stop()
+        self._producer = self._consumer = self._listening = None
+
+    # --- the calls --------------------------------------------------------------------------------------------------
+
+    async def _join(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
+        since = self._count
+        await self._send(group, {"kind": "join", "member": member} | said)
+        return _answer(await self._record(f"{group}/{member}", since), 201)
+
+    async def _heartbeat(self, group: str, member: str, said: dict[str, Any]) -> httpx.Response:
+        since, key = self._count, f"{group}/{member}"
+        await self._send(group, {"kind": "heartbeat", "member": member} | said)
+        async with self._news:
+            await self._news.wait_for(lambda: self._acked.get(key, -1) >= said["seq"] or self._is_refused(key, since))
+            if self._is_refused(key, since):
+                return _answer(self._records[key][1], 200)
+            known = self._records.get(key, (0, None))[1]
+        if known is None or "member_epoch" not in known:
+            # Acknowledged, while its picture has not arrived: it is not known what to answer, so it is sent again.
+            return _response(
+                503, {"type": "coordinator-loading", "title": "Loading", "status": 503, "retry_after_ms": 200}
+            )
+        is_current = known["member_epoch"] == said["member_epoch"]
+        return _response(200, known | {"seq": self._acked[key]} | ({"assignment": None} if is_current else {}))
+
+    async def _poll(self, group: str, member: str, params: httpx.QueryParams) -> httpx.Response:
+        key, after = f"{group}/{member}", int(params.get("after", 0))
+        since = self._count
+
+        def is_news() -> bool:
+            number, record = self._records.get(key, (0, {}))
+            if record is None or "member_epoch" not in record:
+                return number > since
+            return bool(record["member_epoch"] != after)
+
+        try:
+            async with asyncio.timeout(int(params.get("wait_ms", 30_000)) / 1_000), self._news:
+                await self._news.wait_for(is_news)
+        except TimeoutError:
+            return httpx.Response(204)
+        return _answer(self._records[key][1], 200)
+
+    async def _left(self, group: str, member: str) -> httpx.Response:
+        key = f"{group}/{member}"
+        async with self._news:
+            await self._news.wait_for(lambda: self._records.get(key, (0, None))[1] is None)
+        return httpx.Response(204)
+
+    def _is_refused(self, key: str, since: int) -> bool:
+        number, record = self._records.get(key, (0, {}))
+        return number > since and (record is None or "member_epoch" not in record)
+
+    async def _record(self, key: str, since: int) -> dict[str, Any] | None:
+        async with self._news:
+            await self._news.wait_for(lambda: self._records.get(key, (0, None))[0] > since)
+            return self._records[key][1]
+
+    # --- the wire ---------------------------------------------------------------------------------------------------
+
+    async def _send(self, group: str, said: dict[str, Any]) -> None:
+        assert self._producer is not None  # noqa: S101 - started before every call
+        await self._producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._listening is not None and not self._listening.done():
+                return
+            options = self._connection.client_options()
+            producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
+            consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
+            try:
+                await producer.start()
+                await consumer.start()
+                topics = (self._topics.assignments, self._topics.acks)
+                parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
+                ends = await consumer.end_offsets(parts)
+                consumer.assign(parts)
+                for part, end in ends.items():
+                    consumer.seek(part, end)
+            except BaseException:
+                await asyncio.gather(producer.stop(), consumer.stop(), return_exceptions=True)
+                raise
+            self._producer, self._consumer = producer, consumer
+            self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
+
+    async def _listen(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            batches = await consumer.getmany(timeout_ms=1_000)
+            async with self._news:
+                for part, records in batches.items():
+                    for record in records:
+                        self._take(part.topic, record.key.decode(), record.value)
+                self._news.notify_all()
+
+    def _take(self, topic: str, key: str, value: bytes | None) -> None:
+        self._count += 1
+        said = None if value is None else msgspec.json.decode(value)
+        if topic == self._topics.assignments:
+            self._records[key] = (self._count, said)
+        elif said is not None:
+            for member, seq in said.items():
+                whose = f"{key}/{member}"
+                self._acked[whose] = max(seq, self._acked.get(whose, -1))
+
+
+def _answer(record: dict[str, Any] | None, status: int) -> httpx.Response:
+    """Return what a record of a member amounts to: its picture, a refusal, or that it is gone."""
+    if record is None:
+        return _response(409, _GONE)
+    if "member_epoch" not in record:
+        return _response(record.get("status", 409), record)
+    return _response(status, record)
+
+
+def _response(status: int, body: dict[str, Any]) -> httpx.Response:
+    return httpx.Response(status, content=msgspec.json.encode(body), headers={"content-type": "application/json"})
