@@ -162,9 +162,8 @@ def build(settings: Settings, url: str) -> Process:
     gauges = GroupGauges(
         coordinator.loaded_groups, coordinator.now_ms, ports.policy, members_max=settings.metrics_members_max
     )
-    gate = None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms)
     edge = Edge(
-        gate=gate,
+        gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
         tokens=_tokens(settings, store),
         ownership=store.ownership,
         forwarder=Forwarder(verify=_peers(settings)),
