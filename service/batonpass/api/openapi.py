@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api import shown
+from batonpass.api.calls import ADMIN, ROLES
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
 from batonpass.codec.queries import NoQuery
@@ -22,6 +23,7 @@ from batonpass.codec.shape import Shape
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _NOTHING = Shape(NoQuery)
+_TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles` of a call are the roles it may have."}
 
 _REF = "#/components/schemas/{name}"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count}
@@ -133,12 +135,15 @@ def install(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
             document["paths"].update(_front(document["paths"]))
-            for operations in document["paths"].values():
-                for operation in operations.values():
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
+                    operation["x-roles"] = sorted(ROLES.get((method.upper(), path), ADMIN))
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = _problem_response()
             shown.show(document["paths"])
-            document.setdefault("components", {})["schemas"] = shown.components() | DESCRIBED.schemas()
+            schemas = shown.components() | DESCRIBED.schemas()
+            document["components"] = {"schemas": schemas, "securitySchemes": {"token": _TOKEN}}
+            document["security"] = [{"token": []}]
             app.openapi_schema = document
         return app.openapi_schema
 
