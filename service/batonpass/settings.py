@@ -59,6 +59,28 @@ class Settings(BaseSettings):
     )
     lease_renewal_ms: int = Field(default=1_500, ge=100, le=20_000, description="How often it is renewed.")
 
+    # How long history is kept
+    keep_changes_days: int = Field(
+        default=30, ge=2, le=3_650, description="Who held which task when: task histories, and what the audit reads."
+    )
+    keep_traces_days: int = Field(
+        default=14, ge=2, le=3_650, description="What each decision was made of, so that the audit can make it again."
+    )
+    keep_samples_days: int = Field(
+        default=30, ge=2, le=3_650, description="Lags and rates, a sample a minute for each group."
+    )
+    keep_records_days: int = Field(
+        default=30,
+        ge=2,
+        le=3_650,
+        description="Records that a snapshot as old makes needless, and snapshots; whatever day is kept can be replayed.",
+    )
+    keep_generations_days: int = Field(default=90, ge=2, le=3_650, description="Generations, and what each moved.")
+    keep_events_days: int = Field(
+        default=7, ge=1, le=3_650, description="The event stream; for a publisher that is behind, as long again."
+    )
+    keep_commands_days: int = Field(default=400, ge=2, le=36_500, description="The audit trail of mutating calls.")
+
     # Kafka
     kafka_bootstrap: str | None = Field(
         default=None,

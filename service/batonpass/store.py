@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from batonpass.codec.code import code_version
 from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.store import Place, PostgresStore
+from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.memory_tokens import MemoryTokens
 
@@ -113,5 +114,14 @@ def store_of(settings: Settings, url: str, clock: Clock) -> Store:
             lease_ms=settings.lease_ms,
             renewal_ms=settings.lease_renewal_ms,
             alone=settings.sole_coordinator,
+            retention=Retention(
+                changes=settings.keep_changes_days,
+                traces=settings.keep_traces_days,
+                samples=settings.keep_samples_days,
+                records=settings.keep_records_days,
+                generations=settings.keep_generations_days,
+                events=settings.keep_events_days,
+                commands=settings.keep_commands_days,
+            ),
         )
     )
