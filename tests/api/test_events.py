@@ -134,6 +134,19 @@ async def test_events_come_page_by_page(api: Api) -> None:
     assert [one["type"] for one in everywhere["events"]] == types
 
 
+async def test_events_can_be_read_backwards(api: Api) -> None:
+    """The newest first, then what came before: the same events in the other order."""
+    await begin_handover(api)
+    forwards = (await api.call("GET", "/orders/events")).json()["events"]
+    first = (await api.call("GET", "/orders/events?newest=true&limit=3")).json()
+    assert (first["events"], first["more"]) == (forwards[:-4:-1], True)
+    rest = (await api.call("GET", f"/orders/events?before={first['next']}")).json()
+    assert (first["events"] + rest["events"], rest["more"]) == (forwards[::-1], False)
+    assert (await api.call("GET", "/orders/events?before=1")).json() == {"events": [], "next": 0, "more": False}
+    both = await api.call("GET", "/orders/events?before=4&after=1")
+    assert (both.status_code, both.json()["errors"][0]["path"]) == (422, "query.after")
+
+
 async def test_a_stream_tells_what_happens_as_it_is_committed(api: Api) -> None:
     """Without a position it begins now; what is committed comes at once, with its position as the id."""
     await api.declare()

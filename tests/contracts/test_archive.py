@@ -130,6 +130,11 @@ async def test_events_have_positions_without_gaps(store: Store) -> None:
     assert list(await store.archive.events(None, after=1, limit=2)) == list(found[1:3])
     assert [one.position for one in await store.archive.events(ORDERS, after=1, limit=9)] == [2, 4]
     assert list(await store.archive.events(None, after=4, limit=9)) == []
+    assert list(await store.archive.events_before(None, before=None, limit=9)) == list(reversed(found))
+    assert [one.position for one in await store.archive.events_before(None, before=4, limit=2)] == [3, 2]
+    assert [one.position for one in await store.archive.events_before(ORDERS, before=None, limit=2)] == [4, 2]
+    assert [one.position for one in await store.archive.events_before(ORDERS, before=4, limit=9)] == [2, 1]
+    assert list(await store.archive.events_before(CLICKS, before=3, limit=9)) == []
     assert await store.archive.last_position() == 4
 
 

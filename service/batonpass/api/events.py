@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["history"])
 _EVENTS = Shape(EventsQuery)
 _POSITION: Final = re.compile(r"\d{1,19}", re.ASCII)
-_ANSWERS: Final = {200: "Events, oldest first; with `Accept: text/event-stream`, live until either side ends it."}
+_ANSWERS: Final = {
+    200: "Events, oldest first, or newest first; with `Accept: text/event-stream`, live until either side ends it."
+}
 
 
 @route(router, "GET", "/groups/{group}/events", query=EventsQuery, answers=_ANSWERS)
@@ -51,12 +53,19 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
     coordinator = service_of(request).coordinator
     asked = query(request, _EVENTS)
     after = None if asked.after is UNSET else asked.after
+    if after is not None and (asked.newest or asked.before is not UNSET):
+        raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])
     if _wants_stream(request):
         follower = await coordinator.feed.follow(group_id, after=_last_event_id(request, after))
         return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request))
-    found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)
+    backwards = asked.newest or asked.before is not UNSET
+    if backwards:
+        before = None if asked.before is UNSET else asked.before
+        found = await coordinator.archive.events_before(group_id, before=before, limit=asked.limit + 1)
+    else:
+        found = await coordinator.archive.events(group_id, after=after or 0, limit=asked.limit + 1)
     shown = found[: asked.limit]
-    upto = shown[-1].position if shown else after or 0
+    upto = shown[-1].position if shown else 0 if backwards else after or 0
     page = {"events": [event_body(one) for one in shown], "next": upto, "more": len(found) > asked.limit}
     return json_response(page)
 

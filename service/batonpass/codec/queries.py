@@ -14,9 +14,14 @@ Page = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 
 
 class EventsQuery(Struct, forbid_unknown_fields=True):
-    """A page of events: at most ``limit`` of those that come after the position ``after``, oldest first."""
+    """A page of events: at most ``limit`` of those after the position ``after``, oldest first.
+
+    With ``newest`` or ``before`` it is read backwards: those below ``before``, or all, newest first.
+    """
 
     after: Count | UnsetType = UNSET
+    before: Count | UnsetType = UNSET
+    newest: bool = False
     limit: Page = 100
 
 

@@ -48,6 +48,13 @@ _EVENTS_OF_GROUP: Final = text(
     f"select {_EVENT} from events where group_id = :of_group and position > :after"  # noqa: S608 - constants
     " order by position limit :most"
 )
+_EVENTS_BEFORE: Final = text(
+    f"select {_EVENT} from events where position < :before order by position desc limit :most"  # noqa: S608
+)
+_EVENTS_OF_GROUP_BEFORE: Final = text(
+    f"select {_EVENT} from events where group_id = :of_group and position < :before"  # noqa: S608 - constants
+    " order by position desc limit :most"
+)
 _POSITION: Final = text("select position from event_counter")
 _COMMAND: Final = f"position, group_id, {_ms('at')}, cast(asked as text), cast(subject as text)"
 _COMMANDS: Final = text(
@@ -95,6 +102,14 @@ class PostgresArchive:
         if group_id is None:
             return [_event(row) for row in await self._ask(_EVENTS, after=after, most=limit)]
         rows = await self._ask(_EVENTS_OF_GROUP, of_group=group_id, after=after, most=limit)
+        return [_event(row) for row in rows]
+
+    async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
+        """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
+        until = BEYOND_ALL if before is None else before
+        if group_id is None:
+            return [_event(row) for row in await self._ask(_EVENTS_BEFORE, before=until, most=limit)]
+        rows = await self._ask(_EVENTS_OF_GROUP_BEFORE, of_group=group_id, before=until, most=limit)
         return [_event(row) for row in rows]
 
     async def last_position(self) -> int:

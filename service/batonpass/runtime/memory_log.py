@@ -126,6 +126,11 @@ class MemoryRecordLog:
         later = self._events[max(after, 0) :]
         return [replace(one) for one in later if group_id is None or one.group == group_id][:limit]
 
+    async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
+        """Return events below a position, newest first."""
+        below = (one for one in reversed(self._events) if before is None or one.position < before)
+        return [one for one in below if group_id is None or one.group == group_id][:limit]
+
     async def last_position(self) -> int:
         """Return the position of the newest event."""
         return len(self._events)

@@ -179,6 +179,10 @@ class Archive(Protocol):
         """
         ...
 
+    async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
+        """Return events below a position (None: from the newest), newest first; of all groups when group is None."""
+        ...
+
     async def last_position(self) -> int:
         """Return the position of the newest event."""
         ...
