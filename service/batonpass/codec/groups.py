@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from batonpass.core.model import Group
+from batonpass.core.model import Group, Member
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -54,20 +54,15 @@ def decode_group(version: int, payload: bytes) -> Group:
         for name, known in FIELDS.items():
             if written.get(name, known) != known[: len(written.get(name, known))]:
                 raise UnreadableGroup(f"{name} was written with the fields {', '.join(written[name])}")
-        found = _decoder.decode(payload).group
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _group(_decoder.decode(payload).group)  # type: ignore[attr-defined]
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise UnreadableGroup(str(error)) from error
-    return replace(found, table=build_table(found.topology))
 
 
 def _plain(value: object) -> object:
     if isinstance(value, PMap):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no form in a stored group")
-
-
-def _rich(wanted: Any, value: object) -> object:
-    return PMap(msgspec.convert(value, dict[get_args(wanted)], dec_hook=_rich))  # type: ignore[misc]
 
 
 def _tuples_within(kind: Any, found: dict[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
@@ -88,13 +83,56 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = dict(sorted(_tuples_within(Group,
 """The fields of the named tuples in a group, by the names of their types."""
 
 
+def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct]:
+    """Return a type with the fields of a dataclass that msgspec decodes in one go: mappings are plain ones in it.
+
+    A field that was not written is unset.
+    """
+    hints = get_type_hints(kind)
+    parts: list[tuple[str, Any, Any]] = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        if get_origin(hint) is PMap:
+            key, value = get_args(hint)
+            hint = dict[key, mirrored.get(value, value)]  # type: ignore[misc]
+        parts.append((field.name, hint | msgspec.UnsetType, msgspec.UNSET))
+    return msgspec.defstruct(kind.__name__, [part for part in parts if part[0] != DERIVED])
+
+
+_MEMBER: Final = _mirror(Member, {})
+_GROUP: Final = _mirror(Group, {Member: _MEMBER})
+_WHOLE: Final = msgspec.defstruct("Whole", [("group", _GROUP)])
+
+
+def _told(mirror: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that were written, mappings among them as persistent ones."""
+    told = {name: getattr(mirror, name) for name in mirror.__struct_fields__}
+    return {name: said for name, said in told.items() if said is not msgspec.UNSET}
+
+
+def _member(mirror: msgspec.Struct) -> Member:
+    told, make = _told(mirror), cast("Callable[..., Member]", Member)
+    return make(**{name: PMap(said) if name in _MEMBER_MAPS else said for name, said in told.items()})
+
+
+def _group(mirror: msgspec.Struct) -> Group:
+    told, make = _told(mirror), cast("Callable[..., Group]", Group)
+    told["members"] = {name: _member(one) for name, one in told.get("members", {}).items()}
+    whole = make(**{name: PMap(said) if name in _GROUP_MAPS else said for name, said in told.items()})
+    return replace(whole, table=build_table(whole.topology))
+
+
+def _maps(kind: type[Any]) -> frozenset[str]:
+    return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is PMap)
+
+
+_MEMBER_MAPS: Final = _maps(Member)
+_GROUP_MAPS: Final = _maps(Group)
+
+
 class _Written(msgspec.Struct):
     fields: dict[str, tuple[str, ...]]
 
 
-class _Whole(msgspec.Struct):
-    group: Group
-
-
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
-_decoder: Final = msgspec.json.Decoder(_Whole, dec_hook=_rich)
+_decoder: Final = msgspec.json.Decoder(_WHOLE)
