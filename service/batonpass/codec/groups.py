@@ -94,7 +94,7 @@ def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct
         hint = hints[field.name]
         if get_origin(hint) is PMap:
             key, value = get_args(hint)
-            hint = dict[key, mirrored.get(value, value)]  # type: ignore[misc]
+            hint = dict[key, mirrored.get(value, value)]  # type: ignore[misc, valid-type]
         parts.append((field.name, hint | msgspec.UnsetType, msgspec.UNSET))
     return msgspec.defstruct(kind.__name__, [part for part in parts if part[0] != DERIVED])
 
