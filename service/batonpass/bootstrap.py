@@ -327,6 +327,7 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=round(settings.shutdown_s),
         server_header=False,
+        limit_concurrency=settings.connections_max,
         # Who calls is known by its token; an address that the caller itself may write is not worth a layer.
         proxy_headers=False,
     )

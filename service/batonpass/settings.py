@@ -146,6 +146,12 @@ class Settings(BaseSettings):
     tasks_per_heartbeat_max: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."
     )
+    connections_max: int = Field(
+        default=30_000,
+        ge=10,
+        le=1_000_000,
+        description="Connections that are open at once, idle ones too; beyond them a request is answered 503.",
+    )
     polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
     requests_waiting_max: int = Field(

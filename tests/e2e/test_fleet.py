@@ -64,14 +64,14 @@ def share(database_url: str) -> None:
         again = beat(first, theirs, 4, epoch, running)
         assert (again.status_code, again.json()["member_epoch"]) == (200, epoch), again.text
         assert {task["task"] for task in picture(first, theirs)} == set(running)
-        with serving(database_url, **QUICK) as third:
+        with serving(database_url, lease_ms="60000", lease_renewal_ms="300") as third:
             soon(lambda: shared(first, third), within_s=20)
-            # Told to stop: it gives its groups up at once, well before its lease would be over.
+            # Told to stop: it gives its groups up at once, and nobody waits for the minute of its lease.
             released = owned(third)
             began = time.monotonic()
             assert third.stop() in {0, -signal.SIGTERM, 128 + signal.SIGTERM}
             soon(lambda: owned(first) >= released, within_s=20)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 30
         assert not [line for line in first.lines() if line["event"] in {"law-broken", "defect", "failed"}]
 
 
