@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from batonpass.codec.records import StoredRecord, UnwritableRecord, decode_record, encode_record
+from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Member
+from batonpass.core.model import ActiveState, Group, Member
 from batonpass.core.records import (
     ActiveReported,
     EpochsRaised,
@@ -19,7 +20,7 @@ from batonpass.core.records import (
     TargetPlaced,
 )
 from batonpass.runtime.memory_log import MemoryRecordLog
-from batonpass.runtime.ports import Commit, Loaded, RecordLog, VersionConflict
+from batonpass.runtime.ports import Commit, Loaded, RecordLog, Superseded, VersionConflict
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
 ORDERS, CLICKS = GroupId("orders"), GroupId("clicks")
@@ -156,3 +157,33 @@ async def test_what_is_read_is_in_the_order_in_which_it_was_written(log: RecordL
     await append(log, ORDERS, [record], 0)
     (found,) = (await log.read(ORDERS)).records
     assert encode_record(found) == encode_record(record)
+
+
+async def test_each_takeover_closes_the_group_to_those_before(log: RecordLog) -> None:
+    """Epochs only grow, also of a group that holds nothing; whatever is written under an older one is refused."""
+    assert await log.take_over(ORDERS) == 1
+    assert await log.group_ids() == []
+    await log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)]))
+    assert await log.take_over(ORDERS) == 2
+    for records in ([ProbeScheduled(2)], []):
+        for expected_version in (0, 1):
+            with pytest.raises(Superseded):
+                await log.append(Commit(ORDERS, 1, expected_version, records))
+    await log.append(Commit(ORDERS, 2, 1, [ProbeScheduled(3)]))
+    assert await log.take_over(CLICKS) == 1
+    assert await log.read(ORDERS) == Loaded(2, (ProbeScheduled(1), ProbeScheduled(3)))
+
+
+async def test_a_group_is_the_same_with_and_without_a_snapshot(log: RecordLog) -> None:
+    """Whatever a log makes of a snapshot, base and records add up to the group; who asks for records gets them."""
+    epoch = await log.take_over(ORDERS)
+    group = Group(ORDERS)
+    for version in range(6):
+        await log.append(Commit(ORDERS, epoch, version, [ProbeScheduled(version)]))
+        group = evolve(group, [ProbeScheduled(version)])
+        if version == 3:
+            await log.keep_snapshot(group)
+    loaded = await log.read(ORDERS)
+    assert loaded.version == 6
+    assert evolve(loaded.base or Group(ORDERS), loaded.records) == group
+    assert len((await log.read(ORDERS, after_version=0)).records) == 6
