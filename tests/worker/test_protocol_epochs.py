@@ -71,7 +71,7 @@ def test_an_epoch_without_its_picture_is_not_echoed() -> None:
 
 
 def test_a_stale_epoch_is_answered_with_the_picture_to_take() -> None:
-    """It is taken, echoed at once under a new seq, and what it drops stops."""
+    """It is taken, what it drops stops, and it is echoed under a new seq as soon as that is done."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     refused = worker.last()
@@ -79,6 +79,8 @@ def test_a_stale_epoch_is_answered_with_the_picture_to_take() -> None:
     done = worker.refuse("stale-member-epoch", 409, answer=picture)
     assert done == [StopActive("0_1", commit=True), StartStandby("0_2")]
     worker.later(60)
+    worker.do("task_stopped", "0_1")
+    worker.later(0)
     assert worker.last().seq == refused.seq + 1
     assert worker.last().body is not None
     assert worker.last().body["member_epoch"] == 4  # type: ignore[index]

@@ -1,7 +1,7 @@
 """When a heartbeat goes out and what it leaves out; when a poll is opened; how long retries wait."""
 
 import pytest
-from tests.worker.scripted import Scripted, answer, assignment, joined, reported
+from tests.worker.scripted import INTERVAL_MS, Scripted, answer, assignment, joined, reported
 
 from batonpass.worker.protocol import (
     MemberSettings,
@@ -298,3 +298,28 @@ def test_the_seed_decides_when_retries_go_out() -> None:
         times.add(wake_ms - worker.now_ms)
     assert len(times) > 10
     assert all(100 <= time <= 200 for time in times)
+
+
+def test_a_revocation_is_confirmed_at_once_when_the_task_has_stopped() -> None:
+    """No heartbeat goes out between the news and the confirmation, which would have to keep its distance from it."""
+    worker = joined(1, assignment({"0_1": 5, "0_2": 6}))
+    worker.later(1_000)
+    before = worker.count()
+    worker.reply(2, assignment({"0_2": 6}), to=worker.last(RequestKind.POLL))
+    worker.later(10)
+    assert worker.count() == before
+    worker.do("task_stopped", "0_1", final_position=7)
+    assert worker.count() == before + 1
+    assert worker.last().body["member_epoch"] == 2  # type: ignore[index]
+    assert reported(worker.last())["0_1"] == {"role": "none", "position": 7, "final_position": 7}
+
+
+def test_a_task_that_takes_its_time_to_stop_is_reported_at_the_interval() -> None:
+    """Until it has stopped, heartbeats go on as ever, echo the new epoch, and call it active."""
+    worker = joined(1, assignment({"0_1": 5}))
+    before = worker.count()
+    worker.reply(2, assignment(), to=worker.last(RequestKind.POLL))
+    worker.later(INTERVAL_MS)
+    assert worker.count() == before + 1
+    assert worker.last().body["member_epoch"] == 2  # type: ignore[index]
+    assert reported(worker.last())["0_1"]["role"] == "active"

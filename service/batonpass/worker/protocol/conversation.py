@@ -22,6 +22,7 @@ from batonpass.worker.protocol.requests import (
 )
 from batonpass.worker.protocol.run import Run, Runs
 from batonpass.worker.protocol.types import (
+    GIVES_UP,
     Instruction,
     Joined,
     LeaveMode,
@@ -127,7 +128,7 @@ class Conversation:
             self._send(self.side, request, out)
         return out
 
-    def follow(self, out: list[Instruction]) -> None:
+    def follow(self, out: list[Instruction], *, changed: bool = False) -> None:
         """Bring the holdings toward the picture: stop what is not in it, then start what may start."""
         if self.phase is Phase.JOINED:
             may_start = self.run.lease.may_start(self.now_ms)
@@ -136,7 +137,8 @@ class Conversation:
             done = self.holdings.follow(NOTHING, may_start=False)
         else:
             return
-        self.is_urgent |= bool(done)
+        # An active that is to stop is news when it has. A heartbeat before that would keep the next one waiting.
+        self.is_urgent |= (changed or bool(done)) and not any(isinstance(each, GIVES_UP) for each in done)
         out += done
 
     def _without_actives(self, out: list[Instruction]) -> None:
@@ -270,10 +272,8 @@ class Conversation:
 
     def _taken(self, out: list[Instruction], *, changed: bool, also: bool = False) -> None:
         """Act on an answer that was taken; `also` says that something may start that waited."""
-        if changed:
-            self.is_urgent = True
         if changed or also:
-            self.follow(out)
+            self.follow(out, changed=changed)
         latest = self.run.latest
         if latest is not None and latest.statuses != self.statuses:
             self.statuses = latest.statuses

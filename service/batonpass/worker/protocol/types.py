@@ -228,6 +228,10 @@ class DemoteActive:
     role: Role
 
 
+GIVES_UP = (StopActive, DemoteActive)
+"""What ends in the confirmation of a revocation, for which somebody else waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class StopCopy:
     """Stop tailing the changelog; acknowledge with ``task_stopped``."""
