@@ -136,9 +136,19 @@ def test_orders_are_carried_out(demo: Up, beside: str, tmp_path: Path) -> None:
     assert demo.run("members", beside).stdout == f"Group {beside} has no members.\n"
     assert demo.run("groups", "delete", beside).exit_code == 0
     assert demo.run("groups", "show", beside).exit_code == NOT_THERE
-    with demo.client() as client:
-        trail = client.get(f"/groups/{beside}/commands").json()["commands"]
+    trail = demo.ask("commands", beside)["commands"]
     assert {("pause", "an audit"), ("evict", "gone")} <= {(one["command"], one["reason"]) for one in trail}
+    assert "an audit" in demo.run("commands").stdout
+
+
+def test_generations_are_looked_back_at(demo: Up) -> None:
+    """The list has the newest first; one of them says what it moved, by the names of members that are there."""
+    newest = demo.ask("generations", "demo", "--limit", "1")["generations"][0]["generation"]
+    assert newest == demo.ask("groups", "show", "demo")["generation"]
+    assert "join" in demo.run("generations", "demo").stdout
+    assert {one["task"] for one in demo.ask("generations", "demo", "1")["diff"]} >= {"orders_0", "stock_3"}
+    assert "orders_0" in demo.run("generations", "demo", "1").stdout
+    assert demo.run("generations", "demo", "9999").exit_code == NOT_THERE
 
 
 def test_a_snapshot_is_planned_without_the_server(demo: Up, tmp_path: Path) -> None:

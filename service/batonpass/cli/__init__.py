@@ -23,6 +23,8 @@ COMMANDS = {
     "groups": "List, show, declare and delete groups.",
     "members": "List the members of a group, or show one.",
     "explain": "Say why a task is where it is, or why nothing moves.",
+    "generations": "List the generations of a group, or show what one moved.",
+    "commands": "Show the audit trail: who asked for what, and why.",
     "plan": "Show what would move, without moving it.",
     "watch": "Watch a group live.",
     "drain": "Have a member hand over all its tasks.",
@@ -41,6 +43,8 @@ COMMANDS = {
 
 # The module of a command where it is not the command's own.
 MODULE_OF = {
+    "generations": "history",
+    "commands": "history",
     "drain": "members",
     "undrain": "members",
     "safe-to-stop": "members",

@@ -1,0 +1,82 @@
+"""Looking back: `generations`, the versions of a group's target assignment, and `commands`, the audit trail."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from batonpass.cli.desk import Desk, GroupName, at_desk
+from batonpass.cli.explain import names_of
+from batonpass.cli.rest import path
+from batonpass.cli.spans import ago
+
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many, from the newest.")]
+
+
+@at_desk
+def generations(
+    desk: Desk,
+    group: GroupName,
+    number: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="Show this one whole.")] = None,
+    limit: Limit = 20,
+) -> None:
+    """List the generations of a group, newest first, or show one: why it was made, and what it moved."""
+    if number is None:
+        body = desk.coordinator.get(path("groups", group, "generations"), limit=limit)
+        if desk.as_json:
+            desk.answer(body)
+            return
+        columns = ("generation", "made", "because", "members", "tasks", "moves", "at least", "imbalance", "decided in")
+        desk.table(*columns, rows=[_row(one) for one in body["generations"]])
+        return
+    body = desk.coordinator.get(path("groups", group, "generations", str(number)))
+    if desk.as_json:
+        desk.answer(body)
+        return
+    desk.say(
+        f"Generation {number} of {group}, {ago(body['at'])}, because of {', '.join(body['triggers']) or 'nothing'}."
+    )
+    desk.say(f"{body['moves']} moves, at least {body['lower_bound']}; load per capacity differs by {_imbalance(body)}.")
+    names = names_of(desk, group)
+    rows = [
+        [one["task"], _name(one["from"], names), _name(one["to"], names), _all(one["standbys"], names), one["why"]]
+        for one in body["diff"]
+    ]
+    desk.table("task", "from", "to", "standbys", "why", rows=rows)
+
+
+@at_desk
+def commands(
+    desk: Desk,
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Left out: of all groups.")] = None,
+    limit: Limit = 20,
+) -> None:
+    """Show the audit trail, newest first: who asked for what, when, and why."""
+    place = path("commands") if group is None else path("groups", group, "commands")
+    body = desk.coordinator.get(place, limit=limit)
+    if desk.as_json:
+        desk.answer(body)
+        return
+    rows = [
+        [ago(one["at"]), one["group"], one["command"], one["subject"], one["who"], one["reason"], one["cause"]]
+        for one in body["commands"]
+    ]
+    desk.table("when", "group", "command", "of", "who", "why", "request", rows=rows)
+
+
+def _row(one: dict[str, Any]) -> list[Any]:
+    moved = [one["moves"], one["lower_bound"], _imbalance(one), f"{one['decide_ms']:.1f} ms"]
+    return [one["generation"], ago(one["at"]), one["triggers"], one["members"], one["tasks"], *moved]
+
+
+def _imbalance(one: dict[str, Any]) -> str:
+    return f"{one['imbalance']['before']:g} before, {one['imbalance']['after']:g} after"
+
+
+def _name(member: str | None, names: dict[str, str]) -> str | None:
+    return None if member is None else names.get(member, member)
+
+
+def _all(members: list[str], names: dict[str, str]) -> list[str]:
+    return [names.get(one, one) for one in members]
