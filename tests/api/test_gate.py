@@ -1,0 +1,186 @@
+"""Tokens and what is remembered of them: revocations, expiries, a store that is away, and floods."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from batonpass.api.access import LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
+from batonpass.core.ids import GroupId
+from batonpass.runtime.access import AccessRole, Principal, TokenWish
+from batonpass.runtime.history import NOBODY_ASKED
+from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.ports import StoreUnavailable
+
+ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
+
+
+class Shelf(MemoryTokens):
+    """Tokens in memory that count how often they are asked, and that can be away."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: self.at_ms)
+        self.at_ms = 1_000
+        self.asked = self.at_once = self.most = 0
+        self.away = False
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def find(self, secret: str) -> Principal | None:
+        """Look a token up, as far as the test lets it."""
+        self.asked += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await self.open.wait()
+            if self.away:
+                raise StoreUnavailable("the store is away")
+            return await super().find(secret)
+        finally:
+            self.at_once -= 1
+
+
+class Door:
+    """A gate with a clock that is set."""
+
+    def __init__(self, cache_s: float = 10.0) -> None:
+        self.shelf = Shelf()
+        self.at_s = 0.0
+        self.gate = Gate(self.shelf, cache_s=cache_s, now_ms=lambda: self.shelf.at_ms, monotonic=lambda: self.at_s)
+
+    async def token(self, role: str = "viewer", *, expires_ms: int | None = None, group: str | None = None) -> bytes:
+        """Return the header of a new token."""
+        wish = TokenWish("somebody", AccessRole(role), GroupId(group) if group else None, expires_ms)
+        self.made, secret = await self.shelf.create(wish, NOBODY_ASKED)
+        return b"Bearer " + secret.encode()
+
+
+async def test_a_token_is_looked_up_once_and_remembered_for_its_time() -> None:
+    """Within the time of the cache the store is not asked again, and beyond it once."""
+    door = Door()
+    header = await door.token()
+    assert door.gate.remembered(header) is None
+    for _ in range(3):
+        assert (await door.gate.find(header)).name == "somebody"
+    assert door.gate.remembered(header) == Principal("somebody", AccessRole.VIEWER)
+    assert door.shelf.asked == 1
+    door.at_s = 10.1
+    assert door.gate.remembered(header) is None
+    await door.gate.find(header)
+    assert door.shelf.asked == 2
+
+
+async def test_a_revoked_token_is_refused_when_what_is_remembered_is_over() -> None:
+    """A revocation takes effect within the time of the cache, and not before the store is asked again."""
+    door = Door()
+    header = await door.token()
+    await door.gate.find(header)
+    assert await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+    assert door.gate.remembered(header) is not None
+    door.at_s = 10.1
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+async def test_a_token_expires_at_once() -> None:
+    """What is remembered of a token does not outlive it."""
+    door = Door()
+    header = await door.token(expires_ms=2_000)
+    await door.gate.find(header)
+    door.shelf.at_ms = 2_000
+    assert door.gate.remembered(header) is None
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+@pytest.mark.parametrize("header", [None, b"", b"Basic abc", b"Bearer", b"Bearer ", b"Bearer unknown", b"Bearer \xff"])
+async def test_what_is_no_token_is_refused(header: bytes | None) -> None:
+    """No header, another scheme, no secret and an unknown secret are all 401."""
+    door = Door()
+    await door.token()
+    assert door.gate.remembered(header) is None
+    with pytest.raises(Unauthenticated):
+        await door.gate.find(header)
+
+
+async def test_the_secret_of_a_token_is_worth_nothing_under_another_scheme() -> None:
+    """A remembered token is accepted as a bearer token only."""
+    door = Door()
+    header = await door.token()
+    await door.gate.find(header)
+    assert door.gate.remembered(b"bearer " + header[7:]) is not None
+    assert door.gate.remembered(b"Tokens " + header[7:]) is None
+
+
+async def test_a_token_that_is_known_goes_on_while_the_store_is_away() -> None:
+    """L5: who was let in before is let in still; who is new gets 503; when the store is back, it is asked again."""
+    door = Door()
+    header, other = await door.token(), await door.token("admin")
+    await door.gate.find(header)
+    door.at_s, door.shelf.away = 60.0, True
+    assert (await door.gate.find(header)).name == "somebody"
+    with pytest.raises(StoreUnavailable):
+        await door.gate.find(other)
+    asked = door.shelf.asked
+    assert (await door.gate.find(header)).name == "somebody"
+    assert door.shelf.asked == asked
+    door.at_s, door.shelf.away = 62.0, False
+    await door.gate.find(other)
+    assert door.shelf.asked == asked + 1
+
+
+async def test_a_slow_store_does_not_hold_up_a_known_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup that takes too long counts as a store that is away."""
+    monkeypatch.setattr("batonpass.api.access.PATIENCE_S", 0.05)
+    door = Door()
+    header, other = await door.token(), await door.token()
+    await door.gate.find(header)
+    door.at_s = 60.0
+    door.shelf.open.clear()
+    assert (await asyncio.wait_for(door.gate.find(header), 2)).name == "somebody"
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(door.gate.find(other), 2)
+    door.shelf.open.set()
+
+
+async def test_many_who_wait_for_one_token_ask_once_and_many_tokens_ask_a_few_at_a_time() -> None:
+    """A flood, of one token or of made-up ones, reaches the store as a trickle."""
+    door = Door()
+    header = await door.token()
+    door.shelf.open.clear()
+    same = [asyncio.create_task(door.gate.find(header)) for _ in range(20)]
+    others = [asyncio.create_task(door.gate.find(b"Bearer no-%d" % number)) for number in range(60)]
+    await asyncio.sleep(0.02)
+    door.shelf.open.set()
+    found = await asyncio.gather(*same, *others, return_exceptions=True)
+    assert all(isinstance(one, Principal) for one in found[:20])
+    assert all(isinstance(one, Unauthenticated) for one in found[20:])
+    assert (door.shelf.asked, door.shelf.most) == (61, LOOKUPS_MAX)
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up tokens push out the oldest, and a token in use stays."""
+    assert TOKENS_MAX >= 10_000
+    monkeypatch.setattr("batonpass.api.access.TOKENS_MAX", 5)
+    door = Door()
+    header = await door.token()
+    for number in range(20):
+        await door.gate.find(header)
+        if number % 3 == 0:
+            door.at_s += 11
+        with pytest.raises(Unauthenticated):
+            await door.gate.find(b"Bearer no-%d" % number)
+    assert len(door.gate._known) <= 5
+
+
+async def test_the_admin_of_a_setting_stands_beside_the_store() -> None:
+    """Its secret is an admin's, any other is looked for in the store, and the store's tokens are made and listed."""
+    tokens = WithAdmin(ADMIN_SECRET, Shelf())
+    assert await tokens.find(ADMIN_SECRET) == Principal("admin", AccessRole.ADMIN)
+    assert await tokens.find(ADMIN_SECRET[:-1]) is None
+    made, secret = await tokens.create(TokenWish("x", AccessRole.VIEWER), NOBODY_ASKED)
+    assert await tokens.find(secret) == Principal("x", AccessRole.VIEWER)
+    assert await tokens.list() == (made,)
+    assert await tokens.revoke(made.id, NOBODY_ASKED)
+    assert await tokens.find(secret) is None
