@@ -85,6 +85,25 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
         assert (await newer.read(group)).version == seen
 
 
+async def test_of_two_statements_at_once_each_group_takes_one(engine: AsyncEngine) -> None:
+    """Where two processes write to the same groups at once, in any order, each takes one commit, and nobody is stuck."""
+    first, second = PostgresRecordLog(engine), PostgresRecordLog(engine)
+    second._tenure = first._tenure
+    groups = [GroupId(f"group-{number}") for number in range(12)]
+    for version in range(25):
+        tried = [
+            log.append(Commit(group, 1, version, [ProbeScheduled(number)]))
+            for number, (log, order) in enumerate(((first, groups), (second, groups[::-1])))
+            for group in order
+        ]
+        outcomes = await asyncio.wait_for(asyncio.gather(*tried, return_exceptions=True), 30)
+        ours, theirs = outcomes[:12], outcomes[:11:-1]
+        for one, other in zip(ours, theirs, strict=True):
+            assert [one, other].count(None) == 1
+            assert isinstance(one or other, VersionConflict)
+    assert {(await first.read(group)).version for group in groups} == {25}
+
+
 async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """The audit finds, for each record, under which coordinator epoch it was appended, and when."""
     for epoch in (1, 2):

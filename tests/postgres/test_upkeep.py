@@ -211,3 +211,19 @@ async def test_events_wait_for_a_reader_that_is_behind_but_not_for_ever(
     await aged(engine, "outbox_readers", 20)
     await Upkeep(engine).turn(now)
     assert await sql(engine, "select position from events") == []
+
+
+async def test_names_that_were_only_asked_for_are_forgotten(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
+    """A head without records goes once nobody who lives owns it; the group can be made later all the same."""
+    lived = "insert into coordinators (id, url, code, reads, expires_at) values ('alive', '', '', '{}', now())"
+    await sql(engine, lived)
+    for name in ("asked-for", "held", "orders"):
+        await postgres_log.take_over(GroupId(name))
+    await write(postgres_log, 0, History())
+    await sql(engine, "update group_heads set owner = 'alive' where group_id = 'held'")
+    await Upkeep(engine).turn(datetime.now(UTC))
+    assert await sql(engine, "select group_id from group_heads order by 1") == ["held", "orders"]
+    await postgres_log.append(Commit(GroupId("asked-for"), 1, 0, [ProbeScheduled(1)]))
+    assert (await postgres_log.read(GroupId("asked-for"))).version == 1

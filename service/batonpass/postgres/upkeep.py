@@ -88,6 +88,11 @@ _OLD_MEMBERS: Final = text(
     "delete from members where (group_id, member_id) in (select group_id, member_id from members"
     " where gone_at < :cut limit :chunk)"
 )
+# Whoever asks for a group makes a head of that name, also when there is no such group.
+_EMPTY_HEADS: Final = text(
+    "delete from group_heads h where version = 0"
+    " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"
+)
 
 
 class Upkeep:
@@ -160,6 +165,7 @@ class Upkeep:
         await self._delete(_OLD_GENERATIONS, cut=before(kept.generations))
         await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
         async with reaching(self._engine) as connection:
+            await connection.execute(_EMPTY_HEADS)
             await connection.execute(_OLD_SNAPSHOTS, {"cut": before(kept.records), "kept": KEPT})
             floors = [tuple(row) for row in await connection.execute(_FLOORS, {"format": GROUP_VERSION})]
         for group_id, floor in floors:
