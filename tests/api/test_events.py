@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 from tests.api.conftest import Api, serving
-from tests.api.test_access import Door
+from tests.api.test_gate import Door
 from tests.api.test_views import begin_handover
 from tests.schemas.validating import faults
 
