@@ -1,12 +1,13 @@
 """The worker runtime on a real broker: restore, tail, promote in place, hand over, demote, resume from disk."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
 
-from batonpass.worker.kafka import in_memory
+from batonpass.worker.kafka import ActiveOptions, in_memory
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -101,3 +102,32 @@ async def test_a_failing_record_changes_nothing(bootstrap: str, new_topic: NewTo
     assert a.totals() == expected(20)
     await check_exactly_once(job, 20)
     await a.close()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_commit_of_which_nobody_knows_whether_it_went_through(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    """A commit that never answers is given up, and the next try finds out from the changelog what came of it."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 50)
+    commit = AIOKafkaProducer.commit_transaction
+    hung: list[bool] = []
+
+    async def hang_once(producer: AIOKafkaProducer) -> None:
+        if hung or is_committed:
+            await commit(producer)
+        if not hung:
+            hung.append(True)
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(AIOKafkaProducer, "commit_transaction", hang_once)
+    options = ActiveOptions(transaction_timeout_ms=2_000, retry_ms=50, records_max=20)
+    a = Owner(job.runtime(tmp_path / "a", "a", options=options))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(50))
+    # What was committed comes back from the changelog, once; what was not is processed again.
+    assert (a.runtime.restored(TASK) or 0) == (10 if is_committed else 0)
+    assert a.states == ["running", "running"]
+    await a.give_up(TASK)
+    await check_exactly_once(job, 50)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 
 from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.connection import KafkaConnection
@@ -233,15 +233,14 @@ class Active:
         try:
             offsets = await self._fill(context, clients, batches)
             self._observe(Step.PROCESSED)
-            positions = await context.flush()
-            self._observe(Step.WRITTEN)
-            if not self._task.may_process:
+            positions = await self._written(context)
+            if positions is None:
                 # The transaction is left open: whoever comes next ends it.
                 await self._task.stop_requested()
                 return
-            await producer.send_offsets_to_transaction(offsets, self._group)
+            await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
             self._observe(Step.OFFSETS_SENT)
-            await producer.commit_transaction()
+            await self._in_time(producer.commit_transaction())
         except KafkaError:
             raise
         except Exception as error:
@@ -252,6 +251,21 @@ class Active:
             raise
         context.apply(positions)
         self._observe(Step.COMMITTED)
+
+    async def _written(self, context: Context) -> dict[str, int] | None:
+        """Write everything, and return where each changelog ends then; None when it must not be committed any more."""
+        positions: dict[str, int] = await self._in_time(context.flush())
+        self._observe(Step.WRITTEN)
+        return positions if self._task.may_process else None
+
+    async def _in_time(self, call: Awaitable[Any]) -> Any:
+        """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""
+        limit_ms = self._options.transaction_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1_000):
+                return await call
+        except TimeoutError:
+            raise KafkaTimeoutError(f"a transaction of {self._task!r} did not end within {limit_ms} ms") from None
 
     async def _fill(
         self, context: Context, clients: _Clients, batches: Mapping[TopicPartition, Any]
@@ -283,7 +297,7 @@ class Active:
         return AIOKafkaProducer(
             **self._connection.client_options(),
             **(
-                {"linger_ms": 0, "retry_backoff_ms": 20, "request_timeout_ms": 15_000}
+                {"linger_ms": 0, "retry_backoff_ms": 50, "request_timeout_ms": 15_000}
                 | dict(self._options.producer_options)
             ),
             transactional_id=f"{self._group}-{self._task.id}",
@@ -294,7 +308,7 @@ class Active:
     def _make_input(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             **self._connection.client_options(),
-            **({"retry_backoff_ms": 50} | dict(self._options.input_options)),
+            **({"retry_backoff_ms": 200} | dict(self._options.input_options)),
             group_id=self._group,
             enable_auto_commit=False,
             isolation_level="read_committed",

@@ -43,7 +43,7 @@ class Changelog:
             return
         consumer = AIOKafkaConsumer(
             **self._connection.client_options(),
-            **({"fetch_max_wait_ms": 200, "retry_backoff_ms": 50} | dict(self._options)),
+            **({"fetch_max_wait_ms": 200, "retry_backoff_ms": 200} | dict(self._options)),
             group_id=None,
             enable_auto_commit=False,
             isolation_level="read_committed",
