@@ -86,7 +86,7 @@ async def test_of_a_takeover_and_an_append_at_once_one_comes_first(
 
 
 async def test_of_two_statements_at_once_each_group_takes_one(engine: AsyncEngine) -> None:
-    """Where two processes write to the same groups at once, in any order, each takes one commit, and nobody is stuck."""
+    """Where two processes write to the same groups at once, in any order, each takes one commit and none is stuck."""
     first, second = PostgresRecordLog(engine), PostgresRecordLog(engine)
     second._tenure = first._tenure
     groups = [GroupId(f"group-{number}") for number in range(12)]

@@ -127,6 +127,27 @@ async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: Async
     await Upkeep(own_engine, Retention(changes=1)).turn(NOW + timedelta(days=9))
 
 
+async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
+    """Appends for a day that is just being made go on, and all of them are found in it afterwards."""
+    log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
+    made = asyncio.Event()
+
+    async def append_on() -> int:
+        version = 0
+        while not made.is_set():
+            await write(log, version, History(changes=(change(NOW),)))
+            version += 1
+        return version
+
+    appending = asyncio.create_task(append_on())
+    await asyncio.sleep(0.1)
+    await Upkeep(own_engine).turn(NOW)
+    made.set()
+    count = await appending
+    assert len(await archive.task_changes(ORDERS, TASK, limit=10**6)) == count
+    assert await sql(own_engine, "select count(*) from assignment_events_20310517") == [count]
+
+
 def test_names_of_days_can_be_read_back() -> None:
     """The name of a part tells its day; the rest tells none."""
     assert day_of(assignment_events, name_of(assignment_events, NOW.date())) == NOW.date()

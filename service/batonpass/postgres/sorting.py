@@ -11,6 +11,7 @@ import contextlib
 from typing import Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import transacting
@@ -47,7 +48,7 @@ async def keep_sorted(engine: AsyncEngine) -> None:
     """Move what is there, every few seconds, until cancelled."""
     while True:
         more = False
-        with contextlib.suppress(StoreUnavailable):
+        with contextlib.suppress(StoreUnavailable, DBAPIError):
             more = await sort_chunk(engine)
         # In between, appends go first.
         await asyncio.sleep(PAUSE_S if more else EVERY_S)

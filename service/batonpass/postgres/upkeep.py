@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Table, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION
@@ -108,7 +109,7 @@ class Upkeep:
         while True:
             try:
                 await self.turn(datetime.now(UTC))
-            except StoreUnavailable:
+            except (StoreUnavailable, DBAPIError):
                 await asyncio.sleep(RETRY_S)
             else:
                 await asyncio.sleep(TURN_S)
@@ -198,6 +199,8 @@ async def _make_day(connection: AsyncConnection, table: Table, day: date) -> Non
     there = await connection.execute(text("select to_regclass(:name) is not null"), {"name": name})
     if there.scalar_one():
         return
+    # Nothing may come into the rest between the move and the end. Appends for days that are made do not go there.
+    await _run(connection, f"lock table {rest} in access exclusive mode")
     # Attached, not made in place: that takes a lock beside which appends go on.
     await _run(connection, f"create table {name} (like {table.name} including all, check ({within}))")
     await _run(
