@@ -7,10 +7,12 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import reaching
 from batonpass.runtime.history import Sample
+from batonpass.runtime.ports import StoreUnavailable
 
 _KEEP: Final = text(
     "insert into samples (group_id, at, copies)"
@@ -38,5 +40,8 @@ class PostgresSamples:
             "at_ms": [one.at_ms for one in samples],
             "copies": [msgspec.json.encode(one.copies).decode() for one in samples],
         }
-        async with reaching(self._engine) as connection:
-            await connection.execute(_KEEP, rows)
+        try:
+            async with reaching(self._engine) as connection:
+                await connection.execute(_KEEP, rows)
+        except DBAPIError as error:
+            raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error

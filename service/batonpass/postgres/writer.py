@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
+from batonpass.postgres.connect import sqlstate
 from batonpass.postgres.rows import Prepared
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -20,6 +21,9 @@ BATCH_COMMITS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 1 << 20
 WAITING_MAX: Final = 20_000
 """How many commits may wait; one more is refused, as by a store that is away."""
+
+MOVED_ON: Final = "23514"
+"""A check failed; of those that these tables have, that of a part of a table is the only one that a commit can meet."""
 
 Outcome = Exception | None
 Write = Callable[[Sequence[Prepared]], Awaitable[Sequence[Outcome]]]
@@ -81,12 +85,16 @@ class Writer:
         self._waiting.extendleft(reversed(later))
         return batch
 
-    async def _settle(self, batch: Sequence[_Order]) -> None:
+    async def _settle(self, batch: Sequence[_Order], *, again: int = 3) -> None:
         try:
             outcomes: Sequence[Outcome] = await self._write([order.prepared for order in batch])
         except StoreUnavailable as error:
             outcomes = [StoreUnavailable(error.detail) for _ in batch]
         except DBAPIError as error:
+            if sqlstate(error) == MOVED_ON and again:
+                # Its rows were on their way into the rest of a table when their day was made. Now they find it.
+                await self._settle(batch, again=again - 1)
+                return
             if len(batch) > 1:
                 # One of them has something in it that the database refuses. Alone, it fails alone.
                 for order in batch:
