@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+import uvicorn
 from tests.api.conftest import serving
 
 from batonpass import logs
@@ -119,8 +120,11 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
     assert (off["level"], off["event"]) == ("warning", "access-is-off")
 
 
-def test_what_libraries_write_takes_the_same_form(stream: io.StringIO) -> None:
-    """A line of the server's own log is a line like ours; what is below a warning is not written."""
+def test_what_libraries_write_takes_the_same_form() -> None:
+    """A line of the server's own log is a line like ours, whatever it set up; what is below a warning is not written."""
+    uvicorn.Config("nothing:here")
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
     logging.getLogger("uvicorn.error").error("cannot %s", "listen")
     logging.getLogger("uvicorn.error").info("hello")
     (line,) = lines(stream)

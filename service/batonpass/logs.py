@@ -54,6 +54,11 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", out)),
         cache_logger_on_first_use=False,
     )
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        # The server sets up a form of its own where it is started in another way.
+        library = logging.getLogger(name)
+        library.handlers.clear()
+        library.propagate = True
     logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
 
 
