@@ -121,7 +121,7 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
 
 
 def test_what_libraries_write_takes_the_same_form() -> None:
-    """A line of the server's own log is a line like ours, whatever it set up; what is below a warning is not written."""
+    """A line of the server's own log is a line like ours, whatever it set up; below a warning it is not written."""
     uvicorn.Config("nothing:here")
     stream = io.StringIO()
     logs.configure("json", "info", stream)

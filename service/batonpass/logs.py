@@ -59,6 +59,7 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
         library = logging.getLogger(name)
         library.handlers.clear()
         library.propagate = True
+        library.setLevel(logging.NOTSET)
     logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
 
 
