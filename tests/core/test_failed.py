@@ -181,7 +181,7 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
     other = "m2" if owner == "m1" else "m1"
     scene.settle()
     assert scene.task("0_0").owner == other
-    assert sorted(scene.owners().values()) == ["m1", "m1", "m2", "m2"]
+    assert [list(scene.owners().values()).count(name) for name in ("m1", "m2")] == [2, 2]
     scene.join("m3")
     for _ in range(3):
         scene.tick(1_000)

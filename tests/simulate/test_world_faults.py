@@ -14,7 +14,7 @@ from batonpass.core.invariants import Violation
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Reason
-from batonpass.core.records import Record
+from batonpass.core.records import GrantsHeld, Record
 from batonpass.core.soft import Soft
 from batonpass.core.work import Work
 from batonpass.simulate import checks, coordinators
@@ -40,6 +40,24 @@ def test_a_hundred_thousand_steps_keep_every_law() -> None:
         handovers += outcome.handovers
     assert len(seen) > len(KINDS) // 2
     assert handovers > 50
+
+
+def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits lost in silence excuse two owners only until a member has told and everybody has spoken or stopped."""
+    noticed: list[tuple[int, int]] = []
+    commit = checks.Checks.on_commit
+
+    def watched(self: checks.Checks, coordinator: Coordinator, decision: Decision) -> None:
+        commit(self, coordinator, decision)
+        if any(isinstance(record, GrantsHeld) and record.adopting for record in decision.records):
+            noticed.append((self.excused_until_ms - self.world.now_ms, decision.after.longest_session_ms))
+
+    monkeypatch.setattr(checks.Checks, "on_commit", watched)
+    for seed in range(1_000, 1_010):
+        loss = (Event(0, 9_000, "lost-commits-unnoticed", seed),)
+        assert run_world(replace(draw(seed), events=loss, chaos_ms=20_000)).violations == ()
+    assert noticed
+    assert all(excused_ms <= session_ms for excused_ms, session_ms in noticed)
 
 
 def test_every_kind_of_event_can_happen() -> None:

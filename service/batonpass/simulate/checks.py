@@ -71,7 +71,8 @@ class Checks:
         self.credit: dict[TaskId, int] = {}
         self.generation = 0
         self.least_timeout_ms = 1 << 62
-        # Nobody promises L1 before the coordinator can know that the store lost commits (L3).
+        # Nobody promises L1 before the coordinator can know that the store lost commits (L3). What proves that is the
+        # first member that knows more than the log; a session timeout later everybody has spoken, or has stopped.
         self.excused_until_ms = 0
         self.interruptions: dict[str, int] = {}
 
@@ -176,6 +177,10 @@ class Checks:
                     self._on_picture(before, decision, record)
                 case r.PlaceInherited(member_id=member_id) | r.MemberGone(member_id=member_id):
                     self._renew_credit(before, member_id)
+                case r.GrantsHeld(adopting=True):
+                    self.credit.clear()
+                    noticed_ms = self.world.now_ms + before.longest_session_ms
+                    self.excused_until_ms = min(self.excused_until_ms, noticed_ms)
                 case r.EpochsRaised() | r.GrantsHeld() | r.TaskPinned():
                     self.credit.clear()
                 case _:

@@ -162,6 +162,8 @@ def why_not_at_rest(world: World) -> str:
     waiting = [task for task in group.unsettled if group.tasks[task].waiting]
     if group.due_ms is not None or (group.next_probe_ms is not None and not waiting):
         return f"a look is due ({group.due_ms}, {group.next_probe_ms}); unsettled: {sorted(group.unsettled)}"
+    if group.pause is not None or group.storm_since_ms is not None:
+        return "an operator has yet to resume"
     if suspects := [member.id for member in group.members.values() if member.suspected or member.drain]:
         return f"{sorted(suspects)} are suspected or drain"
     if moving := [task for task in group.unsettled if not group.tasks[task].waiting]:
