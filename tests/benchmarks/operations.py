@@ -93,29 +93,36 @@ def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
     assert not found, f"a law is broken: {found[0]}"
 
 
-def time_quiet_heartbeats(at_rest: Moment, beats: int) -> float:
-    """Return the mean milliseconds of a heartbeat that changes nothing, over many members in turn.
+def time_quiet_heartbeats(at_rest: Moment, beats: int) -> tuple[float, float]:
+    """Return the mean milliseconds of a heartbeat that changes nothing: one that is looked into, and a repeated one.
 
-    Each is decided on what the one before left, as in life: the mean has its share of the folding of soft state.
+    Each is decided on what the one before left, as in life: the mean has its share of the folding of soft state. It is
+    every member's turn before one of them speaks again, as far as the number of beats goes.
 
     Raises:
         AssertionError: when one of them changes something.
     """
-    members = [at_rest.group.members[member_id] for member_id in sorted(at_rest.group.members)]
-    items = [
-        Heartbeat(member.id, 2 + number // len(members), member.epoch, reported_by(member))
-        for number, member in ((number, members[number % len(members)]) for number in range(beats))
-    ]
+    members = [at_rest.group.members[member_id] for member_id in sorted(at_rest.group.members)][:beats]
+    said = {member.id: reported_by(member) for member in members}
     moment = at_rest
+    spent = [0.0, 0.0]
+    for turn in range(2 * beats // len(members)):
+        items = [Heartbeat(member.id, 2 + turn, member.epoch, said[member.id]) for member in members]
+        # Only the first word after the group came to rest has to be looked into.
+        moment, took = _beats(moment, items)
+        spent[min(turn, 1)] += took
+    assert moment.group is at_rest.group, "a quiet heartbeat changed the group"
+    return spent[0] / len(members), spent[1] / len(members) / (2 * beats // len(members) - 1)
 
-    def beat() -> None:
+
+def _beats(moment: Moment, items: Sequence[Heartbeat]) -> tuple[Moment, float]:
+    def speak() -> None:
         nonlocal moment
         for item in items:
             moment = moment.then(item, 1)
 
-    spent = clocked(beat)
-    assert moment.group is at_rest.group, "a quiet heartbeat changed the group"
-    return spent / beats
+    spent = clocked(speak)
+    return moment, spent
 
 
 def middle(samples: Sequence[Timed]) -> Timed:

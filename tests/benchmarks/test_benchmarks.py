@@ -6,7 +6,7 @@ from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
 from tests.benchmarks.kafka import yardstick
 from tests.benchmarks.operations import OPERATIONS, Timed, held_to_the_laws, inputs_of, one_step, time_quiet_heartbeats
 from tests.benchmarks.report import Measured, bar_lines, bars_of, beginning_lines, shape_lines, size_bars, size_lines
-from tests.benchmarks.sizes import CAUGHT_UP, CONFIRMED, QUIET, ROWS, hand_over, time_beginning, time_sizes
+from tests.benchmarks.sizes import CAUGHT_UP, CONFIRMED, QUIET, REPEATED, ROWS, hand_over, time_beginning, time_sizes
 
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState
@@ -57,7 +57,7 @@ def test_the_group_at_rest_runs_everything() -> None:
 
 def test_the_quiet_heartbeat_is_quiet() -> None:
     """It is timed over more heartbeats than members, and none of them may change the group."""
-    assert time_quiet_heartbeats(prepare(SMALL).at_rest, 10) > 0
+    assert min(time_quiet_heartbeats(prepare(SMALL).at_rest, 10)) > 0
 
 
 def test_a_heartbeat_that_says_something_is_not_timed_as_quiet() -> None:
@@ -70,7 +70,7 @@ def test_a_heartbeat_that_says_something_is_not_timed_as_quiet() -> None:
 
 def test_one_handover_is_timed_from_the_caught_up_heartbeat_on() -> None:
     """The heartbeats of a handover are found in a group with one task too many."""
-    assert set(hand_over(prepare(Shape(21, 4, 0)).at_rest)) == set(ROWS) - {QUIET}
+    assert set(hand_over(prepare(Shape(21, 4, 0)).at_rest)) == set(ROWS) - {REPEATED, QUIET}
 
 
 def test_the_yardstick_rests_where_ours_does() -> None:

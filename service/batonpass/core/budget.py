@@ -10,7 +10,6 @@ estimated catch-up, then task id. A slot that comes free is given away in the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from typing import Final, NamedTuple
 
@@ -52,17 +51,17 @@ class _Slots:
         self.per_member = view.config.max_warmups_per_member
         self.warmups: dict[MemberId, int] = {}
         self.room = room
+        replicas, warmup = view.config.num_standby_replicas, Role.WARMUP
         for one in staged:
-            if one.copies:
-                self._count(one)
+            copies = one.copies
+            if copies and (len(copies) > replicas or warmup in copies.values()):
+                self._count(one, extra_copies(one, replicas))
 
-    def _count(self, one: Staged) -> None:
-        used = extra_copies(one, self.view.config.num_standby_replicas)
-        if used > 0:
-            if is_for_drain(self.view, one.task):
-                self.drain -= used
-            else:
-                self.balance -= used
+    def _count(self, one: Staged, used: int) -> None:
+        if is_for_drain(self.view, one.task):
+            self.drain -= used
+        else:
+            self.balance -= used
         for member_id, role in one.copies.items():
             if role is Role.WARMUP:
                 self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
@@ -118,24 +117,17 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
     asks = [(ask, one) for one in staged if one.asks for ask in one.asks]
     if asks:
         slots = _Slots(view, staged, room)
-        for ask, one in _in_order(view, asks, slots):
-            refusal = slots.refuse(ask)
-            if refusal is None:
-                one.copies[ask.member_id] = slots.take(ask)
-            elif ask.for_active:
-                held.append(HeldBack(ask.task.id, ask.member_id, refusal))
+        ranked = _ranked(view, asks, is_limited=room.is_limited)
+        for key in sorted(ranked):
+            held += _grant(view, ranked[key], slots)
     held.extend(_waiting(view, staged))
     rank = view.group.table.rank
     held.sort(key=lambda entry: rank[entry.task])
     return held
 
 
-def _in_order(view: View, asks: list[Pair], slots: _Slots) -> Iterator[Pair]:
-    """Yield what is asked for, in the order in which slots are given.
-
-    Where only slots are scarce, and they are gone, it is in any order: all that is left is refused alike.
-    """
-    is_limited = slots.room.is_limited
+def _ranked(view: View, asks: list[Pair], *, is_limited: bool) -> dict[tuple[bool, bool, bool, float], list[Pair]]:
+    """Divide what is asked for by the order in which slots are given, up to how soon copies are caught up."""
     ranked: dict[tuple[bool, bool, bool, float], list[Pair]] = {}
     for pair in asks:
         ask = pair[0]
@@ -146,11 +138,31 @@ def _in_order(view: View, asks: list[Pair], slots: _Slots) -> Iterator[Pair]:
             overload = inf if owner is None else view.load(owner)
             key = (not ask.free, not ask.draining, not ask.for_active, -overload)
         ranked.setdefault(key, []).append(pair)
-    for key in sorted(ranked):
-        alike = ranked[key]
-        if is_limited or (key[0] and slots.left(draining=not key[1]) > 0):
-            alike.sort(key=lambda pair: _nearness(view, pair[0]))
-        yield from alike
+    return ranked
+
+
+def _grant(view: View, alike: list[Pair], slots: _Slots) -> list[HeldBack]:
+    """Meet what can be met of asks that differ only in how soon a copy is caught up; return what is held back.
+
+    Where only slots are scarce, and they are gone, all are refused alike, and who would have come first is not asked.
+    """
+    first = alike[0][0]
+    is_limited = slots.room.is_limited
+    if is_limited or (not first.free and slots.left(draining=first.draining) > 0):
+        alike.sort(key=lambda pair: _nearness(view, pair[0]))
+    held: list[HeldBack] = []
+    for place, (ask, one) in enumerate(alike):
+        refusal = slots.refuse(ask)
+        if refusal is None:
+            one.copies[ask.member_id] = slots.take(ask)
+        elif is_limited or slots.left(draining=ask.draining) > 0:
+            if ask.for_active:
+                held.append(HeldBack(ask.task.id, ask.member_id, refusal))
+        else:
+            if ask.for_active:
+                held += [HeldBack(rest.task.id, rest.member_id, refusal) for rest, _ in alike[place:]]
+            break
+    return held
 
 
 def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:

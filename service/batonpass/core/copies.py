@@ -7,12 +7,14 @@ longer wanted stays until as many wanted ones are caught up: a standby moves as 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from batonpass.core.handover import Choice, choose
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import ActiveState, Role, Task
+from batonpass.core.reasons import Why
 from batonpass.core.view import View
 
 
@@ -36,6 +38,43 @@ class Staged(NamedTuple):
     choice: Choice
     copies: dict[MemberId, Role]
     asks: tuple[Ask, ...] = ()
+
+
+_HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("keeper") + 1)
+_NOTHING_HELD: Final = Task(TaskId(""))[_HELD]
+
+
+def stage_all(view: View, tasks: Iterable[Task]) -> list[Staged]:
+    """Return what ``stage`` says of each task.
+
+    A group that begins has as many tasks that nobody has anything of as it has tasks, and each begins where it belongs,
+    with all of its copies; of these little has to be asked.
+    """
+    if not view.is_calm():
+        return [stage(view, task) for task in tasks]
+    table, replicas, on_disk = view.group.table, view.config.num_standby_replicas, view.on_disk
+    cold: dict[MemberId, Choice] = {}
+    staged: list[Staged] = []
+    for task in tasks:
+        target = task.target
+        if (
+            task.owner is None
+            and target is not None
+            and task[_HELD] == _NOTHING_HELD
+            and task.awaits is None
+            and not task.parked
+            and len(task.target_standbys) <= replicas
+            and task.id in table.rank
+            and table.stateful[table.rank[task.id]]
+            and not on_disk(task.id)
+        ):
+            choice = cold.get(target)
+            if choice is None:
+                choice = cold[target] = Choice(target, Why.COLD_START)
+            staged.append(Staged(task, choice, dict.fromkeys(task.target_standbys, Role.STANDBY)))
+        else:
+            staged.append(stage(view, task))
+    return staged
 
 
 def stage(view: View, task: Task) -> Staged:
@@ -135,11 +174,11 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 
 def is_for_drain(view: View, task: Task) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
-    for member_id in (task.owner, task.keeper, *[claim.member_id for claim in task.claims]):
-        member = view.members.get(member_id) if member_id is not None else None
-        if member is not None and member.drain is not None:
+    members = view.members
+    for member_id in (task.owner, task.keeper):
+        if member_id is not None and member_id in members and members[member_id].drain is not None:
             return True
-    return False
+    return any(claim.member_id in members and members[claim.member_id].drain is not None for claim in task.claims)
 
 
 def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]) -> Staged:

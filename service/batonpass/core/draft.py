@@ -125,14 +125,21 @@ def involved(draft: Draft, member: Member) -> list[TaskId]:
 
 def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
     """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
-    return task._replace(
-        owner=None if task.owner == member_id else task.owner,
-        standbys=minus(task.standbys, member_id),
-        warmups=minus(task.warmups, member_id),
-        claims=claims,
-        heir=None if task.heir == member_id else task.heir,
-        keeper=None if task.keeper == member_id else task.keeper,
-    )
+    changes: dict[str, object] = {}
+    if task.owner == member_id:
+        changes["owner"] = None
+    if member_id in task.standbys:
+        changes["standbys"] = minus(task.standbys, member_id)
+    if member_id in task.warmups:
+        changes["warmups"] = minus(task.warmups, member_id)
+    if claims != task.claims:
+        changes["claims"] = claims
+    if task.heir == member_id:
+        changes["heir"] = None
+    if task.keeper == member_id:
+        changes["keeper"] = None
+    # Only what is other than before is named: a member that leaves may have to do with thousands of tasks.
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def stopped(task: Task, after: Task, member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
@@ -167,4 +174,6 @@ def minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId,
 
 def plus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     """Return ``members`` with ``member_id``, in order."""
+    if not members:
+        return (member_id,)
     return members if member_id in members else tuple(sorted((*members, member_id)))

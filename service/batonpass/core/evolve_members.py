@@ -114,20 +114,24 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if record.lease_end_ms > record.at_ms and (ran or len(claims) != len(task.claims)):
         claims = (*claims, Claim(member_id, record.lease_end_ms))
     after = without(task, member_id, claims)
+    changes: dict[str, object] = {}
     stop = stopped(task, after, member_id, record.at_ms, record.cause.value)
     if stop is not task.stop:
-        after = after._replace(stop=stop)
+        changes["stop"] = stop
     if ran:
         # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
-        after = after._replace(since_ms=record.at_ms, final=())
-    if ran and record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-        after = after._replace(failures=failed(after, Failure(member_id, record.at_ms)))
-    return after._replace(
-        target=None if task.target == member_id else task.target,
-        target_standbys=minus(task.target_standbys, member_id),
-        pin=None if task.pin == member_id else task.pin,
-        awaits=None if task.awaits == member_id else task.awaits,
-    )
+        changes |= {"since_ms": record.at_ms, "final": ()}
+        if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
+            changes["failures"] = failed(after, Failure(member_id, record.at_ms))
+    if task.target == member_id:
+        changes["target"] = None
+    if member_id in task.target_standbys:
+        changes["target_standbys"] = minus(task.target_standbys, member_id)
+    if task.pin == member_id:
+        changes["pin"] = None
+    if task.awaits == member_id:
+        changes["awaits"] = None
+    return after._replace(**changes) if changes else after  # type: ignore[arg-type]
 
 
 def away(draft: Draft, record: r.MemberAway) -> None:

@@ -15,6 +15,8 @@ from batonpass.core.model import (
     Role,
     Stall,
     Stop,
+    with_copies,
+    with_owner,
     with_target,
 )
 
@@ -75,24 +77,17 @@ def _give_up(draft: Draft, member: Member, task_id: TaskId, record: r.PictureCha
 
 def _take_up(draft: Draft, member: Member, task_id: TaskId, grant: Grant, *, ready: bool) -> None:
     task = draft.task(task_id)
-    standbys, warmups = minus(task.standbys, member.id), minus(task.warmups, member.id)
-    if grant.role is Role.ACTIVE:
-        draft.tasks[task_id] = task._replace(
-            owner=member.id,
-            state=ActiveState.GRANTED,
-            ready_grant=ready,
-            since_ms=grant.since_ms,
-            token=grant.token,
-            standbys=standbys,
-            warmups=warmups,
-            heir=None,
-            awaits=None,
-            keeper=None if task.keeper == member.id else task.keeper,
-        )
-    elif grant.role is Role.STANDBY:
-        draft.tasks[task_id] = task._replace(standbys=plus(standbys, member.id), warmups=warmups)
+    standbys, warmups = task.standbys, task.warmups
+    if standbys or warmups:
+        standbys, warmups = minus(standbys, member.id), minus(warmups, member.id)
+    if grant.role is Role.STANDBY:
+        draft.tasks[task_id] = with_copies(task, plus(standbys, member.id), warmups)
+    elif grant.role is Role.WARMUP:
+        draft.tasks[task_id] = with_copies(task, standbys, plus(warmups, member.id))
     else:
-        draft.tasks[task_id] = task._replace(standbys=standbys, warmups=plus(warmups, member.id))
+        if standbys is not task.standbys or warmups is not task.warmups:
+            task = with_copies(task, standbys, warmups)
+        draft.tasks[task_id] = with_owner(task, member.id, grant, ready=ready)
 
 
 def released(draft: Draft, record: r.TaskReleased) -> None:

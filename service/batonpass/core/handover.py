@@ -254,17 +254,16 @@ def _best_ready(
     Draining members come last, and members on which the task failed of late before them.
     """
     ready: list[tuple[tuple[bool, bool, bool, bool, int], MemberId]] = []
-    candidates = [*view.holders(task), *(view.on_disk(task.id) if on_disk else ())]
-    for member_id in candidates:
+    for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
         if member_id in besides:
             continue
+        member = view.members[member_id]
         copy = view.copy(task, member_id)
-        if copy.is_caught_up and _has_room(view, task, member_id):
-            member = view.members[member_id]
-            if member.suspected or (copy.on_disk and not on_disk):
+        if copy.is_caught_up and not member.suspected and _has_room(task, member):
+            if copy.on_disk and not on_disk:
                 continue
             keeps, is_target = member_id == task.keeper, member_id == task.target
-            failed = view.has_failed(task, member_id)
+            failed = bool(task.failures) and view.has_failed(task, member_id)
             ready.append(((member.drain is not None, failed, not keeps, not is_target, copy.lag or 0), member_id))
     if not ready:
         return None
@@ -272,10 +271,9 @@ def _best_ready(
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 
-def _has_room(view: View, task: Task, member_id: MemberId) -> bool:
+def _has_room(task: Task, member: Member) -> bool:
     """Say whether the member may take the task over: it holds a copy, is the target, or has no limit on copies."""
-    member = view.members[member_id]
-    return member.max_tasks is None or member_id == task.target or task.id in member.picture
+    return member.max_tasks is None or member.id == task.target or task.id in member.picture
 
 
 def _most_caught_up(view: View, task: Task) -> Choice | None:
@@ -283,7 +281,7 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
     ranked: list[tuple[bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)
-        if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(view, task, member_id):
+        if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(task, view.members[member_id]):
             member = view.members[member_id]
             ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

@@ -183,10 +183,27 @@ class Task(NamedTuple):
     stop: Stop | None = None
 
 
-# Where a task belongs stands in three fields in a row. Placement changes them for every task of a group that begins, so
-# they are exchanged at once: naming fields one by one costs several times as much.
+# What a placement and a grant change stands in fields next to each other, and both change every task of a group that
+# begins: they are exchanged at once, because naming fields one by one costs several times as much.
+_OWNER: Final = Task._fields.index("owner")
+_COPIES: Final = Task._fields.index("standbys")
+_CLAIMS: Final = Task._fields.index("claims")
 _TARGET: Final = Task._fields.index("target")
 _BEYOND: Final = Task._fields.index("waiting") + 1
+
+
+def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
+    """Return the task as it is with other copies beside its active."""
+    return Task._make((*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
+
+
+def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
+    """Return the task as it is when a member has been granted its active, with the copies that there are beside it."""
+    owner = (member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token)
+    granted = Task._make((*task[:_OWNER], *owner, *task[_COPIES:]))
+    if task.heir is None and task.awaits is None and task.keeper != member_id:
+        return granted
+    return granted._replace(heir=None, awaits=None, keeper=None if task.keeper == member_id else task.keeper)
 
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:

@@ -185,9 +185,9 @@ def _edges(exchange: Exchange, request: PlacementRequest) -> Iterator[tuple[int,
     stocked = stock(request, takes, candidates)
     if stocked is None:
         for rank, source in exchange.movable():
-            for seat, known in request.warmth(rank).items():
+            for seat in request.seats_with_state(rank):
                 if seat in takes:
-                    yield rank, source, seat, known
+                    yield rank, source, seat, request.state_at(rank, seat)
     elif stocked:
         sources = dict(exchange.movable_of({rank for ranks in stocked.values() for rank in ranks}))
         for seat, ranks in stocked.items():

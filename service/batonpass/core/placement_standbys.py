@@ -32,6 +32,10 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
         copies[rank] = ()
     if draft.waiting:
         ranks = [rank for rank in ranks if rank not in draft.waiting]
+    if len(draft.open) == 1:
+        # Who runs a task alone has nobody to stand by.
+        alone = draft.open[0]
+        copies = [() if owner == alone else held for owner, held in zip(draft.owner, copies, strict=True)]
     tags = Tags(request.seats, draft.open, request.rack_aware_tags)
     board = Standbys(draft, tags, copies, ranks)
     if wanted and not any(board.count) and stock(request, draft.open, 0) == {}:

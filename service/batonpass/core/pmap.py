@@ -10,7 +10,7 @@ The order of iteration depends on the history of updates: whoever chooses by it 
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from math import isqrt
 from typing import Final, Generic, TypeVar, cast
 
@@ -25,13 +25,17 @@ _TOP_MIN: Final = 32
 class PMap(Mapping[K, V], Generic[K, V]):
     """An immutable mapping with cheap updates."""
 
-    __slots__ = ("_base", "_length", "_plain", "_top")
+    __slots__ = ("_base", "_length", "_mark", "_marked", "_plain", "_top")
 
-    def __init__(self, items: Mapping[K, V] | None = None) -> None:
+    def __init__(self, items: Mapping[K, V] | None = None, mark: Callable[[V], bool] | None = None) -> None:
         self._base: dict[K, V] = dict(items) if items is not None else {}
         self._top: dict[K, object] = {}
         self._length = len(self._base)
         self._plain: dict[K, V] | None = self._base
+        self._mark = mark
+        self._marked: PMap[K, bool] | None = None
+        if mark is not None:
+            self._marked = PMap({key: True for key, value in self._base.items() if mark(value)})
 
     def __getitem__(self, key: K) -> V:
         if self._top:
@@ -95,6 +99,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         if not changes:
             return self
         result: PMap[K, V] = PMap.__new__(PMap)
+        result._mark, result._marked = self._mark, self._marks_after(changes)
         if len(self._top) + len(changes) > max(_TOP_MIN, isqrt(len(self._base))):
             merged = self._merged()
             if None in changes.values():
@@ -123,6 +128,21 @@ class PMap(Mapping[K, V], Generic[K, V]):
         result._base, result._top, result._length = self._base, top, length
         result._plain = None
         return result
+
+    def _marks_after(self, changes: Mapping[K, V | None]) -> PMap[K, bool] | None:
+        mark, marked = self._mark, self._marked
+        if mark is None or marked is None:
+            return None
+        marks: dict[K, bool | None] = {}
+        for key, value in changes.items():
+            is_marked = value is not None and mark(value)
+            if is_marked != (key in marked):
+                marks[key] = True if is_marked else None
+        return marked.updated(marks)
+
+    def marked(self) -> Mapping[K, bool] | None:
+        """Return the keys whose values ``mark`` chooses, kept from update to update; None for a mapping without it."""
+        return self._marked
 
     def having(self, key: K, value: V) -> PMap[K, V]:
         """Return this mapping with ``value`` under ``key``."""

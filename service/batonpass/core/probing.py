@@ -7,13 +7,16 @@ survives a restart of the coordinator, unlike Kafka's, which lives on one member
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from batonpass.core.ids import MemberId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ProbeScheduled
+from batonpass.core.soft import Rest
 from batonpass.core.view import View
 from batonpass.core.work import Work
 
@@ -24,10 +27,10 @@ _JITTER_SHARE = 10
 def is_at_rest(view: View) -> bool:
     """Say whether every task is where its target says, with every copy caught up and nothing due.
 
-    The cost is one pass over the members, and over the copies of those that are not known to be level: nothing is
-    passed over while a task is unsettled.
+    Nothing is passed over while a task is unsettled. Else the cost is a look at the members of whom there is news since
+    the last look, and at the copies of those that are not known to be level.
     """
-    return _is_settled(view) and _find_level(view)[0]
+    return _is_settled(view) and not _look_at_members(view).behind
 
 
 def _is_settled(view: View) -> bool:
@@ -35,22 +38,41 @@ def _is_settled(view: View) -> bool:
     return not group.unsettled and group.due_ms is None and group.declared
 
 
-def _find_level(view: View) -> tuple[bool, list[Member]]:
-    """Return whether every member is level, and those found so of whom it was not noted before.
+class _Look(NamedTuple):
+    """What a look at the members found: who is behind, who is level, and who is and has yet to say a word."""
+
+    behind: list[MemberId]
+    level: list[Member]
+    unheard: list[MemberId]
+
+
+def _look_at_members(view: View) -> _Look:
+    """Return what there is to say of the members that are not known to be level.
 
     The pass has no early end: what is noted must not depend on the order of members.
     """
-    view.expect(len(view.group.members))
-    all_level = True
-    found: list[Member] = []
-    for member in view.members.values():
+    found = _Look([], [], [])
+    for member in _to_look_at(view):
         if view.is_noted_level(member):
             continue
         if not _is_level(view, member):
-            all_level = False
+            found.behind.append(member.id)
         elif member.id in view.heard:
-            found.append(member)
-    return all_level, found
+            found.level.append(member)
+        else:
+            found.unheard.append(member.id)
+    return found
+
+
+def _to_look_at(view: View) -> Iterable[Member]:
+    """Return every member that need not be as level as it was at the last look; without one, everybody."""
+    rest, members, doubtful = view.soft.rest, view.group.members, view.soft.members.marked()
+    if rest is None or doubtful is None or rest.revision != view.group.revision:
+        view.expect(len(members))
+        return view.members.values()
+    ids = {*rest.doubtful, *doubtful, *members.changed_since(rest.members)}
+    found = (members.get(one) for one in sorted(ids))
+    return [member for member in found if member is not None]
 
 
 def _is_level(view: View, member: Member) -> bool:
@@ -69,12 +91,12 @@ def _note_rest(work: Work) -> bool:
     view = work.view()
     if not _is_settled(view):
         return False
-    at_rest, found = _find_level(view)
-    if found:
-        heard, revision = work.soft.members, view.group.revision
-        noted = {one.id: replace(heard[one.id], level_at=(one.epoch, revision)) for one in found}
-        work.soft = replace(work.soft, members=heard.updated(noted))
-    return at_rest
+    found = _look_at_members(view)
+    heard, group = work.soft.members, view.group
+    noted = {one.id: replace(heard[one.id], level_at=(one.epoch, group.revision)) for one in found.level}
+    rest = Rest(group.members, group.revision, tuple(sorted([*found.behind, *found.unheard])))
+    work.soft = replace(work.soft, members=heard.updated(noted), rest=rest)
+    return not found.behind
 
 
 def reschedule(work: Work) -> None:

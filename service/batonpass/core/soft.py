@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState
+from batonpass.core.model import ActiveState, Member
 from batonpass.core.pmap import PMap
 
 Positions = tuple[tuple[str, int], ...]
@@ -81,6 +81,24 @@ class MemberSoft:
     said: Mapping[TaskId, TaskReport] | None = field(default=None, compare=False, repr=False)
 
 
+def _is_doubtful(heard: MemberSoft) -> bool:
+    """Say whether it is not noted that the member is caught up on every copy."""
+    return heard.level_at is None
+
+
+def heard_of_nobody() -> PMap[MemberId, MemberSoft]:
+    """Return what is known of members when nobody has spoken yet."""
+    return PMap(mark=_is_doubtful)
+
+
+class Rest(NamedTuple):
+    """The last look whether the group rests: at which members and revision, and of whom it was not certain then."""
+
+    members: PMap[MemberId, Member]
+    revision: int
+    doubtful: tuple[MemberId, ...]
+
+
 class EndOffset(NamedTuple):
     """The end of one changelog partition as the coordinator read it, and when the read was begun."""
 
@@ -94,12 +112,14 @@ class Soft:
     """Everything soft of one group. ``wake_ms`` is no later than the first instant at which something is due.
 
     ``bound_target`` says that the present target respects what lasts only for a while, so that another may be better
-    once the group would rest; after a start nobody knows, and it is taken to be so.
+    once the group would rest; after a start nobody knows, and it is taken to be so. ``rest`` spares the next look
+    whether the group rests a pass over all members; it says nothing that they do not, and is no part of the value.
     """
 
     started_ms: int = 0
     judge_from_ms: int = 0
-    members: PMap[MemberId, MemberSoft] = field(default_factory=PMap)
+    members: PMap[MemberId, MemberSoft] = field(default_factory=heard_of_nobody)
     end_offsets: PMap[tuple[str, int], EndOffset] = field(default_factory=PMap)
     wake_ms: int | None = None
     bound_target: bool = True
+    rest: Rest | None = field(default=None, compare=False, repr=False)

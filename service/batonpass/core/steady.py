@@ -74,6 +74,7 @@ def answer_to_repeated(
         soft.end_offsets,
         soft.wake_ms,
         soft.bound_target,
+        soft.rest,
     )
     reply = Answer(
         member_id=member.id,

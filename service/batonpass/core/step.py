@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from batonpass.core.budget import HeldBack, fund
-from batonpass.core.copies import Staged, stage
+from batonpass.core.copies import Staged, stage, stage_all
 from batonpass.core.ids import TaskId
 from batonpass.core.reasons import Reason, Why
 from batonpass.core.reconcile import reconcile
@@ -33,8 +33,10 @@ def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[
     # What the topology has dropped comes last.
     order += sorted([task_id for task_id in looked_at if task_id not in rank])
     view.expect(len(order))
-    tasks = group.tasks.plain() if len(order) * _READS_A_TASK > len(rank) else group.tasks
-    staged = [stage(view, tasks[task_id]) for task_id in order]
+    if len(order) * _READS_A_TASK > len(rank):
+        staged = stage_all(view, map(group.tasks.plain().__getitem__, order))
+    else:
+        staged = [stage(view, group.tasks[task_id]) for task_id in order]
     return staged, fund(view, staged)
 
 

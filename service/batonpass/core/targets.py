@@ -80,6 +80,7 @@ def build_request(view: View) -> PlacementRequest:
     """Return what placement is asked for the group as it stands."""
     group = view.group
     table = group.table
+    view.expect(len(group.unsettled))
     members = [group.members[one] for one in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
     home, standbys = _fill_settled(view, number)

@@ -59,6 +59,12 @@ class View:
             self.members, self.heard = self.group.members.plain(), self.soft.members.plain()
             self._here = {one for one, member in self.members.items() if member.away_until_ms is None}
 
+    def is_calm(self) -> bool:
+        """Say whether nobody is away, no member has a limit, and nothing is held. Costs a pass over the members."""
+        if self.group.storm_since_ms is not None or self.moves_held(draining=True) is not None:
+            return False
+        return all(one.away_until_ms is None and one.max_tasks is None for one in self.members.values())
+
     def those_here(self, member_ids: Iterable[MemberId], *, besides: MemberId) -> list[MemberId]:
         """Return those of the members that are here, but for one."""
         here = self._here
@@ -130,6 +136,8 @@ class View:
 
     def is_stalled(self, task: Task, member_id: MemberId) -> bool:
         """Say whether the member is not to be tried for this task now, because a warmup there came no closer."""
+        if not task.stalls:
+            return False
         return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
 
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
