@@ -282,3 +282,30 @@ async def test_a_drained_member_hands_everything_over_first(
             await load.stop()
             await processed(job, load, [a, b])
         await accounted(job, load)
+
+
+async def test_two_joiners_warm_up_one_copy_at_a_time(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
+    """With a budget of one, warmups follow one another; both joiners get their share, and no active restores (3.9)."""
+    job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
+    async with LocalCoordinator() as coordinator, Load(job) as load:
+        await declare(coordinator, job, max_warmup_replicas=1)
+        async with worker(coordinator, job, tmp_path, "a") as (_, a):
+            await coordinator.at_rest(job.group)
+            async with (
+                worker(coordinator, job, tmp_path, "b") as (_, b),
+                worker(coordinator, job, tmp_path, "c") as (_, c),
+            ):
+                most = 0
+
+                async def shared() -> bool:
+                    nonlocal most
+                    found = await coordinator.describe(job.group)
+                    most = max(most, found["warmups"])
+                    return bool(found["at_rest"]) and sorted(map(len, (actives_of(b), actives_of(c)))) == [1, 1]
+
+                await until(shared)
+                assert most == 1
+                assert all((one.restored(task) or 0) <= 20 for one in (b, c) for task in actives_of(one))
+                await load.stop()
+                await processed(job, load, [a, b, c])
+        await accounted(job, load)
