@@ -1,10 +1,13 @@
 """The worker runtime on a real broker: restore, tail, promote in place, hand over, demote, resume from disk."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from tests.kafka.cluster import known_to_broker
 from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
 
 from batonpass.worker.kafka import ActiveOptions, in_memory
@@ -131,3 +134,45 @@ async def test_a_commit_of_which_nobody_knows_whether_it_went_through(
     assert a.states == ["running", "running"]
     await a.give_up(TASK)
     await check_exactly_once(job, 50)
+
+
+@pytest.mark.parametrize("is_made_anew", [True, False])
+async def test_state_that_its_changelog_cannot_explain_is_restored_from_the_beginning(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, is_made_anew: bool
+) -> None:
+    """A changelog was made anew, or lost its beginning: what lay on disk is thrown away, and what is there is read."""
+    # Records of a topic that is only compacted cannot be deleted.
+    job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=await new_topic("store"))
+
+    async def change(*keys: bytes) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for key in keys:
+                await producer.send_and_wait(job.changelog, b"1", key=key, partition=0)
+
+    await change(b"a", b"b", b"c")
+    before = Owner(job.runtime(tmp_path / "a", "a"))
+    before.hold(TASK, Role.STANDBY)
+    await until(lambda: len(before.totals()) == 3 and before.is_caught_up(TASK))
+    await before.close()
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    if is_made_anew:
+        await admin.delete_topics([job.changelog])
+        await until(lambda: made_anew(admin, job.changelog))
+        await known_to_broker(admin, job.changelog, 1)
+        await change(b"d")
+    else:
+        await change(b"d", b"e")
+        await admin.delete_records({TopicPartition(job.changelog, 0): RecordsToDelete(before_offset=4)})
+    await admin.close()
+    after = Owner(job.runtime(tmp_path / "a", "a"))
+    after.hold(TASK, Role.STANDBY)
+    await until(lambda: after.totals() == ({b"d": b"1"} if is_made_anew else {b"e": b"1"}))
+    await until(lambda: after.is_caught_up(TASK))
+    await after.close()
+
+
+async def made_anew(admin: AIOKafkaAdminClient, topic: str) -> bool:
+    """Make a topic that is being deleted; say whether it could be made yet."""
+    made = await admin.create_topics([NewTopic(topic, 1, 1)])
+    return all(code == 0 for _, code, *_ in made.topic_errors)
