@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.api.conftest import MEMBERS_SHOWN, Api, serving
 
+from batonpass import bootstrap
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Tick
 from batonpass.core.invariants import Violation
@@ -24,6 +25,7 @@ from batonpass.runtime.observers import AWAY_S, CommitWatch
 from batonpass.runtime.ports import Commit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT = Path(bootstrap.__file__)
 # https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
@@ -122,10 +124,9 @@ async def test_the_list_for_people_is_whole(counted: Api) -> None:
         for family in prometheus_text(answer.text)
         if family.name.startswith("batonpass")
     }
-    process = {
-        (f"batonpass_{name}", "gauge") for name in ("polls_parked", "streams_open", "ready", "lease_valid_seconds")
-    }
-    assert shown == served | process
+    process = {(name, "gauge") for name in re.findall(r'counts\.show\("(\w+)"', ROOT.read_text())}
+    assert len(process) >= 5
+    assert shown == served | {(f"batonpass_{name}", kind) for name, kind in process}
 
 
 async def test_what_happens_is_counted(counted: Api) -> None:
