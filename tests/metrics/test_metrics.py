@@ -25,7 +25,8 @@ from batonpass.runtime.observers import AWAY_S, CommitWatch
 from batonpass.runtime.ports import Commit
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
-ROOT = Path(bootstrap.__file__)
+# Gauges of a process are shown where it is put together.
+OF_PROCESS = re.findall(r'counts\.show\("(\w+)"', Path(bootstrap.__file__).read_text())
 # https://prometheus.io/docs/practices/naming: base units, and what a counter ends in.
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
@@ -124,9 +125,8 @@ async def test_the_list_for_people_is_whole(counted: Api) -> None:
         for family in prometheus_text(answer.text)
         if family.name.startswith("batonpass")
     }
-    process = {(name, "gauge") for name in re.findall(r'counts\.show\("(\w+)"', ROOT.read_text())}
-    assert len(process) >= 5
-    assert shown == served | {(f"batonpass_{name}", kind) for name, kind in process}
+    assert len(OF_PROCESS) >= 5
+    assert shown == served | {(f"batonpass_{name}", "gauge") for name in OF_PROCESS}
 
 
 async def test_what_happens_is_counted(counted: Api) -> None:
