@@ -1,5 +1,6 @@
 """Coordinators share groups by leases in the database: at no moment do two of them speak for one group (L4)."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -256,6 +257,28 @@ async def test_a_fleet_without_its_database_holds_until_its_lease_is_over(
     assert alone.fleet.holds(ORDERS)
     alone.now_ms += 3_000
     assert not alone.fleet.holds(ORDERS)
+
+
+async def test_a_database_that_is_away_is_not_asked_without_pause(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While rounds fail there is a pause between them, also with groups that are to be released."""
+    alone = start("alone")
+    await alone.fleet.start()
+    alone.fleet._to_release.add(ORDERS)
+    asked = 0
+
+    async def fail(_identity: str) -> bool:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(alone.fleet._leases, "renew", fail)
+    running = asyncio.create_task(alone.fleet.run())
+    await asyncio.sleep(0.3)
+    assert asked == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_who_leaves_is_followed_at_once(start: Start) -> None:

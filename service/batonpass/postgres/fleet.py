@@ -141,11 +141,12 @@ class Fleet:
         telling = asyncio.create_task(self._tell(), name="fleet news")
         try:
             while True:
-                pause_ms: float = RETRY_MS
                 try:
                     pause_ms = await self.round()
                 except StoreUnavailable:
                     self._steady_since = float("inf")
+                    await asyncio.sleep(RETRY_MS / 1_000)
+                    continue
                 self._woken.clear()
                 if self._to_release:
                     continue
