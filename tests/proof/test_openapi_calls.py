@@ -85,7 +85,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], said: Path) -> None:
 def _try(operation: schemathesis.APIOperation[Any, Any, Any, Any]) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(case=operation.as_strategy())
-    def answers_as_documented(case: schemathesis.Case) -> None:
+    def answers_as_documented(case: schemathesis.Case[Any]) -> None:
         if case.query and "wait_ms" in case.query:
             # Waiting is not what is tried here.
             case.query["wait_ms"] = "5"
