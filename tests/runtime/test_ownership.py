@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
+from batonpass.codec.records import UnreadableRecord
 from batonpass.core.decide import Decision
 from batonpass.core.ids import GroupId
 from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, Started
@@ -18,7 +19,7 @@ from batonpass.core.soft import Soft
 from batonpass.core.topology import build_table
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
-from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, StoreUnavailable
 
 OTHER = GroupId("other")
 
@@ -90,6 +91,26 @@ async def test_a_group_that_comes_to_this_one_is_taken_over_and_read(world: Worl
     await coordinator.ownership_changed()
     assert [group.version for group, _ in coordinator.loaded_groups()] == [1]
     assert Started() in world.seen.asked
+
+
+async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_served(world: World) -> None:
+    """One damaged group is a defect that is told; the start, and a change of ownership, go on with the others."""
+    await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
+    await world.log.append(Commit(OTHER, 1, 0, [ProbeScheduled(1)]))
+    read = world.log.read
+
+    async def damaged(group_id: GroupId, *, after_version: int | None = None) -> Loaded:
+        if group_id == GROUP:
+            raise UnreadableRecord("damaged")
+        return await read(group_id, after_version=after_version)
+
+    world.log.read = damaged  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    await coordinator.start()
+    await coordinator.ownership_changed()
+    assert coordinator.is_ready
+    assert [group.id for group, _ in coordinator.loaded_groups()] == [OTHER]
+    assert isinstance(world.seen.defects[0], UnreadableRecord)
 
 
 async def test_what_is_under_way_is_finished_before_a_group_is_let_go(world: World) -> None:

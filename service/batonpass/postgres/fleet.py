@@ -15,8 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from sqlalchemy.exc import DBAPIError
+
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
+from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
 from batonpass.postgres.leases import Leases, Living
 from batonpass.postgres.snapshots import KIND
@@ -143,7 +146,7 @@ class Fleet:
             while True:
                 try:
                     pause_ms = await self.round()
-                except StoreUnavailable:
+                except (StoreUnavailable, DBAPIError):
                     self._steady_since = float("inf")
                     await asyncio.sleep(RETRY_MS / 1_000)
                     continue
@@ -243,7 +246,7 @@ class Fleet:
             self._news.clear()
             try:
                 await self.changed()
-            except StoreUnavailable:
+            except ProtocolError:
                 self._news.set()
                 await asyncio.sleep(RETRY_MS / 1_000)
 

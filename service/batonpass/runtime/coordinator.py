@@ -16,7 +16,7 @@ from batonpass.runtime.engine import RETRY_AFTER_MS, Engine
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.mailbox import Mailbox
-from batonpass.runtime.ports import Archive, CoordinatorLoading, NotOwner, Ports
+from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports
 from batonpass.runtime.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ class Coordinator:
             self._feeding = asyncio.create_task(self.feed.run(), name="event feed")
         for group_id in await self._ports.log.group_ids():
             if self._ports.ownership.holds(group_id):
-                await self._loaded(group_id)
+                # A group that cannot be read is a defect, which the observer has heard of; the others are served.
+                with contextlib.suppress(Defect):
+                    await self._loaded(group_id)
         self.is_ready = True
 
     async def ownership_changed(self) -> None:
@@ -130,7 +132,7 @@ class Coordinator:
                 room.mailbox.let_go()
         for group_id in await self._ports.log.group_ids():
             if ownership.holds(group_id):
-                with contextlib.suppress(NotOwner):
+                with contextlib.suppress(NotOwner, Defect):
                     await self._loaded(group_id)
 
     def loaded_groups(self) -> list[tuple[Group, Soft]]:
