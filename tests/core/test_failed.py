@@ -78,7 +78,7 @@ def test_a_stateless_task_that_fails_everywhere_is_tried_once_on_each_until_it_i
 
 
 def test_where_everybody_failed_a_stateless_task_it_stays_and_says_so() -> None:
-    """Two members never pass a task to and fro: after both failed it stays until ten minutes are over."""
+    """Two members never pass a task back and forth: after both failed it stays until ten minutes are over."""
     scene = stateless_scene(2)
     first = fail(scene, "1_0")
     scene.settle()
@@ -190,7 +190,7 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
 
 
 def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
-    """An operator knows better: pinned, the task goes back once; failing there again it is not handed to and fro."""
+    """An operator knows better: pinned, the task goes back once; failing there again it is not handed back and forth."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
     scene.settle()
@@ -210,7 +210,7 @@ def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
     assert scene.task("0_0").owner == first
 
 
-def test_two_members_do_not_pass_a_failing_stateful_task_to_and_fro() -> None:
+def test_two_members_do_not_pass_a_failing_stateful_task_back_and_forth() -> None:
     """Both failed it: whoever has it keeps it, with the reason; its failure is ten minutes old before it is tried."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
