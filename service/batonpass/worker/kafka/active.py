@@ -142,7 +142,7 @@ class Active:
             # Only the producer's start fences; the input is merely made ready meanwhile, to save that time.
             await _both(clients.producer.start(), self._connect_input(clients))
             self._observe(Step.FENCED_OTHERS)
-            await self._restore()
+            await self._restore(clients)
             if not await self._lease_holds():
                 return
             self._observe(Step.CHECKED_LEASE)
@@ -156,13 +156,13 @@ class Active:
         finally:
             await self._close(clients)
 
-    async def _restore(self) -> None:
+    async def _restore(self, clients: _Clients) -> None:
         """Read the changelog to where it ended after all others were fenced; nothing can be added to that."""
         changelog = self._changelog
         if changelog is None:
             return
         await changelog.resume()
-        ends = await changelog.ends()
+        ends = await changelog.ends(clients.input)
         self._observe(Step.READ_END)
         before = changelog.records_read
         try:
@@ -196,6 +196,8 @@ class Active:
             known = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - waits, as the public one does not
             if self._state.partition in known:
                 clients.partitions.append(TopicPartition(topic, self._state.partition))
+        for topic in self._part.changelog_topics:
+            await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - its end is asked for soon
         for partition in clients.partitions[:1]:
             await consumer.committed(partition)
 

@@ -16,6 +16,9 @@ from batonpass.worker.kafka.state import TaskState
 
 log = logging.getLogger("batonpass.worker.kafka")
 
+RESTORE_LOOK_MS = 10
+"""How often an active that restores looks whether it has everything: what is left is most often a marker alone."""
+
 MARKERS_TIMEOUT_S = 5.0
 """How long the markers of a committed transaction may take to show; they take milliseconds."""
 
@@ -62,13 +65,16 @@ class Changelog:
             await consumer.stop()
             raise
 
-    async def ends(self) -> dict[str, int]:
+    async def ends(self, consumer: AIOKafkaConsumer) -> dict[str, int]:
         """Return where each changelog ends for a reader of committed records (its last stable offset).
+
+        It is asked by way of another consumer, because a broker answers what comes over one connection in its order:
+        behind this one's own waiting read the question would wait with it.
 
         Raises:
             KafkaError: when that cannot be read.
         """
-        found = await self._opened.end_offsets(list(self._topics))
+        found = await consumer.end_offsets(list(self._topics))
         return {self._topics[partition]: offset for partition, offset in found.items()}
 
     async def step(self, timeout_ms: int = 200) -> int:
@@ -99,7 +105,8 @@ class Changelog:
         self._align()
         stop_at = time.monotonic() + seconds
         while self.missing(ends) and time.monotonic() < stop_at:
-            await self.step()
+            # A read that brings nothing but a transaction's marker moves the position, and does not return for it.
+            await self.step(timeout_ms=RESTORE_LOOK_MS)
 
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
