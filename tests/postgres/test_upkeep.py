@@ -209,7 +209,9 @@ async def test_what_stands_beside_the_records_goes_by_age(engine: AsyncEngine, p
         at_ms = int((now - timedelta(days=days)).timestamp() * 1_000)
         generation = Generation(number, 1, at_ms, (), 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, (), ())
         event = Event("x", at_ms, 1, None, None, {})
-        await write(postgres_log, number, History(Asked("ann", command="probe"), at_ms, generation, events=(event,)))
+        await write(
+            postgres_log, number, History(Asked("ann", command="probe"), at_ms, generation=generation, events=(event,))
+        )
     await Upkeep(engine).turn(now)
     archive = PostgresArchive(engine)
     assert [one.position for one in await archive.events(None, after=0, limit=9)] == [4]
