@@ -262,3 +262,10 @@ def test_a_heartbeat_that_repeats_the_last_one_is_not_read_again() -> None:
     assert newer.tasks == first.tasks
     with pytest.raises(TooLarge):
         read_heartbeat(M1, body, tasks_max=0, last=first.tasks)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_paths_use_otherwise_is_refused(name: str) -> None:
+    """Clients take a dot or two out of a path, so that nobody could ask for such a group again."""
+    with pytest.raises(InvalidRequest, match="paths use otherwise"):
+        checked_name("group", name)

@@ -6,13 +6,10 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from batonpass.codec.traces import Trace, soft_delta
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Input
-from batonpass.core.policy import Policy
+from batonpass.core.inputs import DrainRequest
 from batonpass.core.reasons import Reason
 from batonpass.core.records import ProbeScheduled
-from batonpass.core.soft import Soft
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.history import Asked, Change, Event, Generation, History, Moved
@@ -167,15 +164,10 @@ async def test_commits_at_once_share_the_positions(store: Store) -> None:
     assert [one.event for one in found] == [event(1), event(2)] * 40
 
 
-def traced(item: Input) -> Trace:
-    """Return a trace of an input."""
-    return Trace(item, AT_MS, 0, soft_delta(None, Soft()), Policy(), "1")
-
-
 async def test_commands_leave_a_row_each(store: Store) -> None:
     """Who asked for what, why, and about what, is found newest first; one that changed nothing leaves its row too."""
     drain = Asked("ann \0", "node goes \0 away", "c-1", "drain")
-    await commit(store, History(drain, AT_MS, trace=traced(DrainRequest(M1, 30_000))))
+    await commit(store, History(drain, AT_MS, item=DrainRequest(M1, 30_000)))
     await commit(store, History(Asked("bob", "", "c-2", "probe"), AT_MS + 1), version=1, records=0)
     await commit(store, History(Asked("a member", "", "c-3")), version=1)
     await commit(store, History(Asked("eve", command="pause"), AT_MS + 2), CLICKS)

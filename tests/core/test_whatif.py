@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from batonpass.core.errors import InvalidConfig, InvalidRequest, LimitExceeded
+from batonpass.core.errors import InvalidConfig, InvalidRequest, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.plan import plan_snapshot
 from batonpass.core.policy import GroupConfig, Policy
@@ -65,7 +65,7 @@ def test_what_cannot_be_is_refused_with_every_fault() -> None:
     with pytest.raises(InvalidRequest) as refused:
         imagine(snapshot(), strangers, max_members=2)
     assert [path for path, _ in refused.value.errors] == ["leave[1]", "drain[0]"]
-    with pytest.raises(LimitExceeded, match="5 members, the limit is 4"):
+    with pytest.raises(TooLarge, match="5 members, the limit is 4"):
         imagine(snapshot(), WhatIf(join=(Newcomers(count=3),)), max_members=4)
     with pytest.raises(InvalidConfig):
         imagine(snapshot(), WhatIf(config={"colour": "red"}), max_members=2)

@@ -9,8 +9,8 @@ from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.decide import Decision
-from batonpass.core.ids import GroupId
-from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, Started
+from batonpass.core.ids import GroupId, TaskId
+from batonpass.core.inputs import Heartbeat, Input, PauseRequest, PinRequest, ProbeRequest, Started
 from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.records import ProbeScheduled
@@ -19,6 +19,7 @@ from batonpass.core.soft import Soft
 from batonpass.core.topology import build_table
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.engine import COPIES_DECIDED_AT_ONCE
+from batonpass.runtime.history import Asked
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, StoreUnavailable
 
 OTHER = GroupId("other")
@@ -188,3 +189,12 @@ async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> No
     await coordinator.keep_snapshots(after_records=2)
     await coordinator.keep_snapshots(after_records=2)
     assert kept == [3, 3]
+
+
+async def test_the_audit_trail_says_what_was_meant_even_if_nothing_changed(world: World) -> None:
+    """A command that changes nothing leaves a row that names its subject, as one that changes something does."""
+    coordinator = Coordinator(world.ports)
+    asked = Asked(who="ops", command="unpin")
+    await coordinator.ask(GROUP, PinRequest(TaskId("0_1"), None), asked)
+    [row] = await world.log.commands(GROUP, before=None, limit=5)
+    assert row.subject == {"task": "0_1"}

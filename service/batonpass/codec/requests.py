@@ -37,6 +37,7 @@ _PAUSE: Final = Shape(PauseBody)
 _WHAT_IF: Final = Shape(WhatIfBody)
 
 _NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f\ufffd]{{1,{NAME_CHARS_MAX}}}")
+_DOTS: Final = frozenset({".", ".."})
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 Worker = TypeVar("Worker", Join, Heartbeat)
 NO_SUCH_REVISION: Final = -1
@@ -49,6 +50,9 @@ def checked_name(kind: str, name: str) -> str:
     Raises:
         InvalidRequest: when the name is empty, too long, or holds a slash, a blank or an unprintable character.
     """
+    if name in _DOTS:
+        # Clients take these parts out of a path before they send it, so nobody could ask for it again.
+        raise refusal([(f"path.{kind}", f"a name must not be {name!r}, which paths use otherwise")])
     if _NAME.fullmatch(name) is None:
         reason = f"a name has 1 to {NAME_CHARS_MAX} characters, none of them a slash, a blank or unprintable"
         raise refusal([(f"path.{kind}", reason)])

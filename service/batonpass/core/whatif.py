@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from batonpass.core.errors import InvalidRequest, LimitExceeded
+from batonpass.core.errors import InvalidRequest, TooLarge
 from batonpass.core.ids import MemberId
 from batonpass.core.plan import Plan
 from batonpass.core.policy import parse_config
@@ -45,7 +45,7 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
     Raises:
         InvalidRequest: when somebody who is not a member is to leave or drain.
         InvalidConfig: when the settings are refused.
-        LimitExceeded: when the group would have too many members.
+        TooLarge: when the group would have too many members.
     """
     present = {one.id for one in snapshot.members}
     faults = [
@@ -59,7 +59,7 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
     stay = [one for one in snapshot.members if one.id not in change.leave]
     size = len(stay) + sum(one.count for one in change.join)
     if size > max_members:
-        raise LimitExceeded(f"the group would have {size} members, the limit is {max_members}")
+        raise TooLarge(f"the group would have {size} members, the limit is {max_members}")
     members = [replace(one, draining=True) if one.id in change.drain else one for one in stay]
     members += _newcomers(change.join, present)
     here = {one.id for one in members}

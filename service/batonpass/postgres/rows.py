@@ -117,7 +117,7 @@ def _command_rows(history: History) -> list[Row]:
     asked = history.asked
     if not asked.command:
         return []
-    subject = subject_of(history.trace.item) if history.trace else {}
+    subject = subject_of(history.item) if history.item else {}
     return [(history.at_ms, plain(asked.command), plain(asked.who), _json(asked._asdict()), _json(subject))]
 
 

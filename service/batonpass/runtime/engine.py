@@ -254,7 +254,7 @@ class Engine:
             before, took = (attempt.group, attempt.soft), (attempt.now_ms, attempt.decide_ms)
             attempt.history = self._historian.history(asked, item, before, attempt.decision, at=took)
         elif asked.command:
-            attempt.history = History(asked=asked, at_ms=attempt.now_ms)
+            attempt.history = History(asked=asked, at_ms=attempt.now_ms, item=item)
         return attempt
 
     async def keep_snapshot(self, *, after_records: int = 0) -> None:

@@ -49,6 +49,7 @@ class Historian:
         return History(
             asked=asked,
             at_ms=now_ms,
+            item=item,
             generation=_generation(group, decision, why, now_ms, decide_ms),
             changes=changes_of(group, decision.records, decision.after, why, now_ms),
             events=events_of(group, item, decision, now_ms),

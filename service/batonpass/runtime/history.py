@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from batonpass.codec.traces import Trace
 from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import Input
 from batonpass.core.reasons import Reason
 
 
@@ -101,10 +102,11 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is committed beside the records of one decision."""
+    """All that is committed beside the records of one decision; ``item`` is what it was made on, where it is known."""
 
     asked: Asked = NOBODY_ASKED
     at_ms: int = 0
+    item: Input | None = None
     generation: Generation | None = None
     changes: tuple[Change, ...] = ()
     events: tuple[Event, ...] = ()

@@ -84,7 +84,7 @@ class MemoryRecordLog:
             body = msgspec.json.decode(msgspec.json.encode(event.body))
             self._events.append(StoredEvent(len(self._events) + 1, group_id, event._replace(body=body)))
         if history.asked.command:
-            subject = subject_of(history.trace.item) if history.trace else {}
+            subject = subject_of(history.item) if history.item else {}
             row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked, subject)
             self._commands.append(row)
 
