@@ -190,7 +190,7 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
 
 
 def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
-    """An operator knows better: pinned, the task goes back once; failing there again it is not handed back and forth."""
+    """Pinned, the task goes back once; failing there again it is not handed back and forth."""
     scene = stateful_scene(2, num_standby_replicas=1)
     first = fail(scene, "0_0")
     scene.settle()
