@@ -4,7 +4,7 @@ import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.answers import poll
-from batonpass.core.errors import StaleMemberEpoch, UnknownGroup, UnknownMember
+from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Leave, Started, StoreRecovered
 from batonpass.core.model import ActiveState, Claim, Grant, Group, Role
@@ -305,3 +305,21 @@ def test_an_adopted_active_may_be_one_that_restores() -> None:
     assert scene.task(task).owner == "m2"
     scene.beat("m2", {task: restoring(400, token=2)})
     assert scene.task(task).state is ActiveState.RESTORING
+
+
+@pytest.mark.parametrize("told", ["epoch", "token"])
+def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
+    """An epoch or token far beyond ours is a faulty client's: it changes nothing, and the member goes on as before."""
+    scene = Scene()
+    scene.declare(topology(1))
+    scene.join("m1")
+    scene.settle()
+    before, epoch = scene.group, scene.member("m1").epoch
+    huge = 2**63 - 1
+    tasks = {TaskId("0_0"): running(token=huge if told == "token" else None)}
+    refused = scene.refused(
+        Heartbeat(MemberId("m1"), 10_000, huge if told == "epoch" else epoch, tasks), InvalidRequest
+    )
+    assert refused.errors[0][0] == ("member_epoch" if told == "epoch" else "tasks.0_0.fencing_token")
+    assert scene.group is before
+    scene.ok(Heartbeat(MemberId("m1"), 10_001, epoch, {TaskId("0_0"): running()}), Answer)

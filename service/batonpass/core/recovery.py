@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from batonpass.core.errors import InvalidRequest
 from batonpass.core.ids import TaskId
 from batonpass.core.inputs import Heartbeat, StoreRecovered
 from batonpass.core.model import Group, Member, Role
@@ -18,6 +19,9 @@ from batonpass.core.work import Work
 
 TOKEN_LEAP = 1 << 20
 """How far new fencing tokens leap: more grants of one task than this cannot have been lost with the commits."""
+
+LEAP_MAX = 1 << 40
+"""How far an epoch or a token that a member reports may lie above ours and still be believed."""
 
 ALARM = "store-lost-commits"
 
@@ -31,6 +35,24 @@ def is_ahead(group: Group, member: Member, item: Heartbeat) -> bool:
         and said.token > max(group.tasks[task_id].token, group.tokens_from)
         for task_id, said in (item.tasks or {}).items()
     )
+
+
+def beyond_belief(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
+    """Return the refusal of an epoch or a token so far above ours that no store can have lost so much.
+
+    To believe it would leave no room above it: the numbers are 64 bits wide wherever they are kept.
+    """
+    if item.member_epoch > member.epoch + LEAP_MAX:
+        reason = f"{item.member_epoch} is more than {LEAP_MAX} above the epoch that is known, {member.epoch}"
+        return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
+    for task_id, said in (item.tasks or {}).items():
+        task = group.tasks.get(task_id)
+        known = max(task.token if task is not None else 0, group.tokens_from)
+        if said.token is not None and said.token > known + LEAP_MAX:
+            reason = f"{said.token} is more than {LEAP_MAX} above the highest token that is known, {known}"
+            path = f"tasks.{task_id}.fencing_token"
+            return InvalidRequest(f"{path}: {reason}", errors=[(path, reason)])
+    return None
 
 
 def recover(work: Work, member: Member, item: Heartbeat) -> None:

@@ -17,7 +17,7 @@ from batonpass.core.lag import changelogs_of, digest, is_within, measure
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, is_ahead, notice_unknown, recover
+from batonpass.core.recovery import adopt, beyond_belief, is_ahead, notice_unknown, recover
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
 from batonpass.core.steady import is_steady
@@ -49,6 +49,8 @@ def heartbeat(work: Work, item: Heartbeat) -> Reply:
             answer=stale,
         )
     if is_ahead(work.group, member, item):
+        if (unbelievable := beyond_belief(work.group, member, item)) is not None:
+            return unbelievable
         recover(work, member, item)
         member = work.group.members[member.id]
         renewed = replace(renewed, full=False, reports={}, steady_at=None)
