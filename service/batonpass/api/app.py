@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from batonpass import __version__
@@ -13,8 +15,9 @@ from batonpass.api import archive, events, groups, health, members, openapi, ope
 from batonpass.api.aside import Aside
 from batonpass.api.calls import Calls
 from batonpass.api.edge import Edge
-from batonpass.api.front import Front
+from batonpass.api.front import GONE_STATUS, Front
 from batonpass.api.service import Service
+from batonpass.api.visit import Disconnected
 
 ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, tokens, health))
 
@@ -42,6 +45,8 @@ def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAs
     for router in ROUTERS:
         app.include_router(router)
     problems.install(app, ROUTERS)
+    # Left to the framework, a caller that breaks off would count as a failure of the program.
+    app.add_exception_handler(Disconnected, _gone)
     openapi.install(app)
     return Front(app, service, edge, Calls(served(ROUTERS)))
 
@@ -55,3 +60,8 @@ def served(routers: tuple[APIRouter, ...]) -> list[tuple[str, str]]:
         for method in sorted(getattr(one, "methods", None) or ())
         if hasattr(one, "path")
     ]
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    """Answer a caller that went away: nothing reaches it, but the call is counted."""
+    return Response(status_code=GONE_STATUS)

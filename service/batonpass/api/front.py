@@ -40,7 +40,9 @@ _UNCOUNTED: Final = frozenset(OPEN.values())
 """Calls without a limit: probes and scrapes come from the platform, and often."""
 
 _AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
-_GONE_STATUS: Final = 499
+GONE_STATUS: Final = 499
+"""What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
+
 RETRY_AFTER_MS: Final = 500
 
 
@@ -74,7 +76,7 @@ class Front:
             if serve is not None:
                 await serve(visit)
         except Disconnected:
-            visit.status = visit.status or _GONE_STATUS
+            visit.status = visit.status or GONE_STATUS
         except ProtocolError as error:
             await self._refuse(visit, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served

@@ -15,7 +15,7 @@ from batonpass.api.aside import aside_of, present_size, show, whole_size
 from batonpass.api.edge import others_answers
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
-from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonQuery, WhatIfBody
+from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
 from batonpass.codec.shape import Shape
 from batonpass.codec.snapshots import write_plan, write_snapshot
@@ -92,11 +92,13 @@ async def show_assignment(request: Request) -> Response:
     return await show(request, whole_size(group), work)
 
 
-@route(router, "DELETE", GROUP, query=DeletionQuery, answers={204: "Deleted."})
+@route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
 async def delete(request: Request) -> Response:
     """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
+    service = service_of(request)
     asked = query(request, _DELETION)
-    await service_of(request).command(request, GroupDeletion(force=asked.force), Done, reason=asked.reason)
+    reason = await service.reason(request, asked.reason)
+    await service.command(request, GroupDeletion(force=asked.force), Done, reason=reason)
     return nothing()
 
 

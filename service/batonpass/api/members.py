@@ -54,13 +54,14 @@ async def join(request: Request) -> Response:
     return json_response(answer_body(answer), 201 if answer.created else 200)
 
 
-@route(router, "DELETE", MEMBER, query=LeaveQuery, answers={204: "Left."})
+@route(router, "DELETE", MEMBER, body=ReasonBody, query=LeaveQuery, answers={204: "Left."})
 async def leave(request: Request) -> Response:
     """Leave for good, or to restart under the same instance id; after the actives have been stopped."""
+    service = service_of(request)
     asked = query(request, _LEAVE)
-    await service_of(request).command(
-        request, Leave(member_of(request), restart=asked.mode == "restart"), Done, reason=asked.reason
-    )
+    reason = await service.reason(request, asked.reason)
+    wanted = Leave(member_of(request), restart=asked.mode == "restart")
+    await service.command(request, wanted, Done, reason=reason)
     return nothing()
 
 
@@ -91,11 +92,12 @@ async def drain(request: Request) -> Response:
     return json_response(drain_body(progress), 202 if progress.remaining else 200)
 
 
-@route(router, "DELETE", MEMBER + "/drain", query=ReasonQuery, answers={204: "The member stays."})
+@route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
     """Let a draining member stay."""
-    asked = query(request, _REASON)
-    await service_of(request).command(request, DrainReversal(member_of(request)), Done, reason=asked.reason)
+    service = service_of(request)
+    reason = await service.reason(request, query(request, _REASON).reason)
+    await service.command(request, DrainReversal(member_of(request)), Done, reason=reason)
     return nothing()
 
 

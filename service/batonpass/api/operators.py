@@ -61,7 +61,7 @@ async def pin(request: Request) -> Response:
     return nothing()
 
 
-@route(router, "DELETE", "/tasks/{task}/pin", query=ReasonQuery, answers={204: "Unpinned."})
+@route(router, "DELETE", "/tasks/{task}/pin", body=ReasonBody, query=ReasonQuery, answers={204: "Unpinned."})
 async def unpin(request: Request) -> Response:
     """Take the pin off a task."""
     return await _order(request, PinRequest(task_of(request), None))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from batonpass.api.visit import VISIT, Visit
+from batonpass.api.visit import VISIT, Disconnected, Visit
 from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
@@ -84,13 +84,17 @@ class Service:
 
         Raises:
             TooLarge: as soon as it is larger than this service takes (413).
+            Disconnected: when the caller goes away meanwhile.
         """
         parts, size = [], 0
-        async for chunk in chunks:
-            size += len(chunk)
-            if size > self.body_bytes_max:
-                raise TooLarge(f"a body may have at most {self.body_bytes_max} bytes")
-            parts.append(chunk)
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > self.body_bytes_max:
+                    raise TooLarge(f"a body may have at most {self.body_bytes_max} bytes")
+                parts.append(chunk)
+        except ClientDisconnect as error:
+            raise Disconnected from error
         return b"".join(parts)
 
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
@@ -110,6 +114,7 @@ class Service:
 
         Raises:
             InvalidRequest: when the body holds anything else.
+            Disconnected: when the caller goes away before the body is whole.
         """
         body = await self.body(request.stream())
         return _REASON.parse(body).value.reason or in_query
