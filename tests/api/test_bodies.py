@@ -144,3 +144,14 @@ async def test_the_document_has_the_body_of_every_such_call(api: Api) -> None:
         described = paths[path][method.lower()]["requestBody"]
         schema = described["content"]["application/json"]["schema"]
         assert (described["required"], schema) == (False, {"$ref": "#/components/schemas/ReasonBody"}), (method, path)
+
+
+async def test_a_token_is_revoked_for_a_reason_that_its_body_gives(api: Api) -> None:
+    """The reason of the body is told; what is in the body otherwise is refused, and the token stays."""
+    made = (await api.client.request("POST", "/v1/tokens", json={"name": "ci", "role": "viewer"})).json()
+    path = f"/v1/tokens/{made['id']}"
+    refused = await api.client.request("DELETE", path, json={"bogus": 1})
+    assert refused.status_code == 422, refused.text
+    assert (await api.client.request("DELETE", path, json={"reason": "leaked"})).status_code == 204
+    [*_, (_, asked)] = api.commands
+    assert (asked.command, asked.reason) == ("revoke-token", "leaked")

@@ -13,7 +13,7 @@ from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import asked_of, json_response, nothing, query, service_of
 from batonpass.codec.answers import rfc3339
-from batonpass.codec.bodies import ReasonQuery, TokenBody
+from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, StoredToken, TokenWish
@@ -57,11 +57,19 @@ async def show(request: Request) -> Response:
     return json_response({"tokens": [token_body(one, now_ms) for one in await edge_of(request).tokens.list()]})
 
 
-@route(router, "DELETE", "/{token}", query=ReasonQuery, answers={204: "Revoked; it is refused within seconds."})
+@route(
+    router,
+    "DELETE",
+    "/{token}",
+    body=ReasonBody,
+    query=ReasonQuery,
+    answers={204: "Revoked; it is refused within seconds."},
+)
 async def revoke(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
-    command = asked_of(request)._replace(command="revoke-token", reason=query(request, _REASON).reason)
+    reason = await service_of(request).reason(request, query(request, _REASON).reason)
+    command = asked_of(request)._replace(command="revoke-token", reason=reason)
     if not await edge_of(request).tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
     service_of(request).commanded("", command)
