@@ -1,11 +1,12 @@
 """What stands in the way of a group without being an error is said in a sentence that names what to change."""
 
 from tests.core.pairs import guarded, pair
-from tests.core.scene import Scene, copy, topology
+from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.advice import advice_on
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest
+from batonpass.core.model import Role, Subtopology
 from batonpass.core.policy import LAG_UNBOUNDED
 from batonpass.core.view import View
 
@@ -60,6 +61,32 @@ def test_members_without_a_rack_or_a_topology_are_named() -> None:
     assert racks.startswith("rack_aware_tags names zone")
     assert racks.endswith("m1, m2, m3, m4, m5 and 1 more")
     assert epochs == "tasks that are new in topology epoch 3 do not go to those who know an older one: m1"
+
+
+def test_a_rack_tag_that_every_member_has_needs_no_advice() -> None:
+    """Of several tags only those are named that somebody lacks."""
+    scene = Scene()
+    scene.declare(topology(1), rack_aware_tags=["zone", "rack"])
+    scene.join("a", client_tags={"zone": "x", "rack": "1"})
+    scene.join("b", client_tags={"zone": "y"})
+    (text,) = advice(scene)
+    assert text == "rack_aware_tags names rack, which counts as one more rack for those without it: b"
+
+
+def test_copies_of_tasks_that_are_no_more_are_not_counted() -> None:
+    """A dropped task is unsettled until it is given up, but its copies are taken back at once: none is waited for."""
+    scene = Scene()
+    scene.declare(topology(1, more=(Subtopology("9", 1),)), num_standby_replicas=1)
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    (holder,) = scene.task("9_0").standbys
+    said = {task: running() for task in scene.held(holder, Role.ACTIVE)}
+    said |= {task: copy("standby") for task in scene.held(holder, Role.STANDBY)}
+    scene.beat(holder, said | {"9_0": copy("standby", None)})
+    scene.change(topology(1, epoch=2), rebalance_batch_ms=60_000)
+    assert TaskId("9_0") in scene.group.unsettled
+    assert advice(scene) == ()
 
 
 def test_copies_that_nobody_can_read_are_counted() -> None:

@@ -76,6 +76,19 @@ def test_warmups_have_an_eta_once_their_rate_is_known() -> None:
     assert status(scene).next_probe_ms is not None
 
 
+def test_an_eta_ends_where_the_catch_up_time_is_acceptable() -> None:
+    """A copy that may be some time behind counts as caught up that much sooner, whichever limit it meets first."""
+    scene = moving()
+    scene.change(acceptable_catchup_ms=5_000)
+    tasks = sorted(scene.member("m2").picture)
+    for lag in (9_000, 8_000):
+        scene.beat("m2", {task: copy("warmup", lag) for task in tasks})
+        scene.tick(1_000)
+    assert status(scene).eta_ms == 3_000
+    scene.change(acceptable_catchup_ms=50)
+    assert status(scene).eta_ms == 7_900
+
+
 def test_what_is_held_back_says_why() -> None:
     """A move beyond the budget is listed with its destination and the reason."""
     scene = Scene()

@@ -64,9 +64,8 @@ def _on_copies(view: View) -> Iterator[str]:
     unread = []
     for task_id in view.group.unsettled:
         task = view.group.tasks[task_id]
-        if task_id in view.group.table.rank:
-            holders = [one for one in view.holders(task) if view.member(one) is not None]
-            unread += [one for one in holders if _is_unread(view, one) and view.copy(task, one).readiness is _UNKNOWN]
+        holders = [one for one in view.holders(task) if view.member(one) is not None]
+        unread += [one for one in holders if _is_unread(view, one) and view.copy(task, one).readiness is _UNKNOWN]
     if unread:
         yield (
             "copies that were reported without a lag that can be known are never promoted: report lag, or position "

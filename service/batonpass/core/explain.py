@@ -208,9 +208,9 @@ def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> l
         found.extend(_grant_waits(view, task, choice.active))
     else:
         found.extend(_owner_waits(view, task))
-    if not task.parked:
-        found.extend(_copy_waits(view, task, held))
-    return found
+    found.extend(_copy_waits(view, task, held))
+    # Whoever is to run a task and is its target as well is met twice, with the same wait.
+    return list(dict.fromkeys(found))
 
 
 def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
@@ -281,7 +281,8 @@ def _others_first(view: View, member: Member) -> Wait:
     """Return the wait for a member that is granted nothing before it has confirmed what it gave up."""
     since_ms = min(one.since_ms for one in member.revoking.values())
     until_ms = since_ms + view.config.rebalance_timeout_ms
-    detail = f"it must first confirm that it gave up {len(member.revoking)} tasks"
+    count = len(member.revoking)
+    detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
     return Wait(Awaited.CONFIRMATION, member.id, until_ms, None, detail)
 
 

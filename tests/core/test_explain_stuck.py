@@ -1,0 +1,160 @@
+"""What people are told of tasks and groups that do not get on: parked, held up by others, on hold, suspected."""
+
+from __future__ import annotations
+
+from tests.core.pairs import TASK, guarded
+from tests.core.scene import Scene, copy, failed, running, topology
+
+from batonpass.core.explain import Awaited, TaskExplanation, TaskState, Wait, explain_task
+from batonpass.core.explain_group import GroupExplanation, explain_group
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Eviction, GroupDeletion, PauseRequest, PinRequest, PollBroken
+from batonpass.core.model import OnLeaseLost, PauseScope
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+TIMEOUT_MS = 60_000
+"""The rebalance timeout of groups in which somebody is slow to confirm."""
+
+
+def of_task(scene: Scene, task: str = TASK) -> TaskExplanation:
+    """Explain a task now."""
+    return explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy)
+
+
+def of_group(scene: Scene) -> GroupExplanation:
+    """Explain the group now."""
+    return explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=100)
+
+
+def revoking() -> tuple[Scene, int]:
+    """Return a group where b was told to give up 0_0 and has not confirmed it, and when; 0_1 of a is meant for b."""
+    scene = Scene()
+    scene.declare(topology(2), acceptable_recovery_lag=100, rebalance_timeout_ms=TIMEOUT_MS)
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    assert scene.owners() == {"0_0": B, "0_1": A}
+    for task in (TaskId("0_1"), TASK):
+        scene.do(PinRequest(task, A))
+    scene.beat("a", {"0_1": running(), TASK: copy("warmup", 0)})
+    told_ms = scene.now_ms
+    assert list(scene.member("b").revoking) == [TASK]
+    scene.do(PinRequest(TaskId("0_1"), B))
+    scene.tick(1_000)
+    return scene, told_ms
+
+
+def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_alone() -> None:
+    """Nobody is to try it again until it is released, so that no copy of it is waited for."""
+    scene = Scene()
+    scene.declare(topology(1), max_warmup_replicas=5)
+    for name in "abcd":
+        scene.join(name)
+    scene.settle()
+    for name in (A, B, C):
+        assert scene.task(TASK).owner == name
+        scene.beat(name, {TASK: failed("poison pill")})
+        if name != C:
+            scene.do(Eviction(name, dead=True))
+            scene.obey()
+    scene.beat(C, {})
+    found = of_task(scene)
+    assert (found.state, [wait.what for wait in found.waits]) == (TaskState.PARKED, [Awaited.OPERATOR])
+    assert found.sentences[0] == "0_0 is parked: it failed on a, b, c."
+    assert "Its move is held back: it failed on too many members; release it to have it tried again." in found.sentences
+    assert of_group(scene).states == {TaskState.PARKED: 1}
+
+
+def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None:
+    """A member is granted nothing before that; who is waited for, and until when, is said of the task to come."""
+    scene, told_ms = revoking()
+    found = of_task(scene, "0_1")
+    assert (found.task.owner, found.task.target) == (A, B)
+    detail = "it must first confirm that it gave up 1 task"
+    assert found.waits == (Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
+    assert found.sentences[-1] == f"It waits for the confirmation of b: {detail}."
+    scene.beat("b", {})
+    assert [(wait.what, wait.member_id) for wait in of_task(scene, "0_1").waits] == [(Awaited.WARMUP, B)]
+
+
+def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() -> None:
+    """What keeps it from being granted is said of it once, though its taker is its target as well."""
+    scene, told_ms = revoking()
+    scene.do(Eviction(A, dead=True))
+    found = of_task(scene, "0_1")
+    assert (found.state, found.task.claims, found.to) == (TaskState.WAITING, (), B)
+    detail = "it must first confirm that it gave up 1 task"
+    assert found.waits == (Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
+    scene.beat("b", {})
+    assert scene.task("0_1").owner == B
+
+
+def test_a_task_without_state_waits_for_a_taker_that_has_to_confirm() -> None:
+    """No copy of it is waited for, and yet nobody is granted it before its taker has given up what it was told to."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=2), rebalance_timeout_ms=TIMEOUT_MS)
+    scene.join("a")
+    scene.join("b")
+    scene.settle()
+    assert scene.owners() == {"1_0": B, "1_1": A}
+    for task in ("1_1", "1_0"):
+        scene.do(PinRequest(TaskId(task), A))
+    assert list(scene.member("b").revoking) == ["1_0"]
+    scene.do(Eviction(A, dead=True))
+    found = of_task(scene, "1_1")
+    detail = "it must first confirm that it gave up 1 task"
+    assert (found.state, found.to) == (TaskState.WAITING, B)
+    assert found.waits == (Wait(Awaited.CONFIRMATION, B, scene.now_ms + TIMEOUT_MS, None, detail),)
+    scene.beat("b", {})
+    assert scene.task("1_1").owner == B
+
+
+def test_whoever_has_a_task_until_its_target_is_ready_is_named_before_it_has_it() -> None:
+    """While the lease of the last owner runs, the most caught-up copy is chosen though the task belongs elsewhere."""
+    scene = guarded(members="abc")
+    (other,) = scene.task(TASK).standbys
+    assert (scene.task(TASK).owner, other) == (A, B)
+    scene.do(PinRequest(TASK, C))
+    scene.beat("c", {TASK: copy("warmup", 9_000)})
+    scene.do(Eviction(A))
+    found = of_task(scene)
+    assert (found.task.owner, found.task.target, found.to) == (None, C, B)
+    assert found.sentences[2:4] == (
+        "It belongs to c.",
+        "b has it until then, because its copy is the most caught up.",
+    )
+
+
+def test_a_suspected_member_is_an_obstacle_with_all_that_it_holds() -> None:
+    """It broke off without a word and nobody is ready to take over: the group says whom it waits for."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a", on_lease_lost=OnLeaseLost.CONTINUE)
+    scene.settle()
+    scene.do(PollBroken(A))
+    scene.wait(2_500)
+    assert scene.member("a").suspected
+    group = of_group(scene)
+    (obstacle,) = group.obstacles
+    assert (obstacle.member_id, obstacle.what, obstacle.tasks, obstacle.until_ms) == (A, "suspected", 2, None)
+    assert "a is suspected with 2 tasks: it broke off and has not spoken since." in group.sentences
+
+
+def test_a_group_that_follows_a_forced_deletion_says_until_when_nothing_is_granted() -> None:
+    """What the deleted members may still run is theirs until their leases are over; no commits were lost."""
+    scene = guarded(session_timeout_ms=30_000)
+    scene.do(GroupDeletion(force=True))
+    scene.declare(topology(1, epoch=2))
+    scene.join("c")
+    scene.tick(10_000)
+    group = of_group(scene)
+    assert "Nothing is granted for another 20 s." in group.sentences
+    assert not any("lost commits" in text for text in group.sentences)
+    assert group.held_until_ms == scene.now_ms + 20_000
+
+
+def test_a_pause_without_an_end_or_a_reason_names_neither() -> None:
+    """An operator who gave no end ends it; only balance is held where only that was asked for."""
+    scene = guarded()
+    scene.do(PauseRequest(PauseScope.BALANCE))
+    assert of_group(scene).sentences[0] == "An operator holds moves for balance."
