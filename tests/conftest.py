@@ -1,8 +1,14 @@
 """What all tests share: the parts outside Python that a run may leave out, by name and never in silence."""
 
 import os
+import signal
 
 import pytest
+
+# A run that was started in the background by a shell ignores Ctrl-C, and so would every program that a test starts;
+# some of these are to end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Parts that some machines lack. A test that needs one says so by `@pytest.mark.needs("kafka")` and fails where it
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.

@@ -63,7 +63,7 @@ class Hand(Callbacks):
 
 
 class Crew:
-    """Members that come and go."""
+    """Members that come and go. ``left`` has the ids of those that went; a goodbye may have been lost on its way."""
 
     def __init__(self, url: str | list[str], group: str, witness: Witness, *, seed: int) -> None:
         self._url = url
@@ -73,6 +73,7 @@ class Crew:
         self._count = 0
         self._leaving: list[asyncio.Task[None]] = []
         self.members: dict[str, Member] = {}
+        self.left: set[str] = set()
 
     async def join(self, *, instance: bool = False) -> str:
         """Let one more member join; it goes on trying for as long as that takes."""
@@ -101,7 +102,9 @@ class Crew:
 
     async def leave(self, name: str) -> None:
         """Let a member go in good order."""
-        await self.members.pop(name).exit()
+        member = self.members.pop(name)
+        self.left.add(str(member.member_id))
+        await member.exit()
 
     async def stir(self) -> None:
         """Let one thing happen: a join, a leave, or nothing."""

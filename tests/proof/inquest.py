@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import text
@@ -106,11 +106,11 @@ class Inquest:
             group, at = evolve(group, written), after
             self.replayed += 1
 
-    def expired(self) -> list[str]:
-        """Return the members that were expired for their silence, or fenced."""
+    def expired(self, left: Collection[str] = ()) -> list[str]:
+        """Return the members that were expired for their silence, or fenced, but for those that had ``left``."""
         causes = (Cause.EXPIRED, Cause.FENCED)
         return [
             f"{record.member_id}: {record.cause}"
             for record in self.records
-            if isinstance(record, MemberGone) and record.cause in causes
+            if isinstance(record, MemberGone) and record.cause in causes and record.member_id not in left
         ]

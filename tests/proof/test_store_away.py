@@ -32,7 +32,7 @@ class Scene:
         """Let everybody go, and look at everything that was written."""
         await self.crew.go()
         found = await Inquest(self.database_url, GROUP).hold()
-        assert (self.witness.faults, found.faults, found.expired()) == ([], [], [])
+        assert (self.witness.faults, found.faults, found.expired(self.crew.left)) == ([], [], [])
 
     async def reasons(self) -> tuple[int, str]:
         """Return what the coordinator says of its readiness."""
