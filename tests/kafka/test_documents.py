@@ -33,7 +33,7 @@ async def test_the_worker_of_the_document(bootstrap: str, new_topic: NewTopics, 
             ('("orders",)', f'("{source}",)'),
             ("orders-store-changelog", changelog),
             ('"orders", {"0"', f'"{group}", {{"0"'),
-            ('8420", "orders"', f'8420", "{group}"'),
+            ('8420",\n        "orders"', f'8420",\n        "{group}"'),
             ("http://127.0.0.1:8420", server.url),
         ):
             assert there in program

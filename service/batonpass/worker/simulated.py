@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from batonpass.worker.member import Member
-from batonpass.worker.options import Exit
+from batonpass.worker.options import Exit, fresh_member_id
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
 from batonpass.worker.tasks import Callbacks, Revocation, Task
 
@@ -75,6 +75,12 @@ class Kept:
             positions = {str(task): int(position) for task, position in found["positions"].items()}
             kept.member_id, kept.positions = found.get("member_id"), positions
         return kept
+
+    def new_run(self) -> str:
+        """Return a fresh member id, kept before anybody hears of it: whoever comes next can say whom it replaces."""
+        self.member_id = fresh_member_id()
+        self.write()
+        return self.member_id
 
     def write(self) -> None:
         """Keep it, all or nothing."""
@@ -193,6 +199,7 @@ def member_of(asked: argparse.Namespace, kept: Kept, callbacks: Callbacks) -> Me
         on_lease_lost=OnLeaseLost(asked.on_lease_lost),
         token=None if token_file is None else lambda: token_file.read_text().strip(),
         replaces=kept.member_id,
+        new_member_id=kept.new_run,
         on_disk={
             task: Progress(position=position, end_offset=end)
             for task, position in kept.positions.items()
