@@ -29,7 +29,7 @@ from batonpass.core.records import Record
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import Soft
 from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED, Change, Generation, History
+from batonpass.runtime.history import NOBODY_ASKED, History
 
 
 @dataclass
@@ -223,9 +223,3 @@ def test_a_trace_of_an_unknown_input_is_refused() -> None:
     payload = scene.written[0].trace.replace(b'"group-declaration"', b'"group-dissolution"')
     with pytest.raises(UnreadableTrace, match="group-dissolution"):
         decode_trace(TRACE_VERSION, payload)
-
-
-def test_the_types_of_history_hold_what_they_say() -> None:
-    """Lines and generations are plain tuples, so that a store may pass over them quickly."""
-    assert issubclass(Change, tuple)
-    assert issubclass(Generation, tuple)
