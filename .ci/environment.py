@@ -25,7 +25,7 @@ VENV = ROOT / ".venv"
 LOCKS = ROOT / "deploy" / "locks"
 PURPOSES = {
     "run": "what the service needs",
-    "dev": "what the service, the checks and the tests need",
+    "dev": "what the service, the audit, the checks and the tests need (with Spark; about 1 GB)",
     "audit": "what the nightly audit needs (with Spark, about 500 MB)",
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
 }
@@ -33,7 +33,7 @@ JAVA_MIN = 17
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
-    "dev": (*SERVICE, "--group", "build", "--group", "lint", "--group", "test"),
+    "dev": (*SERVICE, "--extra", "audit", "--group", "build", "--group", "lint", "--group", "test"),
     "run": (*SERVICE, "--constraint", "deploy/locks/dev.lock"),
     "bootstrap": ("--group", "pyproject.toml:build", "--constraint", "deploy/locks/dev.lock"),
     "audit": ("pyproject.toml", "--extra", "audit", "--constraint", "deploy/locks/dev.lock"),

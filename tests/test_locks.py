@@ -16,7 +16,7 @@ SERVICE = [*BASE, *EXTRAS["server"], *EXTRAS["kafka"], *EXTRAS["dashboard"]]
 WANTED = {
     "bootstrap": GROUPS["build"],
     "run": SERVICE,
-    "dev": [*SERVICE, *GROUPS["build"], *GROUPS["lint"], *GROUPS["test"]],
+    "dev": [*SERVICE, *EXTRAS["audit"], *GROUPS["build"], *GROUPS["lint"], *GROUPS["test"]],
     "audit": [*BASE, *EXTRAS["audit"]],
     "broker": [*BASE, *EXTRAS["broker"]],
 }
