@@ -1,0 +1,4 @@
+"""The nightly audit: an independent witness that reads what happened, and says whether the laws held and what it cost.
+
+It reads the record log, never asks the service, and needs Spark (`pip install batonpass[audit]`).
+"""
