@@ -23,7 +23,7 @@ run: ## start Batonpass on this machine (batonpass up)
 
 .PHONY: test
 test: ## check, then every test; what CI runs
-	$(ENVIRONMENT) dev
+	$(ENVIRONMENT) test
 	.venv/bin/python .ci/steps.py test
 
 .PHONY: check

@@ -1,10 +1,11 @@
-"""Make `.venv` fit for a purpose, from nothing: `run`, `dev`, `kafka` or `audit`; or write the locks anew: `lock`.
+"""Make `.venv` fit for a purpose, from nothing: `run`, `dev`, `test`, `kafka` or `audit`; or write the locks: `lock`.
 
 What is installed comes from the locks in `deploy/locks`, hash by hash. Purposes add to one another and never take
 anything away, so `make run` leaves a developer's environment whole. A stamp for each purpose makes the second call
 free; a file lock makes two calls at once wait for each other instead of writing over each other.
 
 A Java runtime is added for the purposes that start a Kafka broker, only where the machine has no Java that will do.
+`test` is `dev` with the parts outside of Python, which `system` sees to.
 
 It runs on any Python 3.11 or later and imports the standard library only.
 """
@@ -12,13 +13,14 @@ It runs on any Python 3.11 or later and imports the standard library only.
 import fcntl
 import hashlib
 import os
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import system
+from system import say
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -29,7 +31,8 @@ PURPOSES = {
     "audit": "what the nightly audit needs (with Spark, about 500 MB)",
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
 }
-JAVA_MIN = 17
+# What these purposes install into .venv; what they need beside it, `main` adds.
+SYNONYMS = {"kafka": "run", "test": "dev"}
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
@@ -39,11 +42,6 @@ RESOLUTIONS = {
     "audit": ("pyproject.toml", "--extra", "audit", "--constraint", "deploy/locks/dev.lock"),
     "broker": ("pyproject.toml", "--extra", "broker", "--constraint", "deploy/locks/dev.lock"),
 }
-
-
-def say(words: str) -> None:
-    """Tell what is about to happen, at once."""
-    print(f"batonpass: {words}", flush=True)
 
 
 def run(*command: str | Path) -> None:
@@ -117,23 +115,9 @@ def prepare(purpose: str) -> None:
     stamp.write_text(wanted)
 
 
-def has_java() -> bool:
-    """Tell whether there is a Java that a Kafka broker runs on, in JAVA_HOME or on the path."""
-    home = os.environ.get("JAVA_HOME")
-    for java in (f"{home}/bin/java" if home else None, shutil.which("java")):
-        if java is None or not os.access(java, os.X_OK):
-            continue
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-        version = re.search(r'version "(?:1\.)?(\d+)', said)
-        if version and int(version.group(1)) >= JAVA_MIN:
-            return True
-    return False
-
-
 def wants_broker(purpose: str) -> bool:
     """Tell whether a purpose includes a broker of this machine's own."""
-    without = os.environ.get("BATONPASS_TEST_WITHOUT", "").split(",")
-    return purpose == "kafka" or (purpose == "dev" and "kafka" not in [part.strip() for part in without])
+    return purpose == "kafka" or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
 
 
 def write_locks(*options: str) -> None:
@@ -152,12 +136,14 @@ def main() -> None:
     with alone():
         if purpose == "lock":
             write_locks(*options)
-        elif purpose in {*PURPOSES, "kafka"} and not options:
-            prepare("run" if purpose == "kafka" else purpose)
-            if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP") and not has_java():
+        elif purpose in {*PURPOSES, *SYNONYMS} and not options:
+            prepare(SYNONYMS.get(purpose, purpose))
+            if purpose == "test":
+                system.prepare()
+            if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP") and not system.has_java():
                 prepare("broker")
         else:
-            raise SystemExit(f"usage: {sys.argv[0]} {{{','.join(PURPOSES)},kafka}} | lock [--upgrade]")
+            raise SystemExit(f"usage: {sys.argv[0]} {{{','.join([*PURPOSES, *SYNONYMS])}}} | lock [--upgrade]")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,189 @@
+"""See to the parts outside of Python that `make test` needs: Java for Spark, a Chromium, and Prometheus with promtool.
+
+Each is looked for by trying it, wherever it came from. On Debian and Ubuntu what is missing is fetched with apt-get,
+said before it is done: packages are installed where the user is root; Prometheus is only unpacked into `.cache` and
+linked into `.venv/bin`, by anybody, because installing its package would start a server on the machine. Elsewhere the
+run stops and says what to install, unless BATONPASS_TEST_WITHOUT names the part.
+
+It runs on any Python 3.11 or later and imports the standard library only.
+"""
+
+import getpass
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "prometheus"
+BIN = ROOT / ".venv" / "bin"
+JAVA_MIN = 17
+CHROMIUMS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+LOCK_WAIT_S = 300
+
+
+class Part(NamedTuple):
+    """Something outside of Python, by the name that BATONPASS_TEST_WITHOUT knows it by.
+
+    `packages` are Debian's: sets of them, of which the first that there is will do.
+    """
+
+    name: str
+    what: str
+    works: Callable[[], bool]
+    packages: tuple[tuple[str, ...], ...]
+    fedora: str
+    macos: str
+    unpacked: bool = False
+
+
+def answers(program: str | Path, *arguments: str) -> str | None:
+    """Return what a program says, on either channel, or None where there is none that runs."""
+    found = shutil.which(program, path=os.pathsep.join([str(BIN), os.environ.get("PATH", "")]))
+    if found is None:
+        return None
+    try:
+        done = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout + done.stderr if done.returncode == 0 else None
+
+
+def has_java() -> bool:
+    """Tell whether there is a Java that Spark and a Kafka broker run on, in JAVA_HOME or on the path."""
+    home = os.environ.get("JAVA_HOME")
+    for java in ([f"{home}/bin/java"] if home else []) + ["java"]:
+        version = re.search(r'version "(?:1\.)?(\d+)', answers(java, "-version") or "")
+        if version and int(version.group(1)) >= JAVA_MIN:
+            return True
+    return False
+
+
+def has_chromium() -> bool:
+    """Tell whether there is a Chromium or Chrome that starts, and a font to draw with where fonts can be listed."""
+    fonts = answers("fc-list")
+    return (fonts is None or bool(fonts.strip())) and any(answers(name, "--version") for name in CHROMIUMS)
+
+
+def has_prometheus() -> bool:
+    """Tell whether there are promtool and the server that it belongs to."""
+    return answers("promtool", "--version") is not None and answers("prometheus", "--version") is not None
+
+
+PARTS = (
+    Part(
+        name="spark",
+        what="Java 17 or later, for Spark",
+        works=has_java,
+        packages=(("openjdk-17-jre-headless",), ("openjdk-21-jre-headless",)),
+        fedora="dnf install java-latest-openjdk-headless",
+        macos="brew install openjdk@17, then export JAVA_HOME=$(brew --prefix openjdk@17)",
+    ),
+    Part(
+        name="chromium",
+        what="Chromium with a font, for the tests of the dashboard",
+        works=has_chromium,
+        packages=(("chromium", "fonts-dejavu-core"),),
+        fedora="dnf install chromium dejavu-sans-fonts",
+        macos="brew install --cask chromium",
+    ),
+    Part(
+        name="promtool",
+        what="Prometheus with promtool, for the tests of the alert rules",
+        works=has_prometheus,
+        packages=(("prometheus",),),
+        fedora="dnf install golang-github-prometheus",
+        macos="brew install prometheus",
+        unpacked=True,
+    ),
+)
+
+
+def say(words: str) -> None:
+    """Tell what is about to happen, at once."""
+    print(f"batonpass: {words}", flush=True)
+
+
+def left_out() -> set[str]:
+    """Return the parts that BATONPASS_TEST_WITHOUT names."""
+    return {part.strip() for part in os.environ.get("BATONPASS_TEST_WITHOUT", "").split(",")}
+
+
+def apt_get(*arguments: str, cwd: Path = ROOT) -> bool:
+    """Run apt-get without questions, waiting for whoever else runs it; tell whether it did what was asked."""
+    options = ("-o", f"DPkg::Lock::Timeout={LOCK_WAIT_S}", "-o", f"APT::Sandbox::User={getpass.getuser()}")
+    command = ["apt-get", "-qq", *options, *arguments]
+    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, cwd=cwd, env=quiet, stdout=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
+
+
+def unpack(package: str) -> bool:
+    """Unpack a Debian package into .cache and link its programs into .venv/bin; tell whether that went well."""
+    shutil.rmtree(CACHE, ignore_errors=True)
+    CACHE.mkdir(parents=True)
+    # Fetched as the user who asks: apt's own could not write into the folder, and apt-get would warn of it.
+    if not apt_get("download", package, cwd=CACHE):
+        return False
+    for fetched in CACHE.glob("*.deb"):
+        extract = [str(shutil.which("dpkg-deb")), "--extract", str(fetched), str(CACHE)]
+        if subprocess.run(extract, check=False).returncode:
+            return False
+        fetched.unlink()
+    for program in (CACHE / "usr" / "bin").iterdir():
+        link = BIN / program.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(program)
+    return True
+
+
+def fetch(parts: list[Part]) -> None:
+    """Fetch parts with apt-get as far as it is there and the user may; whether that helped is looked at afterwards."""
+    root = os.geteuid() == 0
+    wanted = [part for part in parts if root or part.unpacked]
+    if not wanted or shutil.which("apt-get") is None:
+        return
+    if root and not apt_get("update"):
+        say("apt-get could not refresh its lists; going on with those that are there")
+    for part in wanted:
+        for packages in part.packages:
+            names = " and ".join(packages)
+            if part.unpacked:
+                say(f"unpacking {names} into .cache with apt-get: {part.what} (nothing is installed or started)")
+                done = all(unpack(package) for package in packages)
+            else:
+                say(f"installing {names} with apt-get: {part.what}")
+                done = apt_get("install", "-y", "--no-install-recommends", *packages)
+            if done:
+                break
+
+
+def advice(part: Part) -> str:
+    """Return what to do about a part that is not there."""
+    return "\n".join(
+        [
+            f"There is no {part.what}. Install it, or leave its tests out: BATONPASS_TEST_WITHOUT={part.name}",
+            f"  Debian, Ubuntu:  apt-get install {' '.join(part.packages[0])}",
+            f"  Fedora:          {part.fedora}",
+            f"  macOS:           {part.macos}",
+        ]
+    )
+
+
+def prepare() -> None:
+    """Have every part that this run does not leave out, or stop with what to do about those that are missing."""
+    without = left_out()
+    wanted = [part for part in PARTS if part.name not in without]
+    missing = [part for part in wanted if not part.works()]
+    fetch(missing)
+    if missing := [part for part in missing if not part.works()]:
+        raise SystemExit("\n".join(advice(part) for part in missing))

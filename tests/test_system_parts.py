@@ -1,0 +1,170 @@
+"""`make test` finds the parts outside of Python by trying them, fetches them where it may, and else says what to do."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.conftest import PARTS
+
+SCRIPT = Path(__file__).resolve().parent.parent / ".ci" / "system.py"
+GOOD_JAVA = "echo 'openjdk version \"17.0.15\"' >&2"
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Load the script for a machine with nothing on its path, and a user who is not root."""
+    spec = importlib.util.spec_from_file_location("system", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in ("path", "bin"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(module, "BIN", tmp_path / "bin")
+    monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(module, "CHROMIUMS", ("chromium",))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("BATONPASS_TEST_WITHOUT", raising=False)
+    return module
+
+
+def program(folder: Path, name: str, script: str = "echo 1.0") -> None:
+    """Put a program on the machine."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{script}" if "import" in script else f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def apt_get(tmp_path: Path) -> Path:
+    """Put an apt-get on the machine that installs what it is asked for, and return the list of what it was asked."""
+    asked = tmp_path / "asked"
+    script = f"""
+import pathlib, sys
+arguments = [word for word in sys.argv[1:] if not word.startswith("-") and "::" not in word]
+pathlib.Path({str(asked)!r}).open("a").write(" ".join(arguments) + "\\n")
+path, java = pathlib.Path({str(tmp_path / "path")!r}), {GOOD_JAVA!r}
+for package in arguments[1:]:
+    if arguments[0] == "download":
+        pathlib.Path(f"{{package}}_1.deb").touch()
+    elif package == "openjdk-17-jre-headless":
+        sys.exit(100)
+    else:
+        name, says = ("java", java) if "jre" in package else (package, "echo 1.0")
+        (path / name).write_text(f"#!/bin/sh\\n{{says}}\\n")
+        (path / name).chmod(0o755)
+"""
+    program(tmp_path / "path", "apt-get", script)
+    unpack = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[3]) / "usr" / "bin"
+folder.mkdir(parents=True)
+for name in ("prometheus", "promtool"):
+    (folder / name).write_text("#!/bin/sh\\necho 2.42\\n")
+    (folder / name).chmod(0o755)
+"""
+    program(tmp_path / "path", "dpkg-deb", unpack)
+    return asked
+
+
+def test_the_parts_are_those_that_a_run_may_leave_out(system: ModuleType) -> None:
+    """Each part is known to BATONPASS_TEST_WITHOUT; the broker alone comes with Python packages."""
+    assert {part.name for part in system.PARTS} == PARTS - {"kafka"}
+
+
+def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:
+    """On a machine that has everything nothing is fetched, wherever it came from."""
+    asked = apt_get(tmp_path)
+    program(tmp_path / "path", "java", GOOD_JAVA)
+    for name in ("chromium", "prometheus", "promtool"):
+        program(tmp_path / "path", name)
+    system.prepare()
+    assert not asked.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "good"),
+    [
+        (GOOD_JAVA, True),
+        ("echo 'openjdk version \"25\" 2025-09-16' >&2", True),
+        ("echo 'openjdk version \"11.0.2\"' >&2", False),
+        ("echo 'java version \"1.8.0_392\"' >&2", False),
+        ("echo 'No Java runtime present' >&2; exit 1", False),
+    ],
+)
+def test_java_is_tried_and_its_version_read(system: ModuleType, tmp_path: Path, script: str, *, good: bool) -> None:
+    """A Java that is too old, or only pretends to be there as on macOS, is none."""
+    program(tmp_path / "path", "java", script)
+    assert system.has_java() is good
+
+
+def test_java_home_is_looked_at(system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Java of JAVA_HOME counts where that of the path is too old."""
+    program(tmp_path / "path", "java", "echo 'openjdk version \"11.0.2\"' >&2")
+    home = tmp_path / "jdk" / "bin"
+    home.mkdir(parents=True)
+    program(home, "java", GOOD_JAVA)
+    monkeypatch.setenv("JAVA_HOME", str(home.parent))
+    assert system.has_java()
+
+
+def test_a_chromium_without_any_font_is_none(system: ModuleType, tmp_path: Path) -> None:
+    """A browser that would draw no letter does not count, nor one that does not start."""
+    program(tmp_path / "path", "chromium")
+    assert system.has_chromium()
+    program(tmp_path / "path", "fc-list", "true")
+    assert not system.has_chromium()
+    program(tmp_path / "path", "fc-list", "echo DejaVu Sans")
+    assert system.has_chromium()
+    program(tmp_path / "path", "chromium", "echo cannot open shared object file >&2; exit 127")
+    assert not system.has_chromium()
+
+
+def test_root_gets_what_is_missing(
+    system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As root, packages are installed and Prometheus is only unpacked; each is said first, the next Java is tried."""
+    asked = apt_get(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    system.prepare()
+    assert asked.read_text().splitlines() == [
+        "update",
+        "install openjdk-17-jre-headless",
+        "install openjdk-21-jre-headless",
+        "install chromium fonts-dejavu-core",
+        "download prometheus",
+    ]
+    assert (tmp_path / "bin" / "promtool").is_symlink()
+    said = capfd.readouterr().out
+    assert "installing chromium and fonts-dejavu-core with apt-get" in said
+    assert "nothing is installed or started" in said
+
+
+def test_who_is_not_root_is_told_what_to_install(system: ModuleType, tmp_path: Path) -> None:
+    """Without root only what needs none is fetched; the rest is named at once, with its line and the way around."""
+    asked = apt_get(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        system.prepare()
+    assert asked.read_text().splitlines() == ["download prometheus"]
+    words = str(stopped.value)
+    assert "apt-get install openjdk-17-jre-headless" in words
+    assert "BATONPASS_TEST_WITHOUT=chromium" in words
+    assert "promtool" not in words
+
+
+def test_where_there_is_no_apt_get(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On other systems every missing part is named with the lines for Debian, Fedora and macOS."""
+    with pytest.raises(SystemExit) as stopped:
+        system.prepare()
+    words = str(stopped.value)
+    assert all(words.count(f"  {name}") == 3 for name in ("Debian, Ubuntu:", "Fedora:", "macOS:"))
+
+
+def test_what_is_left_out_is_not_looked_for(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that the run leaves out by name need not be there."""
+    monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool")
+    system.prepare()
