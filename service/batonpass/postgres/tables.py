@@ -5,7 +5,8 @@ there are and which coordinator may add to them; every append begins by moving t
 finds that it has moved (L4). All else is written by the same statement, or can be had again from what was.
 
 Instants that a decision was made at come from its coordinator's clock, leases from the database's. Payloads are json,
-never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL.
+never jsonb: what is read must be what was written, byte for byte (L10), and jsonb orders keys anew and has no NUL. What audits come to is
+jsonb: nothing is decided on it again, and people ask into it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
+    ForeignKey,
     Identity,
     Index,
     Integer,
@@ -27,10 +30,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    Uuid,
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 metadata = MetaData()
 
@@ -235,6 +239,59 @@ tokens = Table(
     _required("created_by", Text, server_default=text("''")),
     _instant("expires_at"),
     _instant("revoked_at"),
+)
+
+audit_runs = Table(
+    "audit_runs",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    _required("day", Date, "of UTC, that was audited"),
+    _instant("started_at", "by the database's clock", nullable=False),
+    _instant("finished_at", "null: it has not said yet how it ended"),
+    _required("state", Text, "running, passed, failed (a law was broken) or broken"),
+    _required("code_version", Text, "of the program that audited"),
+    _required("groups", Integer),
+    _required("records", BigInteger),
+    _required("fatal", Integer),
+    _required("notices", Integer),
+    _required("detail", Text, "how it went, in a sentence; of a broken one, why"),
+    Column("report", Text, comment="where the report lies"),
+    _required("settings", JSONB, "what the audit was told"),
+    CheckConstraint("state in ('running', 'passed', 'failed', 'broken')", name="audit_run_has_a_state"),
+    Index("audit_runs_by_day", "day", "started_at"),
+)
+
+audit_findings = Table(
+    "audit_findings",
+    metadata,
+    Column("run_id", Uuid, ForeignKey("audit_runs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="from 1, fatal ones first"),
+    _required("day", Date),
+    _required("group_name", Text),
+    _required("law", Text, "L1 to L10, or the name of a measure"),
+    _required("severity", Text, "fatal or notice"),
+    Column("task", Text),
+    Column("member", Text),
+    _required("detail", Text),
+    _required("evidence", JSONB, "sequences of records, and when they were"),
+)
+
+audit_daily = Table(
+    "audit_daily",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("group_name", Text, primary_key=True),
+    _required("run_id", Uuid, "that measured"),
+    _required("measures", JSONB, "measures, downtime_by_cause, recommendation"),
+)
+
+exported_days = Table(
+    "exported_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    _instant("exported_at", "by the database's clock", nullable=False),
+    _required("place", Text, "the folder or URI that the day went to"),
+    _required("row_counts", JSONB, "rows of each table"),
 )
 
 PARTITIONED = (assignment_events, traces, samples)

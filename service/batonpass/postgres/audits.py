@@ -1,0 +1,129 @@
+"""What audits wrote, read back from Postgres. They write it themselves, in one transaction at their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.postgres.connect import reaching
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
+
+
+def _ms(column: str) -> str:
+    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
+
+
+_VERDICT: Final = "state in ('passed', 'failed')"
+_NEWEST: Final = "order by started_at desc, run_id desc limit 1"
+_COUNTS: Final = "groups, records, fatal, notices, report"
+# The newest run of each day, beside the newest of its runs that came to a verdict. Days are walked from the newest one
+# down the index, so a page costs its own days and not the history.
+_DAYS: Final = text(
+    "with recursive of(day) as ("  # noqa: S608 - constants
+    "(select max(day) from audit_runs where day < coalesce(cast(:before as date), 'infinity'))"
+    " union all select (select max(r.day) from audit_runs r where r.day < of.day) from of where of.day is not null),"
+    " page as (select day from of where day is not null limit :most)"
+    f" select p.day, n.state, {_ms('n.started_at')}, {_ms('n.finished_at')}, n.detail, n.code_version,"
+    " v.run_id is not null, v.groups, v.records, v.fatal, v.notices, v.report from page p"
+    f" cross join lateral (select * from audit_runs where day = p.day {_NEWEST}) n"
+    f" left join lateral (select run_id, {_COUNTS} from audit_runs where day = p.day and {_VERDICT} {_NEWEST}) v on true"
+    " order by p.day desc"
+)
+_RUN: Final = f"(select run_id from audit_runs where day = :day and {_VERDICT} {_NEWEST})"  # noqa: S608 - constants
+_FINDINGS: Final = text(
+    "select number, group_name, law, severity, task, member, detail, cast(evidence as text) from audit_findings"  # noqa: S608
+    f" where run_id = {_RUN} and number > :after order by number limit :most"
+)
+_MEASURES: Final = text(
+    "select group_name, cast(measures as text) from audit_daily"  # noqa: S608 - constants
+    f' where day = :day and run_id = {_RUN} order by group_name collate "C"'
+)
+_STANDING: Final = text(
+    f"select (select max(day) from audit_runs where {_VERDICT}),"  # noqa: S608 - constants
+    f" (select {_ms('max(finished_at)')} from audit_runs where state = 'passed'),"
+    f" (select {_ms('max(finished_at)')} from audit_runs)"
+)
+
+
+class _Evidence(msgspec.Struct):
+    sequences: tuple[int, ...] = ()
+    at: tuple[str, ...] = ()
+
+
+class _Daily(msgspec.Struct):
+    measures: dict[str, float | int | None] = {}
+    downtime_by_cause: dict[str, dict[str, float]] = {}
+    recommendation: dict[str, object] | None = None
+
+
+class PostgresAudits:
+    """The audits of one database."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Read from a database; any coordinator may."""
+        self._engine = engine
+
+    async def _ask(self, question: TextClause, **parameters: Any) -> Sequence[tuple[Any, ...]]:
+        async with reaching(self._engine) as connection:
+            return [tuple(row) for row in await connection.execute(question, parameters)]
+
+    async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
+        """Return audited days before one (None: from the newest), newest first."""
+        return [_day(row) for row in await self._ask(_DAYS, before=before, most=limit)]
+
+    async def day(self, day: date) -> AuditDay | None:
+        """Return one day; None when it was never audited."""
+        if day == date.max:
+            found = await self.days(before=None, limit=1)
+        else:
+            found = await self.days(before=date.fromordinal(day.toordinal() + 1), limit=1)
+        return next((one for one in found if one.day == day), None)
+
+    async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
+        """Return the findings of a day's verdict after a number, in order."""
+        return [_finding(row) for row in await self._ask(_FINDINGS, day=day, after=after, most=limit)]
+
+    async def measures(self, day: date) -> Sequence[AuditMeasures]:
+        """Return what each group's day came to, by the day's verdict, in the order of their names."""
+        return [_measures(*row) for row in await self._ask(_MEASURES, day=day)]
+
+    async def standing(self) -> AuditStanding:
+        """Return how the audits stand."""
+        newest = await self.days(before=None, limit=1)
+        (last_day, success_ms, finished_ms) = (await self._ask(_STANDING))[0]
+        return AuditStanding(newest[0] if newest else None, last_day, success_ms, finished_ms)
+
+
+def _day(row: tuple[Any, ...]) -> AuditDay:
+    day, state, started_ms, finished_ms, detail, code, has_verdict, *counts, report = row
+    groups, records, fatal, notices = (int(one or 0) for one in counts)
+    return AuditDay(
+        day=day,
+        state=AuditState(state),
+        started_ms=started_ms,
+        finished_ms=finished_ms,
+        detail=detail,
+        code_version=code,
+        has_verdict=has_verdict,
+        groups=groups,
+        records=records,
+        fatal=fatal,
+        notices=notices,
+        report=report,
+    )
+
+
+def _finding(row: tuple[Any, ...]) -> AuditFinding:
+    *said, evidence = row
+    proof = msgspec.json.decode(evidence, type=_Evidence)
+    return AuditFinding(*said, sequences=proof.sequences, at=proof.at)
+
+
+def _measures(group: str, payload: str) -> AuditMeasures:
+    daily = msgspec.json.decode(payload, type=_Daily)
+    return AuditMeasures(group, daily.measures, daily.downtime_by_cause, daily.recommendation)

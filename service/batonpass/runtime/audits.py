@@ -1,0 +1,107 @@
+"""What audits came to, as they are looked back at. An audit writes it by itself; nothing here runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
+from typing import Protocol
+
+
+class AuditState(StrEnum):
+    """How a run of an audit ended. ``FAILED``: a law was broken. ``BROKEN``: the audit itself came to no verdict."""
+
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditDay:
+    """What is known of one audited day (UTC).
+
+    State, times and ``detail`` are those of its newest run. Counts and ``report`` are those of the newest run that came
+    to a verdict, so that a run which is under way, or which broke, hides nothing that an earlier one has found.
+    ``has_verdict`` says whether any did.
+    """
+
+    day: date
+    state: AuditState
+    started_ms: int
+    finished_ms: int | None
+    detail: str
+    code_version: str
+    has_verdict: bool = False
+    groups: int = 0
+    records: int = 0
+    fatal: int = 0
+    notices: int = 0
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """One thing that is wrong or worth a look. ``number`` counts the findings of a day from 1, fatal ones first."""
+
+    number: int
+    group: str
+    law: str
+    severity: str
+    task: str | None
+    member: str | None
+    detail: str
+    sequences: tuple[int, ...] = ()
+    at: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditMeasures:
+    """What a group's day came to; the recommendation as the audit wrote it, None without one."""
+
+    group: str
+    measures: Mapping[str, float | int | None]
+    downtime_by_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    recommendation: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditStanding:
+    """How the audits stand, for who watches them.
+
+    Attributes:
+        newest: of the newest day that was audited, or is being audited; None before the first audit.
+        last_day: the newest day that has a verdict.
+        last_success_ms: when a run last ended with every law kept.
+        last_finished_ms: when a run last ended, however it did.
+    """
+
+    newest: AuditDay | None = None
+    last_day: date | None = None
+    last_success_ms: int | None = None
+    last_finished_ms: int | None = None
+
+
+class Audits(Protocol):
+    """Where audits write what they came to. Every call may raise ``StoreUnavailable``."""
+
+    async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
+        """Return audited days before one (None: from the newest), newest first."""
+        ...
+
+    async def day(self, day: date) -> AuditDay | None:
+        """Return one day; None when it was never audited."""
+        ...
+
+    async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
+        """Return the findings of a day's verdict after a number, in order."""
+        ...
+
+    async def measures(self, day: date) -> Sequence[AuditMeasures]:
+        """Return what each group's day came to, by the day's verdict, in the order of their names."""
+        ...
+
+    async def standing(self) -> AuditStanding:
+        """Return how the audits stand."""
+        ...
