@@ -119,9 +119,9 @@ def _day(row: tuple[Any, ...]) -> AuditDay:
 
 
 def _finding(row: tuple[Any, ...]) -> AuditFinding:
-    *said, evidence = row
+    number, group, law, severity, task, member, detail, evidence = row
     proof = msgspec.json.decode(evidence, type=_Evidence)
-    return AuditFinding(*said, sequences=proof.sequences, at=proof.at)
+    return AuditFinding(number, group, law, severity, task, member, detail, proof.sequences, proof.at)
 
 
 def _measures(group: str, payload: str) -> AuditMeasures:

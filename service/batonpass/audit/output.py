@@ -1,0 +1,254 @@
+"""Writes what an audit came to into Postgres: that it runs, and at its end everything else in one transaction.
+
+It goes through ADBC, so that an audit needs neither the service's driver nor a jar. What it writes is read by
+``/v1/audits`` and by the service's metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import date
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+from uuid import UUID, uuid4
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+
+from batonpass.audit.findings import AuditResult, Finding, Severity
+from batonpass.audit.verdict import summary
+from batonpass.codec.answers import rfc3339
+
+REASON_MAX: Final = 1_000
+"""How many characters are kept of why a run broke."""
+
+_BEGIN: Final = (
+    "insert into audit_runs"
+    " (run_id, day, started_at, state, code_version, groups, records, fatal, notices, detail, settings)"
+    " values (cast($1 as text)::uuid, $2, clock_timestamp(), 'running', $3, 0, 0, 0, 0, 'it is under way',"
+    " cast($4 as text)::jsonb)"
+)
+_BREAK: Final = (
+    "update audit_runs set state = 'broken', finished_at = clock_timestamp(), detail = $2"
+    " where run_id = cast($1 as text)::uuid and state = 'running'"
+)
+# Of two audits of one day that end at once, one waits here for the other.
+_ALONE: Final = "select run_id from audit_runs where day = $2 and cast($1 as text) is not null order by 1 for update"
+_OLDER: Final = (
+    "run_id in (select o.run_id from audit_runs o join audit_runs mine on mine.run_id = cast($1 as text)::uuid"
+    " where o.day = mine.day and o.started_at < mine.started_at)"
+)
+_IS_NEWEST: Final = (
+    "select not exists (select from audit_runs o join audit_runs mine on mine.run_id = cast($1 as text)::uuid"
+    " where o.day = mine.day and o.started_at > mine.started_at and o.state in ('passed', 'failed'))"
+)
+_FINDING: Final = (
+    "insert into audit_findings"
+    " (run_id, number, day, group_name, law, severity, task, member, detail, evidence)"
+    " values (cast($1 as text)::uuid, $2, $3, $4, $5, $6, $7, $8, $9, cast($10 as text)::jsonb)"
+)
+_DAILY: Final = (
+    "insert into audit_daily (day, group_name, run_id, measures)"
+    " values ($2, $3, cast($1 as text)::uuid, cast($4 as text)::jsonb)"
+)
+_END: Final = (
+    "update audit_runs set state = $2, finished_at = clock_timestamp(), code_version = $3, groups = $4, records = $5,"
+    " fatal = $6, notices = $7, detail = $8, report = $9 where run_id = cast($1 as text)::uuid"
+)
+
+
+class Run:
+    """One run of the audit of a day, as the database has it; of no database, it does nothing."""
+
+    def __init__(self, url: str | None, run_id: UUID, day: date) -> None:
+        self._url = url
+        self.run_id = run_id
+        self._day = day
+        self.is_finished = False
+
+    def finish(self, result: AuditResult, *, report: str | None) -> None:
+        """Write the verdict with all that belongs to it, all or nothing. Of several runs of a day the newest counts.
+
+        Raises:
+            adbc_driver_manager.Error: when the database does not take it; nothing was written then.
+        """
+        if self._url is not None:
+            with adbc.connect(self._url) as connection, connection.cursor() as cursor:
+                self._write(cursor, result, report)
+                connection.commit()
+        self.is_finished = True
+
+    def _write(self, cursor: adbc.Cursor, result: AuditResult, report: str | None) -> None:
+        run_id, day = str(self.run_id), self._day
+        bind(cursor, _ALONE, [(run_id, day)], (TEXT, DATE))
+        cursor.fetchall()
+        bind(cursor, f"delete from audit_findings where {_OLDER}", [(run_id,)], (TEXT,))  # noqa: S608 - constants
+        rows = [finding_row(run_id, number, day, one) for number, one in enumerate(ordered(result.findings), start=1)]
+        bind(cursor, _FINDING, rows, (TEXT, INT, DATE, *[TEXT] * 7))
+        bind(cursor, _IS_NEWEST, [(run_id,)], (TEXT,))
+        if cursor.fetchone() == (True,):
+            bind(cursor, "delete from audit_daily where day = $1", [(day,)], (DATE,))
+            daily = [(run_id, day, plain(name), payload) for name, payload in daily_of(result).items()]
+            bind(cursor, _DAILY, daily, (TEXT, DATE, TEXT, TEXT))
+        state = "failed" if result.fatal else "passed"
+        counts = (len(result.groups), result.records, result.fatal, result.notices)
+        told = (run_id, state, result.code_version, *counts, plain(summary(result)), report or None)
+        bind(cursor, _END, [told], (TEXT, TEXT, TEXT, INT, LONG, INT, INT, TEXT, TEXT))
+
+    def broke(self, reason: str) -> None:
+        """Write that the run came to no verdict, and why.
+
+        Raises:
+            adbc_driver_manager.Error: when the database does not take it.
+        """
+        if self._url is not None:
+            self._change(_BREAK, (str(self.run_id), plain(reason)[:REASON_MAX]), (TEXT, TEXT))
+
+    def begin(self, code_version: str, settings: Mapping[str, object]) -> None:
+        """Write that the run has begun.
+
+        Raises:
+            adbc_driver_manager.Error: when the database does not take it.
+        """
+        if self._url is not None:
+            told = (str(self.run_id), self._day, code_version, to_json(settings))
+            self._change(_BEGIN, told, (TEXT, DATE, TEXT, TEXT))
+
+    def _change(self, statement: str, row: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> None:
+        with adbc.connect(str(self._url)) as connection, connection.cursor() as cursor:
+            bind(cursor, statement, [row], kinds)
+            connection.commit()
+
+
+@contextmanager
+def recorded(
+    database_url: str | None,
+    day: date,
+    *,
+    code_version: str,
+    settings: Mapping[str, object],
+    group: str | None = None,
+) -> Iterator[Run]:
+    """Lend a run of the audit of ``day``: shown as ``running`` from here on, as ``broken`` if it does not ``finish``.
+
+    Without a database nothing is written, and also where ``group`` names one: a look at a single group is not the audit
+    of the day, and must not stand in its place.
+
+    Raises:
+        adbc_driver_manager.Error: when the database cannot be reached, or has not the tables.
+    """
+    url = None if database_url is None or group is not None else libpq_url(database_url)
+    run = Run(url, uuid4(), day)
+    run.begin(code_version, settings)
+    try:
+        yield run
+    except BaseException as error:
+        # What went wrong first is what is told; that it cannot be written as well changes nothing about it.
+        with contextlib.suppress(adbc.Error):
+            run.broke(reason_of(error, url))
+        raise
+    if not run.is_finished:
+        run.broke("the audit ended without a result")
+
+
+TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()
+
+
+def bind(cursor: adbc.Cursor, statement: str, rows: Sequence[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> None:
+    """Run a statement once for each row; each parameter is of the kind that stands at its place, nulls too."""
+    if not rows:
+        return
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, names=[f"p{number}" for number in range(len(kinds))])
+    if statement.startswith("select"):
+        cursor.execute(statement, batch)
+    else:
+        cursor.executemany(statement, batch)
+
+
+def libpq_url(url: str) -> str:
+    """Return a database URL as libpq knows it, whichever driver it names."""
+    return re.sub(r"^postgres(?:ql)?(?:\+\w+)?://", "postgresql://", url)
+
+
+def reason_of(error: BaseException, url: str | None) -> str:
+    """Return why a run broke, in a line, without the password of the database."""
+    if isinstance(error, KeyboardInterrupt):
+        return "the audit was interrupted"
+    lines = str(error).strip().splitlines()
+    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    password = urlsplit(url or "").password
+    for secret in {password, unquote(password)} if password else ():
+        said = said.replace(secret, "***")
+    return said
+
+
+def ordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings in the order in which they are shown: fatal ones first, then by group, law and time."""
+    return sorted(
+        findings,
+        key=lambda one: (
+            one.severity is not Severity.FATAL,
+            one.group,
+            one.law,
+            one.at[:1],
+            one.task or "",
+            one.detail,
+        ),
+    )
+
+
+def finding_row(run_id: str, number: int, day: date, finding: Finding) -> tuple[Any, ...]:
+    """Return a finding as its row."""
+    evidence = {"sequences": list(finding.sequences), "at": [rfc3339(one) for one in finding.at]}
+    told = (finding.group, finding.law, finding.severity.value, finding.task, finding.member, finding.detail)
+    return (run_id, number, day, *(None if one is None else plain(one) for one in told), to_json(evidence))
+
+
+def daily_of(result: AuditResult) -> dict[str, str]:
+    """Return what is kept of each group's day, as JSON."""
+    advised = {one.group: one for one in result.recommendations}
+    return {
+        one.group: to_json(
+            {
+                "measures": one.measures,
+                "downtime_by_cause": one.downtime_by_cause,
+                "recommendation": asdict(advised[one.group]) if one.group in advised else None,
+            }
+        )
+        for one in result.groups
+    }
+
+
+def plain(said: str) -> str:
+    """Return a text as Postgres can hold it: what somebody wrote may have a NUL in it, or half a character."""
+    return said.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
+
+
+def to_json(value: object) -> str:
+    """Return a value as jsonb can hold it; a number that is none (NaN, infinity) is null."""
+    return json.dumps(_kept(value), ensure_ascii=False, allow_nan=False)
+
+
+def _kept(value: Any) -> Any:
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            return plain(str(value))
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Mapping():
+            return {plain(str(name)): _kept(item) for name, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_kept(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+        case _ if hasattr(value, "item"):
+            return _kept(value.item())
+        case _:
+            return plain(str(value))

@@ -1,0 +1,56 @@
+"""The verdict of an audit in words, for its report, its row in the database, and the end of its log."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from batonpass.audit.findings import AuditResult, Severity
+
+LAWS = {
+    "L1": "at most one member runs a task at any moment",
+    "L2": "persist, then change memory, then answer",
+    "L3": "a coordinator that was killed goes on from the last commit",
+    "L4": "two coordinators never both write for a group",
+    "L5": "nobody is expired for a silence that was the coordinator's own",
+    "L6": "a member that is not involved in a move is never interrupted",
+    "L7": "while the owner is alive and willing, only a caught-up copy takes over",
+    "L8": "at most one handover per change of target; extra copies within budget",
+    "L9": "the group reaches its target and rests",
+    "L10": "same input, same decision",
+}
+"""The ten laws, in a line each (docs/architecture.md)."""
+
+
+def headline(result: AuditResult) -> str:
+    """Return the verdict in a sentence: whether every law held, and if not, which ones were broken, and where."""
+    broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
+    if not broken:
+        return "Every law held." if result.groups else "Nothing happened that day."
+    where = {one.group for one in result.findings if one.severity is Severity.FATAL}
+    laws = in_order(broken)
+    names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
+    verb = "was" if len(laws) == 1 else "were"
+    return f"{names} {verb} broken, in {amount(len(where), 'group')}."
+
+
+def summary(result: AuditResult) -> str:
+    """Return the verdict with its figures, as one line of plain text."""
+    counts = [amount(len(result.groups), "group"), amount(result.records, "record")]
+    counts += [amount(result.fatal, "fatal finding"), amount(result.notices, "notice")]
+    parts = [headline(result), ", ".join(counts).capitalize() + "."]
+    if result.findings_left_out:
+        parts.append(f"{amount(result.findings_left_out, 'more finding')} counted but not kept.")
+    if result.decisions_replayed:
+        replayed, differing = amount(result.decisions_replayed, "decision"), f"{result.decisions_differing:,}"
+        parts.append(f"{replayed} made again, {differing} of them with another outcome.")
+    return " ".join(parts)
+
+
+def amount(count: int, one: str) -> str:
+    """Return a number of things, in words that fit it: "1 group", "1,204 records", "no notices"."""
+    return f"1 {one}" if count == 1 else f"{f'{count:,}' if count else 'no'} {one}s"
+
+
+def in_order(laws: Counter[str]) -> list[str]:
+    """Return the names of laws in the order of their numbers, those of measures behind them."""
+    return sorted(laws, key=lambda law: (law not in LAWS, int(law[1:]) if law in LAWS else 0, law))
