@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from batonpass.cli import tethered
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
 from batonpass.cli.rest import Coordinator
+from batonpass.demo import tethered
 
 DEMO: Final = "demo"
 SIMULATED: Final = "batonpass.worker.simulated"

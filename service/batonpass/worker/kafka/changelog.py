@@ -45,8 +45,13 @@ class Changelog:
         if self._consumer is not None:
             return
         consumer = AIOKafkaConsumer(
-            **self._connection.client_options(),
-            **({"fetch_max_wait_ms": 200, "retry_backoff_ms": 200} | dict(self._options)),
+            **(
+                self._connection.client_options()
+                # A name of its own, so that a broker's quota can slow down what restores and nothing else.
+                | {"client_id": f"{self._connection.client_id}-{self._state.task_id}-changelog"}
+                | {"fetch_max_wait_ms": 200, "retry_backoff_ms": 200}
+                | dict(self._options)
+            ),
             group_id=None,
             enable_auto_commit=False,
             isolation_level="read_committed",

@@ -1,0 +1,130 @@
+"""The job: running totals per customer, with the state that they need, and a twin that keeps none.
+
+Every input record is an amount for a customer. The stateful job adds it to the customer's total, which lies in a store
+with a changelog; the output names the input's offset, how many amounts the total holds, and who wrote it. So nothing
+that is missing, doubled or forgotten can hide.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from aiokafka import ConsumerRecord
+
+    from batonpass.worker.kafka import Context, Subtopology
+
+STATE_BYTES: Final = 200
+"""A total with what else is known of a customer: as large as in the measurement of Kafka Streams beside this one."""
+
+STORE: Final = "totals"
+PART: Final = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job's group, size and place. ``customers`` and ``rate`` (records a second) are those of each task."""
+
+    bootstrap: str
+    group: str
+    tasks: int
+    customers: int
+    rate: int
+    stateful: bool = True
+
+    @property
+    def source(self) -> str:
+        """The topic of amounts."""
+        return f"{self.group}.orders"
+
+    @property
+    def output(self) -> str:
+        """The topic of totals; its records bear the time at which the broker took them."""
+        return f"{self.group}.totals"
+
+    @property
+    def changelog(self) -> str:
+        """The topic from which state is rebuilt."""
+        return f"{self.group}.totals-changelog"
+
+    @property
+    def task_ids(self) -> list[str]:
+        """Every task, by number."""
+        return [f"{PART}_{number}" for number in range(self.tasks)]
+
+    def topology(self) -> dict[str, Any]:
+        """Return what the coordinator is told; it reads the partitions from the broker, but need not."""
+        part: dict[str, Any] = {"id": PART, "partitions": self.tasks, "source_topics": [self.source]}
+        if self.stateful:
+            part["changelog_topics"] = [self.changelog]
+        return {"epoch": 1, "subtopologies": [part]}
+
+    def words(self) -> str:
+        """Return the job as another process reads it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_words(cls, words: str) -> Self:
+        """Return the job that another process wrote."""
+        return cls(**json.loads(words))
+
+
+class Output(NamedTuple):
+    """What one output says. ``count`` and ``total`` are the customer's after this amount; 0 and the amount alone in the
+    job without state."""
+
+    offset: int
+    count: int
+    total: int
+    writer: str
+
+    def encode(self) -> bytes:
+        """Return the record's value."""
+        return f"{self.offset} {self.count} {self.total} {self.writer}".encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Return what a record's value says."""
+        offset, count, total, writer = value.decode().split(" ", 3)
+        return cls(int(offset), int(count), int(total), writer)
+
+
+def customer(number: int) -> bytes:
+    """Return the key of a customer."""
+    return b"customer-%06d" % number
+
+
+def state(count: int, total: int) -> bytes:
+    """Return what the store keeps of a customer."""
+    return (b"%d %d" % (count, total)).ljust(STATE_BYTES, b".")
+
+
+def read_state(kept: bytes | None) -> tuple[int, int]:
+    """Return how many amounts a customer's total holds, and the total."""
+    if kept is None:
+        return 0, 0
+    count, total = kept.rstrip(b".").split()
+    return int(count), int(total)
+
+
+def subtopology(job: Job, writer: str) -> Subtopology:
+    """Return what a worker of this name does with each record."""
+    from batonpass.worker.kafka import Subtopology as Part  # noqa: PLC0415 - the conductor needs no client of Kafka here
+
+    async def add(record: ConsumerRecord, context: Context) -> None:
+        totals = context.store(STORE)
+        count, total = read_state(totals.get(record.key))
+        count, total = count + 1, total + int(record.value)
+        totals.put(record.key, state(count, total))
+        told = Output(record.offset, count, total, writer)
+        await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
+
+    async def pass_on(record: ConsumerRecord, context: Context) -> None:
+        told = Output(record.offset, 0, int(record.value), writer)
+        await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
+
+    if not job.stateful:
+        return Part(sources=(job.source,), process=pass_on)
+    return Part(sources=(job.source,), process=add, changelogs={STORE: job.changelog})

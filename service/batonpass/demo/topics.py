@@ -1,0 +1,115 @@
+"""The topics of a job: made, filled with the state of customers that nobody has heard of for a while, and throttled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from batonpass.demo.job import Job, customer, state
+from batonpass.demo.quotas import limit_reading
+
+LEADER_PATIENCE_S = 30.0
+BROKER_SETTINGS = {
+    # Quotas are measured over two seconds instead of eleven: what is throttled is slow from its first second on.
+    "quota.window.num": "2",
+    "quota.window.size.seconds": "1",
+    # Changelogs are compacted while one looks, so that a restore stays as long as it was.
+    "log.cleaner.backoff.ms": "3000",
+}
+"""What the broker of a demonstration has beside the settings of any local broker."""
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(2 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.3",
+}
+
+
+@asynccontextmanager
+async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Lend a client that may change topics and quotas."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, client_id="batonpass-demo")
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def make_topics(job: Job) -> bool:
+    """Make the topics of a job; return whether they were not there yet.
+
+    Raises:
+        KafkaError: when the broker refuses, or does not answer.
+    """
+    wanted = [
+        NewTopic(job.source, job.tasks, 1),
+        NewTopic(job.output, job.tasks, 1, topic_configs={"message.timestamp.type": "LogAppendTime"}),
+    ]
+    if job.stateful:
+        wanted.append(NewTopic(job.changelog, job.tasks, 1, topic_configs=COMPACTED))
+    async with admin_of(job.bootstrap) as admin:
+        answer = await admin.create_topics(wanted)
+        errors = [for_code(code)(f"{name}: {message}") for name, code, message in answer.topic_errors if code]
+        if any(not isinstance(error, TopicAlreadyExistsError) for error in errors):
+            raise next(error for error in errors if not isinstance(error, TopicAlreadyExistsError))
+        for topic in wanted:
+            await _led(admin, topic.name, job.tasks)
+    return not errors
+
+
+async def _led(admin: AIOKafkaAdminClient, topic: str, partitions: int) -> None:
+    """Wait until every partition of a topic has a leader."""
+    async with asyncio.timeout(LEADER_PATIENCE_S):
+        while True:
+            [found] = await admin.describe_topics([topic])
+            if len([part for part in found.get("partitions", []) if part["leader"] >= 0]) == partitions:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def preload(job: Job) -> int:
+    """Write a state of every customer to the changelog; return how many records that were.
+
+    Raises:
+        KafkaError: when the broker does not take them.
+    """
+    producer = AIOKafkaProducer(
+        bootstrap_servers=job.bootstrap, client_id="batonpass-demo", linger_ms=20, max_batch_size=256 * 1024
+    )
+    await producer.start()
+    try:
+        empty = state(0, 0)
+        for number in range(job.customers):
+            key = customer(number)
+            for partition in range(job.tasks):
+                last = await producer.send(job.changelog, empty, key=key, partition=partition)
+        await producer.flush()
+        await last
+    finally:
+        await producer.stop()
+    return job.customers * job.tasks
+
+
+async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float | None) -> None:
+    """Let each copy of a task, on each of these workers, restore no faster than that; None: as fast as it can.
+
+    Raises:
+        KafkaError: when the broker refuses.
+    """
+    clients = [restoring_client(worker, task) for worker in workers for task in job.task_ids]
+    async with admin_of(job.bootstrap) as admin:
+        await limit_reading(admin, clients, bytes_per_s)
+
+
+def restoring_client(worker: str, task: str) -> str:
+    """Return the name by which the broker knows what reads a task's changelog on a worker."""
+    return f"{worker}-{task}-changelog"
+
+
+__all__ = ["KafkaError", "make_topics", "preload", "restoring_client", "throttle"]
