@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
+from batonpass.metrics.spread import Series, Spread, Sum
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -60,14 +61,15 @@ class Counts:
         Info("batonpass_build", "The program that runs.", registry=self.registry).info({"version": __version__})
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._decided: dict[tuple[type, str], tuple[Any, Any]] = {}
-        self._answered: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        self._beats: dict[str, Any] = {}
+        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
+        self._beats: dict[str, Sum] = {}
+        self._begun: set[str] = set()
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
     def _count_decisions(self) -> None:
         self._decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
-        self._decision_seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
+        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", "outcome", QUICK)
         self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
@@ -91,7 +93,7 @@ class Counts:
 
     def _count_calls(self) -> None:
         self._requests = self._counter("requests", "Calls answered.", "method", "path", "status")
-        self._request_seconds = self._histogram("request_seconds", "How long calls took.", CALLS, "path")
+        self._request_seconds = self._spread("request_seconds", "How long calls took.", "path", CALLS)
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
@@ -103,6 +105,9 @@ class Counts:
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
+    def _spread(self, name: str, meaning: str, label: str, bounds: tuple[float, ...]) -> Spread:
+        return Spread(f"batonpass_{name}", meaning, label, bounds, registry=self.registry)
+
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
         is_refused = isinstance(decision.reply, ProtocolError)
@@ -111,16 +116,16 @@ class Counts:
         found = self._decided.get(key)
         if found is None:
             found = self._decided[key] = (
-                self._decisions.labels(type(item).__name__, outcome),
+                Sum(self._decisions.labels(type(item).__name__, outcome)),
                 self._decision_seconds.labels(outcome),
             )
-        found[0].inc()
+        found[0].pending += 1
         found[1].observe(decide_ms / 1_000)
         if key[0] is Heartbeat:
             beats = self._beats.get(before.id)
             if beats is None:
-                beats = self._beats[before.id] = self._of(self._heartbeats, before.id)
-            beats.inc()
+                beats = self._beats[before.id] = Sum(self._of(self._heartbeats, before.id))
+            beats.pending += 1
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -176,8 +181,8 @@ class Counts:
         found = self._answered.get(key)
         if found is None:
             timed = None if path in WAITS else self._request_seconds.labels(path)
-            found = self._answered[key] = (self._requests.labels(method, path, str(status)), timed)
-        found[0].inc()
+            found = self._answered[key] = (Sum(self._requests.labels(method, path, str(status))), timed)
+        found[0].pending += 1
         if found[1] is not None:
             found[1].observe(seconds)
 
@@ -189,12 +194,29 @@ class Counts:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 
-    def forget_all_but(self, groups: set[str]) -> None:
-        """Remove every series of groups that are not here any more."""
+    def settle(self) -> None:
+        """Bring the counters to where everything is that was counted so far; to be called before a scrape."""
+        for one in (
+            *self._beats.values(),
+            *(pair[0] for pair in self._decided.values()),
+            *(pair[0] for pair in self._answered.values()),
+        ):
+            one.settle()
+
+    def keep_to(self, groups: set[str]) -> None:
+        """Remove every series of groups that are not here any more, and begin those of handovers for new ones.
+
+        A series that begins with its first handover would hide it: its rate is that from one on.
+        """
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
             self._beats.pop(group, None)
+        for group in groups - self._begun:
+            for kind in sorted(set(HANDOVERS.values())):
+                self._of(self._handovers, group, kind)
+                self._of(self._gap, group, kind)
+        self._begun = set(groups)
 
     def _of(self, metric: Any, group: str, *labels: str) -> Any:
         """Return the series of a group, and remember to remove it with the group."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from batonpass.core.describe import GroupState, describe_group
 from batonpass.core.model import Role
+from batonpass.metrics.reports import Sums, add_up
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group, Member
@@ -43,6 +44,13 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "lag_records": ("Lags of standbys and warmups, added up.", ("group", "role")),
     "lag_records_max": ("The largest of them.", ("group", "role")),
     "lag_unknown_copies": ("Standbys and warmups whose lag is not known.", ("group", "role")),
+    "input_lag_records": ("Lags of the inputs of actives, added up; absent where none is reported.", ("group",)),
+    "input_lag_records_max": ("The largest of them.", ("group",)),
+    "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
+    "claimed_twice": ("Tasks that more than one member says it runs.", ("group",)),
+    "warmups_stalled": ("Copies that made no progress and are not tried again yet.", ("group",)),
+    "session_timeout_seconds": ("After what silence a member counts as gone.", ("group",)),
+    "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),
 }
 OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "member_tasks": ("What a member may hold, by role.", ("group", "member", "role")),
@@ -50,20 +58,14 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
-class _Lags(NamedTuple):
-    at_ms: int
-    total: Mapping[str, int]
-    largest: Mapping[str, int]
-    unknown: Mapping[str, int]
-
-
 @dataclass(slots=True)
 class _Kept:
-    """What is dear to count of one group: the states of its tasks at a version, and its lags at an instant."""
+    """What is dear to count of one group: states of tasks and ends of stalls at a version, and what members report."""
 
     version: int = -1
     tasks: Mapping[str, int] | None = None
-    lags: _Lags | None = None
+    stalls: Sequence[int] = ()
+    sums: Sums | None = None
 
 
 class GroupGauges(Collector):
@@ -127,19 +129,20 @@ class GroupGauges(Collector):
         kept = self._kept.setdefault(str(group.id), _Kept())
         if kept.tasks is None or kept.version != group.version:
             kept.version, kept.tasks = group.version, _tasks(group)
+            kept.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].stalls]
         for name, count in sorted(kept.tasks.items()):
             yield "tasks", (name,), count
-        yield from self._lags(group, soft, kept, now_ms)
+        yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in kept.stalls)
+        yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
+        yield "storm", (), float(group.storm_since_ms is not None)
+        yield from self._sums(group, soft, kept, now_ms).shown()
         yield from self._ages(group, soft, now_ms)
 
-    def _lags(self, group: Group, soft: Soft, kept: _Kept, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    def _sums(self, group: Group, soft: Soft, kept: _Kept, now_ms: int) -> Sums:
         many = len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
-        if kept.lags is None or not many or now_ms - kept.lags.at_ms >= LAGS_EVERY_MS:
-            kept.lags = _add_up(group, soft, now_ms)
-        for role in (Role.STANDBY.value, Role.WARMUP.value):
-            yield "lag_records", (role,), kept.lags.total.get(role, 0)
-            yield "lag_records_max", (role,), kept.lags.largest.get(role, 0)
-            yield "lag_unknown_copies", (role,), kept.lags.unknown.get(role, 0)
+        if kept.sums is None or not many or now_ms - kept.sums.at_ms >= LAGS_EVERY_MS:
+            kept.sums = add_up(group, soft, now_ms)
+        return kept.sums
 
     def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
         oldest = 0.0
@@ -182,25 +185,6 @@ def _tasks(group: Group) -> dict[str, int]:
     return counts
 
 
-def _add_up(group: Group, soft: Soft, now_ms: int) -> _Lags:
-    total: Counter[str] = Counter()
-    largest: dict[str, int] = {}
-    unknown: Counter[str] = Counter()
-    for member in group.members.values():
-        heard = soft.members.get(member.id)
-        reports = heard.reports if heard else {}
-        for task, grant in member.picture.items():
-            if grant.role is Role.ACTIVE:
-                continue
-            report = reports.get(task)
-            if report is None or report.lag is None:
-                unknown[grant.role.value] += 1
-                continue
-            total[grant.role.value] += report.lag
-            largest[grant.role.value] = max(largest.get(grant.role.value, 0), report.lag)
-    return _Lags(now_ms, total, largest, unknown)
-
-
 class Scrape:
     """Answers a scrape: the present groups and all counts, without the series of groups that are gone."""
 
@@ -214,7 +198,8 @@ class Scrape:
         """Return the metrics in the form that ``accept`` prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         async with self._one_at_a_time:
-            self._counts.forget_all_but(self._gauges.look())
+            self._counts.settle()
+            self._counts.keep_to(self._gauges.look())
             # Large groups take a while to count; other calls need not wait for that.
             body = await asyncio.to_thread(encode, self._counts.registry)
         return body, content_type
