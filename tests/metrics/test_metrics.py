@@ -379,6 +379,20 @@ async def test_a_storm_is_seen(counted: Api) -> None:
     assert (await scrape(counted))["batonpass_group_storm{group=orders}"] == 1
 
 
+async def test_an_instance_that_comes_and_goes_is_seen(counted: Api) -> None:
+    """One that went three times within a quarter of an hour flaps; one that went twice does not, nor one long ago."""
+    await counted.declare()
+    flapping = "batonpass_group_flapping_instances{group=orders}"
+    for run in range(3):
+        assert (await scrape(counted))[flapping] == 0
+        await counted.join(f"a{run}", instance_id="orders-0")
+        await counted.call("DELETE", f"/orders/members/a{run}")
+        counted.clock.at_ms += 60_000
+    assert (await scrape(counted))[flapping] == 1
+    counted.clock.at_ms += 800_000
+    assert (await scrape(counted))[flapping] == 0
+
+
 async def test_handovers_count_from_nought(counted: Api) -> None:
     """The series of handovers are there before the first one, so that a rate over it is not nought."""
     await counted.declare()

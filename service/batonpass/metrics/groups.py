@@ -20,6 +20,7 @@ from batonpass.core.model import Role
 from batonpass.metrics.reports import Sums, add_up
 
 if TYPE_CHECKING:
+    from batonpass.core.ids import InstanceId
     from batonpass.core.model import Group, Member
     from batonpass.core.policy import Policy
     from batonpass.core.soft import Soft
@@ -29,6 +30,8 @@ COPIES_EACH_SCRAPE: Final = 20_000
 """The lags of a group with more copies than this are added up once a minute only."""
 
 LAGS_EVERY_MS: Final = 60_000
+FLAPS: Final = 3
+FLAPS_WITHIN_MS: Final = 900_000
 PREFIX: Final = "batonpass_group_"
 
 FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -49,6 +52,7 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "input_lag_unknown_tasks": ("Actives that report no lag of their input.", ("group",)),
     "claimed_twice": ("Tasks that more than one member says it runs.", ("group",)),
     "warmups_stalled": ("Copies that made no progress and are not tried again yet.", ("group",)),
+    "flapping_instances": ("Instances that came and went three times in a quarter of an hour.", ("group",)),
     "session_timeout_seconds": ("After what silence a member counts as gone.", ("group",)),
     "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),
 }
@@ -60,11 +64,12 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(slots=True)
 class _Kept:
-    """What is dear to count of one group: states of tasks and ends of stalls at a version, and what members report."""
+    """What is dear to count of one group: its tasks and who is gone at a version, and what members report."""
 
     version: int = -1
     tasks: Mapping[str, int] | None = None
     stalls: Sequence[int] = ()
+    ends: Sequence[tuple[InstanceId, int]] = ()
     sums: Sums | None = None
 
 
@@ -129,10 +134,13 @@ class GroupGauges(Collector):
         kept = self._kept.setdefault(str(group.id), _Kept())
         if kept.tasks is None or kept.version != group.version:
             kept.version, kept.tasks = group.version, _tasks(group)
+            kept.ends = [(gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None]
             kept.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].stalls]
         for name, count in sorted(kept.tasks.items()):
             yield "tasks", (name,), count
         yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in kept.stalls)
+        ends = Counter(instance for instance, at_ms in kept.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
+        yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
         yield from self._sums(group, soft, kept, now_ms).shown()
@@ -198,7 +206,6 @@ class Scrape:
         """Return the metrics in the form that ``accept`` prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         async with self._one_at_a_time:
-            self._counts.settle()
             self._counts.keep_to(self._gauges.look())
             # Large groups take a while to count; other calls need not wait for that.
             body = await asyncio.to_thread(encode, self._counts.registry)
