@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
-from tests.api.conftest import MEMBERS_SHOWN, Api, serving
+from tests.api.conftest import MEMBERS_SHOWN, Api
+from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
 from batonpass.core.ids import GroupId, MemberId
@@ -31,33 +31,10 @@ OF_PROCESS = re.findall(r'counts\.show\("(\w+)"', Path(bootstrap.__file__).read_
 NAME = re.compile(r"batonpass_[a-z_]+")
 NOT_BASE = re.compile(r"_(ms|millis|minutes|hours|kb|mb|percent)(_|$)")
 
-Series = Mapping[str, float]
-
-
-async def scrape(api: Api, accept: str = "text/plain") -> Series:
-    """Return every series by its name with its labels."""
-    answer = await api.client.get("/metrics", headers={"accept": accept})
-    assert answer.status_code == 200
-    return {
-        sample.name
-        + "{"
-        + ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
-        + "}": sample.value
-        for family in prometheus_text(answer.text)
-        for sample in family.samples
-    }
-
 
 def of(series: Series, group: str) -> set[str]:
     """Return the names of the series of a group."""
     return {name for name in series if f"group={group}" in name}
-
-
-@pytest.fixture
-async def counted() -> AsyncIterator[Api]:
-    """Serve a coordinator that is counted."""
-    async with serving(counts=Counts()) as api:
-        yield api
 
 
 async def hand_over(api: Api) -> None:
@@ -314,89 +291,3 @@ def test_the_store_is_away_until_it_answers_or_nobody_has_asked_for_a_while() ->
     watch.store_failed(GroupId("orders"), "no connection")
     at_s[0] += AWAY_S + 0.1
     assert watch.away() == ""
-
-
-async def test_what_members_say_of_their_inputs_is_added_up(counted: Api) -> None:
-    """The lag of the inputs is that of the actives that report one; where nobody does there is none, not a zero."""
-    await counted.declare(session_timeout_ms=30_000)
-    epoch = (await counted.join("m1")).json()["member_epoch"]
-    running = {"role": "active", "state": "running"}
-    await counted.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
-    seen = await scrape(counted)
-    assert "batonpass_group_input_lag_records{group=orders}" not in seen
-    assert seen["batonpass_group_input_lag_unknown_tasks{group=orders}"] == 2
-    assert seen["batonpass_group_session_timeout_seconds{group=orders}"] == 30
-    await counted.beat("m1", 2, epoch, {"0_0": running | {"input_lag": 0}, "0_1": running | {"input_lag": 70}})
-    seen = await scrape(counted)
-    assert seen["batonpass_group_input_lag_records{group=orders}"] == 70
-    assert seen["batonpass_group_input_lag_records_max{group=orders}"] == 70
-    assert seen["batonpass_group_input_lag_unknown_tasks{group=orders}"] == 0
-
-
-async def test_two_claims_of_one_task_are_seen(counted: Api) -> None:
-    """A task that two members say they run counts, and no more when one of them stops to say so."""
-    await counted.declare()
-    running = {"role": "active", "state": "running"}
-    epoch = (await counted.join("m1")).json()["member_epoch"]
-    await counted.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
-    other = (await counted.join("m2")).json()["member_epoch"]
-    assert (await scrape(counted))["batonpass_group_claimed_twice{group=orders}"] == 0
-    await counted.beat("m2", 1, other, {"0_0": running})
-    assert (await scrape(counted))["batonpass_group_claimed_twice{group=orders}"] == 1
-    await counted.beat("m2", 2, other, {"0_0": {"role": "warmup", "lag": 3}})
-    assert (await scrape(counted))["batonpass_group_claimed_twice{group=orders}"] == 0
-
-
-async def test_a_warmup_that_stalls_is_seen(counted: Api) -> None:
-    """A copy that is given up on for a while is counted until it may be tried again."""
-    await counted.declare(warmup_stall_timeout_ms=10_000)
-    running = {"role": "active", "state": "running"}
-    epoch = (await counted.join("m1")).json()["member_epoch"]
-    await counted.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
-    await counted.join("m2")
-    shown = (await counted.picture("m2", 0)).json()
-    (task,) = shown["assignment"]["warmup"]
-    for seq in (2, 3, 4, 5, 6):
-        await counted.beat("m1", seq, epoch, {"0_0": running, "0_1": running})
-        await counted.beat("m2", seq, shown["member_epoch"], {task: {"role": "warmup", "lag": 500_000}})
-        counted.clock.at_ms += 3_000
-    await counted.coordinator.ask(GroupId("orders"), Tick())
-    assert (await scrape(counted))["batonpass_group_warmups_stalled{group=orders}"] == 1
-    counted.clock.at_ms += 20_000
-    assert (await scrape(counted))["batonpass_group_warmups_stalled{group=orders}"] == 0
-
-
-async def test_a_storm_is_seen(counted: Api) -> None:
-    """It is 1 from when more members vanished at once than the group bears."""
-    await counted.declare(partitions=8, session_timeout_ms=10_000)
-    for number in range(4):
-        await counted.join(f"m{number}")
-    assert (await scrape(counted))["batonpass_group_storm{group=orders}"] == 0
-    counted.clock.at_ms += 9_000
-    await counted.beat("m0", 1, 1)
-    counted.clock.at_ms += 2_000
-    await counted.coordinator.ask(GroupId("orders"), Tick())
-    assert (await scrape(counted))["batonpass_group_storm{group=orders}"] == 1
-
-
-async def test_an_instance_that_comes_and_goes_is_seen(counted: Api) -> None:
-    """One that went three times within a quarter of an hour flaps; one that went twice does not, nor one long ago."""
-    await counted.declare()
-    flapping = "batonpass_group_flapping_instances{group=orders}"
-    for run in range(3):
-        assert (await scrape(counted))[flapping] == 0
-        await counted.join(f"a{run}", instance_id="orders-0")
-        await counted.call("DELETE", f"/orders/members/a{run}")
-        counted.clock.at_ms += 60_000
-    assert (await scrape(counted))[flapping] == 1
-    counted.clock.at_ms += 800_000
-    assert (await scrape(counted))[flapping] == 0
-
-
-async def test_handovers_count_from_nought(counted: Api) -> None:
-    """The series of handovers are there before the first one, so that a rate over it is not nought."""
-    await counted.declare()
-    seen = await scrape(counted)
-    for kind in set(HANDOVERS.values()):
-        assert seen[f"batonpass_handovers_total{{group=orders,kind={kind}}}"] == 0
-        assert seen[f"batonpass_handover_gap_seconds_bucket{{group=orders,kind={kind},le=+Inf}}"] == 0
