@@ -21,6 +21,7 @@ from batonpass.api.forward import Forwarder
 from batonpass.api.histories import event_body
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
+from batonpass.api.wire import wire_for
 from batonpass.clock import SystemClock
 from batonpass.codec.code import code_version
 from batonpass.core.answers import poll
@@ -40,8 +41,7 @@ from batonpass.runtime.pulse import Pulse
 from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
+    from batonpass.api.front import Front
     from batonpass.kafka.side import KafkaSide
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
@@ -71,7 +71,7 @@ class Process:
     chores: Chores
     kafka: KafkaSide | None = None
 
-    def app(self) -> ASGIApp:
+    def app(self) -> Front:
         """Return the application, which starts and stops this process with itself."""
         return create_app(self.service, self.edge, running=self.running)
 
@@ -176,7 +176,7 @@ def build(settings: Settings, url: str) -> Process:
         scrape=Scrape(counts, gauges),
     )
     _show(counts, coordinator, edge, store)
-    service = Service(coordinator, body_bytes_max=settings.body_bytes_max, commanded=log.commanded)
+    service = Service(coordinator, store.audits, settings.body_bytes_max, log.commanded)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
     if kafka is not None:
@@ -319,8 +319,10 @@ def serve(
 
 def server_config(settings: Settings, process: Process) -> uvicorn.Config:
     """Return how the server is set up: TLS, and how long it waits for what."""
+    app = process.app()
     config = uvicorn.Config(
-        process.app(),
+        app,
+        http=wire_for(app.express),
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -8,10 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from batonpass import __version__
-from batonpass.api import archive, events, groups, health, members, openapi, operators, problems, tokens
+from batonpass.api import archive, audits, events, groups, health, members, openapi, operators, problems, tokens
 from batonpass.api.aside import Aside
 from batonpass.api.calls import Calls
 from batonpass.api.edge import Edge
@@ -19,10 +18,10 @@ from batonpass.api.front import GONE_STATUS, Front
 from batonpass.api.service import Service
 from batonpass.api.visit import Disconnected
 
-ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, tokens, health))
+ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, audits, tokens, health))
 
 
-def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAsyncContextManager[None]]) -> ASGIApp:
+def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAsyncContextManager[None]]) -> Front:
     """Return the application that serves ``service`` behind ``edge``, while what it stands on is ``running``."""
 
     @asynccontextmanager

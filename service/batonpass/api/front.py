@@ -15,6 +15,7 @@ from batonpass.api.access import Forbidden, Unauthenticated, check
 from batonpass.api.calls import OPEN, UNKNOWN, Call, Calls
 from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
+from batonpass.api.express import AHEAD, Ahead, Express
 from batonpass.api.limits import has_news, too_early
 from batonpass.api.problems import REFUSED, not_allowed
 from batonpass.api.visit import FORWARDED, JSON, VISIT, Disconnected, Headless, Visit, unless_gone
@@ -58,6 +59,7 @@ class Front:
         self._edge = edge
         self._calls = calls
         self._causes = Causes()
+        self.express = Express(service, edge, calls.heartbeat, self._causes)
         self._hot: dict[str, tuple[Call, Serve]] = {
             "heartbeat": (calls.heartbeat, self._heartbeat),
             "assignment": (calls.assignment, self._assignment),
@@ -172,17 +174,25 @@ class Front:
 
     async def _heartbeat(self, visit: Visit) -> None:
         group_id, member_id = _named(visit)
-        body = await visit.body(self._service.body_bytes_max)
-        coordinator = self._service.coordinator
         early = self._edge.limits.member.take(visit.scope["path"])
-        last = coordinator.last_said(group_id, member_id)
-        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
-        if visit.scope["query_string"]:
-            said = naming_query(said, visit.query())
+        ahead: Ahead | None = visit.scope.get(AHEAD)
+        if ahead is None:
+            said = await self._said(visit, group_id, member_id)
+        else:
+            said = ahead.said
+            if ahead.refusal is not None:
+                raise ahead.refusal
         if early and not await self._is_urgent(visit, group_id, said):
             raise too_early(early, "this member")
         answer = await self._service.ask(group_id, said, Answer, visit.asked)
         await visit.answer(200, to_json(answer_body(answer)), [JSON])
+
+    async def _said(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> Heartbeat:
+        body = await visit.body(self._service.body_bytes_max)
+        coordinator = self._service.coordinator
+        last = coordinator.last_said(group_id, member_id)
+        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
+        return naming_query(said, visit.query()) if visit.scope["query_string"] else said
 
     async def _is_urgent(self, visit: Visit, group_id: GroupId, said: Heartbeat) -> bool:
         try:

@@ -41,6 +41,11 @@ class Rate:
     def __len__(self) -> int:
         return len(self._until)
 
+    def is_early(self, caller: Hashable) -> bool:
+        """Say whether a call would be refused now."""
+        until = self._until.get(caller)
+        return until is not None and until - self._monotonic() > self._ahead
+
     def take(self, caller: Hashable) -> float:
         """Count a call and return 0; or return how many seconds too early it is, and do not count it."""
         now = self._monotonic()

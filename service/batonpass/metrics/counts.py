@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
-from batonpass.metrics.spread import Series, Spread, Sum
+from batonpass.metrics.spread import First, Series, Spread, Sum
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -55,15 +55,16 @@ class Counts:
         # When a series began says nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
+        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
+        self._beats: dict[str, Sum] = {}
+        First(self._settle, registry=self.registry)
         self._count_decisions()
         self._count_commits()
         self._count_calls()
         Info("batonpass_build", "The program that runs.", registry=self.registry).info({"version": __version__})
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
-        self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
-        self._beats: dict[str, Sum] = {}
         self._begun: set[str] = set()
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
@@ -194,13 +195,10 @@ class Counts:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 
-    def settle(self) -> None:
-        """Bring the counters to where everything is that was counted so far; to be called before a scrape."""
-        for one in (
-            *self._beats.values(),
-            *(pair[0] for pair in self._decided.values()),
-            *(pair[0] for pair in self._answered.values()),
-        ):
+    def _settle(self) -> None:
+        """Bring the counters to where everything is that was counted so far."""
+        pairs = (*self._decided.values(), *self._answered.values())
+        for one in (*self._beats.values(), *(pair[0] for pair in pairs)):
             one.settle()
 
     def keep_to(self, groups: set[str]) -> None:

@@ -205,6 +205,14 @@ class Coordinator:
         finally:
             self._tidy(room)
 
+    def answer_at_once(self, group_id: GroupId, item: Input) -> Reply | None:
+        """Carry out an input that writes nothing, where nothing has to be waited for; None: nothing has happened yet.
+
+        What was found out then serves ``ask``, if it is asked with the very same input.
+        """
+        room = self._rooms.get(group_id)
+        return None if room is None else room.mailbox.answer_at_once(item)
+
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
         """Return the group as it is committed, with what is softly known of it.
 

@@ -102,6 +102,8 @@ class Engine:
         """Answer an input that writes nothing, without waiting for anything; None when it has to go the long way."""
         if not self._is_current() or self._may_take_long(item):
             return None
+        if self._ahead is not None and self._ahead[0] is item:
+            return None  # Asked before; it has something to write.
         attempt = self._decide(item)
         if attempt.decision.records:
             self._ahead = item, attempt

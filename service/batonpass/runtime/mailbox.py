@@ -55,10 +55,7 @@ class Mailbox:
         if self._closed:
             return StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
         if self._busy is None and not asked.command:
-            try:
-                reply = self._engine.answer_at_once(item)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
-                return self._defect(item, error)
+            reply = self.answer_at_once(item)
             if reply is not None:
                 return reply
         elif self._busy is not None and len(self._letters) >= self._limit:
@@ -68,6 +65,15 @@ class Mailbox:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._put(Letter(item, future, asked))
         return await future
+
+    def answer_at_once(self, item: Input) -> Reply | None:
+        """Carry out an input now, if nothing else is being carried out and it writes nothing; else None."""
+        if self._busy is not None or self._closed:
+            return None
+        try:
+            return self._engine.answer_at_once(item)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
+            return self._defect(item, error)
 
     def post(self, item: Input) -> bool:
         """Have an input carried out without waiting for it; say whether there was room for it."""

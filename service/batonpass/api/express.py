@@ -1,0 +1,148 @@
+"""The short way of a heartbeat: answered in the call that brings its last byte, where nothing has to be waited for.
+
+Nearly every request is a heartbeat to which the answer is at hand: its token is remembered, its group is served here
+and not busy, and nothing has to be written. For such a one a task, its messages and the way through the application
+cost more than the decision. Whatever does not fit goes the long way (``front``), as if nobody had looked at it here,
+so that every rule about errors, limits, forwarding and records stands in one place.
+
+A heartbeat that was decided on here, and has something to be written or refused, takes along what was found
+(``Ahead``), so that nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from batonpass.api.access import Forbidden, check
+from batonpass.api.causes import HEADER
+from batonpass.api.visit import FORWARDED
+from batonpass.codec.answers import answer_text
+from batonpass.codec.requests import checked_name, read_heartbeat
+from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.replies import Answer
+
+if TYPE_CHECKING:
+    from batonpass.api.calls import Call
+    from batonpass.api.causes import Causes
+    from batonpass.api.edge import Edge
+    from batonpass.api.service import Service
+    from batonpass.core.inputs import Heartbeat
+    from batonpass.core.replies import Reply
+
+AHEAD: Final = "batonpass.ahead"
+"""Where the scope of a request keeps what the short way has found out about it already."""
+
+PLACES_MAX: Final = 20_000
+"""Of how many paths it is remembered which group and member they name."""
+
+_SUFFIX: Final = b"/heartbeat"
+# /v1/groups/{group}/members/{member}/heartbeat
+_PARTS: Final = 7
+_HEAD: Final = b"content-type: application/json\r\n" + HEADER + b": %b\r\ncontent-length: %d\r\n\r\n%b"
+
+
+class Ahead(NamedTuple):
+    """A heartbeat that was read, and the refusal that it met, if it did."""
+
+    said: Heartbeat
+    refusal: ProtocolError | None
+
+
+class _Place(NamedTuple):
+    path: str
+    group_id: GroupId
+    member_id: MemberId
+
+
+class Express:
+    """Answers heartbeats at once where that can be done."""
+
+    def __init__(self, service: Service, edge: Edge, call: Call, causes: Causes) -> None:
+        self._service = service
+        self._edge = edge
+        self._call = call
+        self._causes = causes
+        self._places: dict[bytes, _Place] = {}
+
+    def takes(self, url: bytes) -> bool:
+        """Say whether a request to ``url`` may be one for this way."""
+        return url.endswith(_SUFFIX)
+
+    def answer(self, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes | Ahead | None:
+        """Return the end of an answer of status 200, from its headers on; else what the long way need not do again.
+
+        None: the long way begins from the beginning. It is asked for POST and a body that is here as a whole.
+        """
+        began = perf_counter()
+        place = self._places.get(url) or self._find(url)
+        if place is None or len(body) > self._service.body_bytes_max:
+            return None
+        authorization = request_id = traceparent = None
+        for name, value in headers:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"x-request-id":
+                request_id = value
+            elif name == b"traceparent":
+                traceparent = value
+            elif name == FORWARDED:
+                return None
+        if not self._may_pass(place, authorization):
+            return None
+        coordinator = self._service.coordinator
+        said = self._read(place, body)
+        if said is None:
+            return None
+        reply = coordinator.answer_at_once(place.group_id, said)
+        if not isinstance(reply, Answer):
+            return Ahead(said, _refusal(reply))
+        self._edge.limits.member.take(place.path)
+        text = answer_text(reply)
+        end = _HEAD % (self._causes.of(request_id, traceparent).encode(), len(text), text)
+        self._edge.meter.answered(self._call.method, self._call.path, 200, perf_counter() - began)
+        return end
+
+    def _may_pass(self, place: _Place, authorization: bytes | None) -> bool:
+        """Say whether the caller is known, may do this, is not too early, and has come to the right coordinator."""
+        edge = self._edge
+        if edge.gate is not None:
+            principal = edge.gate.remembered(authorization)
+            if principal is None:
+                return False
+            try:
+                check(principal, self._call, place.group_id)
+            except Forbidden:
+                return False
+        return not edge.limits.member.is_early(place.path) and edge.ownership.owner_url(place.group_id) is None
+
+    def _read(self, place: _Place, body: bytes) -> Heartbeat | None:
+        coordinator = self._service.coordinator
+        last = coordinator.last_said(place.group_id, place.member_id)
+        limit = coordinator.policy.max_tasks_per_heartbeat
+        try:
+            return read_heartbeat(place.member_id, body, tasks_max=limit, last=last)
+        except ProtocolError:
+            return None
+
+    def _find(self, url: bytes) -> _Place | None:
+        """Return what a path names; None for one that is not plain, which the long way knows how to read."""
+        if b"%" in url or not url.isascii():
+            return None
+        path = url.decode("ascii")
+        parts = path.split("/")
+        if len(parts) != _PARTS or (parts[0], parts[1], parts[2], parts[4]) != ("", "v1", "groups", "members"):
+            return None
+        try:
+            found = _Place(path, GroupId(checked_name("group", parts[3])), MemberId(checked_name("member", parts[5])))
+        except ProtocolError:
+            return None
+        if len(self._places) >= PLACES_MAX:
+            self._places.clear()
+        self._places[url] = found
+        return found
+
+
+def _refusal(reply: Reply | None) -> ProtocolError | None:
+    return reply if isinstance(reply, ProtocolError) else None

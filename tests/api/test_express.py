@@ -1,0 +1,240 @@
+"""Heartbeats that are answered as they arrive: what goes that way, what does not, and that no answer tells which."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+import pytest
+from tests.api.pairs import BEARER, Pair, paired
+
+from batonpass.api.express import Express
+from batonpass.api.limits import Rate
+
+
+class Socket:
+    """A plain connection to a coordinator, on which a test decides what is sent in one piece."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    opened: ClassVar[list[asyncio.StreamWriter]] = []
+
+    @classmethod
+    async def open(cls, pair: Pair) -> Socket:
+        """Connect to the first coordinator."""
+        host, port = pair.urls[0].removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        cls.opened.append(writer)
+        return cls(reader, writer)
+
+    async def send(self, *pieces: bytes) -> None:
+        """Send pieces, each on its own."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def answer(self) -> tuple[int, dict[str, str], Any]:
+        """Read one answer: status, headers, body."""
+        async with asyncio.timeout(10):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(head[0].split()[1]), headers, json.loads(body) if body else None
+
+
+def beat(seq: int, *, member: str = "m1", epoch: int = 1, headers: dict[str, str] | None = None, **body: Any) -> bytes:
+    """Return the bytes of a heartbeat."""
+    text = json.dumps({"seq": seq, "member_epoch": epoch, **body}).encode()
+    lines = [f"POST /v1/groups/apples/members/{member}/heartbeat HTTP/1.1", "Host: b"]
+    lines += [f"{name}: {value}" for name, value in (BEARER | (headers or {})).items()]
+    return "\r\n".join([*lines, f"Content-Length: {len(text)}", "", ""]).encode() + text
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """A coordinator with a group of one member, at epoch 1 with its picture taken."""
+    async with paired(monkeypatch) as found:
+        await found.declare("apples")
+        joined = await found.call("PUT", "/v1/groups/apples/members/m1", json={})
+        assert joined.status_code == 201
+        yield found
+        while Socket.opened:
+            writer = Socket.opened.pop()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of what the short way has found, in order; everything else went the long way."""
+    found: list[str] = []
+    answer = Express.answer
+
+    def noted(self: Express, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Any:
+        result = answer(self, url, headers, body)
+        found.append(type(result).__name__)
+        return result
+
+    monkeypatch.setattr(Express, "answer", noted)
+    return found
+
+
+async def test_the_short_way_answers_as_the_long_one_does(pair: Pair, short: list[str]) -> None:
+    """A heartbeat in one piece and the same in two get the same body and the same headers but for the request's id."""
+    epoch = (await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")).json()["member_epoch"]
+    running = {"0_0": {"role": "active", "state": "running"}}
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=epoch, tasks=running))
+    first = await wire.answer()
+    short.clear()
+    await wire.send(beat(2, epoch=epoch, tasks=running, headers={"X-Request-Id": "one"}))
+    quick = await wire.answer()
+    assert short == ["bytes"]
+    whole = beat(3, epoch=epoch, tasks=running, headers={"X-Request-Id": "two"})
+    await wire.send(whole[:60], whole[60:-10], whole[-10:])
+    slow = await wire.answer()
+    assert short == ["bytes"]
+    assert (first[0], quick[0], slow[0]) == (200, 200, 200)
+    assert quick[2] | {"seq": 0} == slow[2] | {"seq": 0}
+    assert (quick[2]["seq"], slow[2]["seq"]) == (2, 3)
+    assert (quick[1].pop("x-request-id"), slow[1].pop("x-request-id")) == ("one", "two")
+    assert quick[1].keys() == slow[1].keys()
+
+
+async def test_answers_come_in_the_order_of_the_requests(pair: Pair, short: list[str]) -> None:
+    """Behind a request that waits, a heartbeat on the same connection waits too."""
+    poll = f"GET /v1/groups/apples/members/m1/assignment?after={await epoch_of(pair)}&wait_ms=300 HTTP/1.1"
+    lines = [poll, "Host: b", *(f"{name}: {value}" for name, value in BEARER.items()), "", ""]
+    wire = await Socket.open(pair)
+    await wire.send("\r\n".join(lines).encode() + beat(1, epoch=await epoch_of(pair)))
+    assert (await wire.answer())[0] == 204
+    assert (await wire.answer())[2]["seq"] == 1
+    assert short == []
+
+
+async def epoch_of(pair: Pair) -> int:
+    """Return the epoch of the member's present picture."""
+    found = await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")
+    return int(found.json()["member_epoch"])
+
+
+async def test_two_heartbeats_in_one_piece_are_answered_one_after_the_other(pair: Pair) -> None:
+    """Pipelined heartbeats are each answered, in order."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=epoch) + beat(2, epoch=epoch) + beat(3, epoch=epoch))
+    assert [(await wire.answer())[2]["seq"] for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_heartbeat_that_writes_is_decided_once(pair: Pair, short: list[str]) -> None:
+    """What the short way has found out is taken up by the long one: one decision, one answer."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=epoch, tasks={"0_0": {"role": "active", "state": "restoring", "lag": 5}}))
+    assert (await wire.answer())[0] == 200
+    before = pair.decided(0, "Heartbeat")
+    await wire.send(beat(2, epoch=epoch, tasks={"0_0": {"role": "active", "state": "running"}}))
+    assert (await wire.answer())[0] == 200
+    assert short[-1] == "Ahead"
+    assert pair.decided(0, "Heartbeat") == before + 1
+
+
+async def test_a_refusal_found_on_the_short_way_is_told_as_ever(pair: Pair, short: list[str]) -> None:
+    """An unknown member gets its problem object, and it is counted as refused."""
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, member="nobody"))
+    status, headers, body = await wire.answer()
+    assert (status, body["type"], body["action"]) == (404, "unknown-member", "stop-and-rejoin")
+    assert headers["content-type"] == "application/problem+json"
+    assert short == ["Ahead"]
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (beat(1, headers={"authorization": "Bearer wrong"}), 401),
+        (beat(1).replace(b'"seq": 1', b'"seq": x'), 422),
+        (beat(1).replace(b"POST", b"PUT", 1), 405),
+        (beat(1).replace(b"/m1/", b"/m%20x/"), 422),
+        (beat(1).replace(b"/apples/", b"/pears/"), 404),
+    ],
+    ids=["token", "malformed", "method", "name", "group"],
+)
+async def test_whatever_is_out_of_order_goes_the_long_way(pair: Pair, request_bytes: bytes, status: int) -> None:
+    """Every refusal is the one that the long way gives."""
+    wire = await Socket.open(pair)
+    await wire.send(request_bytes)
+    assert (await wire.answer())[0] == status
+
+
+async def test_a_body_that_is_too_large_is_refused(pair: Pair) -> None:
+    """The limit on bodies holds, in whatever pieces they come."""
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, note="x" * pair.processes[0].settings.body_bytes_max))
+    assert (await wire.answer())[0] == 413
+
+
+async def test_a_group_of_another_coordinator_is_not_answered_here(pair: Pair, short: list[str]) -> None:
+    """A heartbeat for a group that is served elsewhere is forwarded."""
+    await pair.declare("berries")
+    joined = await pair.call("PUT", "/v1/groups/berries/members/m1", json={})
+    assert joined.status_code == 201
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=joined.json()["member_epoch"]).replace(b"/apples/", b"/berries/"))
+    assert (await wire.answer())[2]["seq"] == 1
+    assert short[0] == "NoneType"
+
+
+async def test_the_limit_holds_on_the_short_way(pair: Pair, short: list[str]) -> None:
+    """Who heartbeats too often is refused there too, and the limit counts both ways together."""
+    epoch = await epoch_of(pair)
+    pair.processes[0].edge.limits.member.__init__(1.0, 3.0)  # type: ignore[misc]
+    wire = await Socket.open(pair)
+    statuses = []
+    for seq in range(1, 7):
+        await wire.send(beat(seq, epoch=epoch))
+        statuses.append((await wire.answer())[0])
+    assert statuses[-1] == 429
+    assert statuses.count(200) in {3, 4}
+    assert "bytes" in short
+
+
+async def test_a_connection_that_is_to_close_is_closed(pair: Pair, short: list[str]) -> None:
+    """`Connection: close` is honoured."""
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=await epoch_of(pair), headers={"connection": "close"}))
+    assert (await wire.answer())[1]["connection"] == "close"
+    assert await wire.reader.read() == b""
+    assert short == []
+
+
+async def test_a_body_that_never_comes_takes_nothing_along(pair: Pair) -> None:
+    """A caller that breaks off in the middle of a body leaves the others served."""
+    wire = await Socket.open(pair)
+    whole = beat(1, epoch=await epoch_of(pair))
+    await wire.send(whole[:-5])
+    wire.writer.close()
+    other = await Socket.open(pair)
+    await other.send(beat(1, epoch=await epoch_of(pair)))
+    assert (await other.answer())[0] == 200
+
+
+def test_looking_whether_it_is_too_early_counts_nothing() -> None:
+    """`is_early` says what `take` would, and takes nothing."""
+    now = [100.0]
+    rate = Rate(1.0, 2.0, lambda: now[0])
+    assert not rate.is_early("m")
+    assert [rate.take("m"), rate.take("m")] == [0.0, 0.0]
+    assert rate.is_early("m")
+    assert rate.take("m") > 0
+    now[0] += 1.0
+    assert not rate.is_early("m")
+    assert not rate.is_early("m")
+    assert rate.take("m") == 0.0
