@@ -9,11 +9,13 @@ from batonpass.codec.code import code_version
 from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.store import Place, PostgresStore
 from batonpass.postgres.upkeep import Retention
+from batonpass.runtime.memory_audits import MemoryAudits
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.memory_tokens import MemoryTokens
 
 if TYPE_CHECKING:
     from batonpass.runtime.access import Tokens
+    from batonpass.runtime.audits import Audits
     from batonpass.runtime.history import Sample
     from batonpass.runtime.ports import Archive, Clock, Ownership, RecordLog, Samples
     from batonpass.settings import Settings
@@ -40,6 +42,11 @@ class Store(Protocol):
     @property
     def tokens(self) -> Tokens:
         """The tokens of callers."""
+        ...
+
+    @property
+    def audits(self) -> Audits:
+        """What the nightly audits came to."""
         ...
 
     @property
@@ -84,6 +91,7 @@ class MemoryStore:
         self.samples = Unkept()
         self.outbox = None
         self.tokens = MemoryTokens(clock.now_ms)
+        self.audits = MemoryAudits()
         self.ownership = Alone()
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:

@@ -27,6 +27,7 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
+from batonpass.runtime.memory_audits import MemoryAudits
 from batonpass.runtime.memory_log import Alone
 from batonpass.runtime.memory_tokens import MemoryTokens
 from batonpass.runtime.observers import Everyone
@@ -84,6 +85,7 @@ class Api:
     coordinator: Coordinator
     edge: Edge
     told: Told
+    audits: MemoryAudits
     commands: list[tuple[str, Asked]] = field(default_factory=list)
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
@@ -203,11 +205,12 @@ async def serving(
     edge = an_edge(coordinator, told, **parts)
     commands: list[tuple[str, Asked]] = []
     heard = commanded or (lambda *command: commands.append(command))
-    service = Service(coordinator, body_bytes_max=BODY_BYTES_MAX, commanded=heard)
+    audits = MemoryAudits()
+    service = Service(coordinator, audits, BODY_BYTES_MAX, heard)
     app = create_app(service, edge, running=nullcontext)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
         await coordinator.start()
-        yield Api(client, clock, log, seen, coordinator, edge, told, commands)
+        yield Api(client, clock, log, seen, coordinator, edge, told, audits, commands)
         await coordinator.stop()
         await edge.forwarder.close()
     assert seen.broken == []

@@ -37,6 +37,8 @@ SERVED = {
     "/v1/groups/{group}/tasks/{task}/route": {"get"},
     "/v1/groups/{group}/tasks/{task}/pin": {"put", "delete"},
     "/v1/groups/{group}/tasks/{task}/release": {"post"},
+    "/v1/audits": {"get"},
+    "/v1/audits/{day}": {"get"},
     "/v1/tokens": {"get", "post"},
     "/v1/tokens/{token}": {"delete"},
     "/livez": {"get"},
@@ -72,7 +74,7 @@ async def test_a_typo_in_a_query_is_seen(api: Api) -> None:
     """Every call but a worker's own refuses a parameter that it does not know, by its name."""
     await api.declare()
     await api.join("m1")
-    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "token": "t1"}
+    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "token": "t1", "day": "2026-11-20"}
     workers = {
         ("put", "/v1/groups/{group}/members/{member}"),
         ("post", "/v1/groups/{group}/members/{member}/heartbeat"),
@@ -89,7 +91,7 @@ async def test_head_is_answered_as_get_without_a_body(api: Api) -> None:
     """Whatever can be read can be asked for its head: the same status and type, and nothing else."""
     await api.declare()
     await api.join("m1")
-    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1"}
+    names = {"group": "orders", "member": "m1", "task": "0_0", "number": "1", "day": "2026-11-20"}
     for path, methods in SERVED.items():
         if "get" in methods and not path.startswith("/v1/tokens"):
             wait = "?after=0&wait_ms=0" if path.endswith("{member}/assignment") else ""

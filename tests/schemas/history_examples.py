@@ -195,6 +195,30 @@ SUMMARY: dict[str, Any] = {
     "moves_pending": 0,
 }
 
+AUDIT = {
+    "day": "2026-02-28",
+    "state": "running",
+    "verdict": "failed",
+    "started_at": "2026-03-01T12:00:00.000Z",
+    "finished_at": None,
+    "groups": 1,
+    "records": 21480,
+    "fatal": 1,
+    "notices": 0,
+    "detail": "it is under way",
+}
+FINDING = {
+    "number": 1,
+    "group": "orders",
+    "law": "L1",
+    "severity": "fatal",
+    "task": "0_7",
+    "member": "orders-2",
+    "detail": "orders-1 and orders-2 both ran 0_7 for 4.2 s.",
+    "evidence": {"sequences": [18204, 18211], "at": ["2026-02-28T14:12:07.310Z", "2026-02-28T14:12:11.510Z"]},
+}
+OUTCOME = {"settings": {"max_warmup_replicas": 2}, "downtime_ms": 1200.5, "moves": 6, "bytes": None}
+
 HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
     "groups_get": {"groups": [SUMMARY], "next": None},
     "members_get": {"members": [], "next": "m3"},
@@ -216,6 +240,27 @@ HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
         ],
     },
     "commands_get": {"commands": [COMMAND], "next": None},
+    "audits_get": {"audits": [AUDIT], "next": "2026-02-27"},
+    "audit_get": {
+        **AUDIT,
+        "code_version": "0.1.0+0123abcd",
+        "report": "/var/audits/reports/2026-02-28.html",
+        "findings": [FINDING],
+        "next": None,
+        "measures": {"orders": {"moves": 118, "availability": 0.99938, "restored_bytes": None}},
+        "downtime_by_cause": {
+            "orders": {"failover": {"count": 2, "p50_ms": 800.0, "p99_ms": 1200.5, "max_ms": 1200.5, "total_ms": 2000.5}}
+        },
+        "recommendations": {
+            "orders": {
+                "group": "orders",
+                "present": OUTCOME,
+                "recommended": OUTCOME,
+                "confidence": "Fairly sure.",
+                "grid": [OUTCOME],
+            }
+        },
+    },
     "event": EVENT,
     "events_get": {"events": [EVENT], "next": 117, "more": False},
     "task_get": {**EXPLAINED, "runs": [RUN], "history": [CHANGE]},

@@ -56,6 +56,8 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("PUT", _TASK + "/pin"): OPERATOR,
     ("DELETE", _TASK + "/pin"): OPERATOR,
     ("POST", _TASK + "/release"): OPERATOR,
+    ("GET", "/v1/audits"): VIEWER,
+    ("GET", "/v1/audits/{day}"): VIEWER,
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
     ("DELETE", "/v1/tokens/{token}"): ADMIN,

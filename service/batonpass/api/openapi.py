@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import date
 from functools import wraps
 from typing import Any
 
@@ -26,7 +27,7 @@ _NOTHING = Shape(NoQuery)
 _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles` of a call are the roles it may have."}
 
 _REF = "#/components/schemas/{name}"
-_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count}
+_PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count, "day": date}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "action"],

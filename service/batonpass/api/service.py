@@ -32,6 +32,7 @@ from batonpass.core.inputs import (
     ResumeRequest,
 )
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
+from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Defect
@@ -65,6 +66,7 @@ class Service:
     """
 
     coordinator: Coordinator
+    audits: Audits
     body_bytes_max: int
     commanded: Callable[[str, Asked], None]
 

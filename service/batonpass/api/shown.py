@@ -35,6 +35,8 @@ SHOWN: Final[Mapping[tuple[str, str], str]] = {
     ("GET", _TASK): "task_get",
     ("GET", _TASK + "/explain"): "task_explain",
     ("GET", _TASK + "/route"): "route_get",
+    ("GET", "/v1/audits"): "audits_get",
+    ("GET", "/v1/audits/{day}"): "audit_get",
     ("GET", "/v1/tokens"): "tokens_get",
     ("POST", "/v1/tokens"): "token_post",
     ("GET", "/livez"): "livez_get",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -41,6 +42,20 @@ class TaskQuery(Struct, forbid_unknown_fields=True):
 class ExplainQuery(Struct, forbid_unknown_fields=True):
     """How many of the tasks that wait are listed."""
 
+    limit: Page = 100
+
+
+class AuditsQuery(Struct, forbid_unknown_fields=True):
+    """A page of audited days, newest first: at most ``limit`` of those that come after the day ``after`` in it."""
+
+    after: date | UnsetType = UNSET
+    limit: Page = 100
+
+
+class FindingsQuery(Struct, forbid_unknown_fields=True):
+    """A page of findings: at most ``limit`` of those after the number ``after``."""
+
+    after: Count = 0
     limit: Page = 100
 
 

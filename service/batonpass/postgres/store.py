@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.audits import PostgresAudits
 from batonpass.postgres.connect import connect
 from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Berth, Fleet
 from batonpass.postgres.leases import Leases
@@ -53,7 +54,7 @@ class _Background:
 
 
 class PostgresStore:
-    """The record log, the archive, samples, tokens and the lease of one coordinator."""
+    """The record log, the archive, samples, tokens, audits and the lease of one coordinator."""
 
     def __init__(self, place: Place) -> None:
         """Make everything; nothing is connected before it is used."""
@@ -67,6 +68,7 @@ class PostgresStore:
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
+        self.audits = PostgresAudits(self._engine)
         self.outbox = Outbox(self._engine, "kafka")
         self._upkeep = Upkeep(self._engine, place.retention)
         self._background = _Background()

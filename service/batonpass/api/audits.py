@@ -1,0 +1,102 @@
+"""What the nightly audits came to: day by day, and one day with its findings and measures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from fastapi import APIRouter
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from batonpass.api.openapi import route
+from batonpass.api.problems import UnknownPath
+from batonpass.api.service import json_response, query, service_of
+from batonpass.codec.answers import rfc3339
+from batonpass.codec.explanations import time_of
+from batonpass.codec.queries import AuditsQuery, FindingsQuery
+from batonpass.codec.shape import Shape, refusal
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures
+
+router = APIRouter(prefix="/v1/audits", tags=["audits"])
+_AUDITS = Shape(AuditsQuery)
+_FINDINGS = Shape(FindingsQuery)
+
+
+@route(router, "GET", "", query=AuditsQuery, answers={200: "Audited days, newest first."})
+async def list_audits(request: Request) -> Response:
+    """List the days that were audited: whether the laws held, and how the newest run of each ended."""
+    asked = query(request, _AUDITS)
+    before = None if asked.after is UNSET else asked.after
+    found = await service_of(request).audits.days(before=before, limit=asked.limit + 1)
+    shown = found[: asked.limit]
+    upto = shown[-1].day.isoformat() if len(found) > asked.limit else None
+    return json_response({"audits": [day_body(one) for one in shown], "next": upto})
+
+
+@route(router, "GET", "/{day}", query=FindingsQuery, answers={200: "The day, its findings and its measures."})
+async def show_audit(request: Request) -> Response:
+    """Show what the audit of a day (UTC) came to: its findings with their evidence, measures, and what to change."""
+    asked = query(request, _FINDINGS)
+    day, audits = _day_of(request), service_of(request).audits
+    found = await audits.day(day)
+    if found is None:
+        known = f"day {day} was never audited, or that is no longer kept"
+        raise UnknownPath(f"{known}; `batonpass audit --day {day}` audits it, GET /v1/audits lists those that were")
+    findings = await audits.findings(day, after=asked.after, limit=asked.limit + 1)
+    measures = await audits.measures(day)
+    shown = findings[: asked.limit]
+    upto = shown[-1].number if len(findings) > asked.limit else None
+    body = day_body(found) | {"code_version": found.code_version, "report": found.report}
+    return json_response(body | {"findings": [finding_body(one) for one in shown], "next": upto} | _by_group(measures))
+
+
+def _day_of(request: Request) -> date:
+    said: str = request.path_params["day"]
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", said) is not None:
+            return date.fromisoformat(said)
+    except ValueError:
+        pass
+    raise refusal([("path.day", "not a day; write it as 2026-11-20")])
+
+
+def day_body(one: AuditDay) -> dict[str, Any]:
+    """Return how a day's audit stands, and what its newest verdict is."""
+    return {
+        "day": one.day.isoformat(),
+        "state": one.state.value,
+        "verdict": ("failed" if one.fatal else "passed") if one.has_verdict else None,
+        "started_at": rfc3339(one.started_ms),
+        "finished_at": time_of(one.finished_ms),
+        "groups": one.groups,
+        "records": one.records,
+        "fatal": one.fatal,
+        "notices": one.notices,
+        "detail": one.detail,
+    }
+
+
+def finding_body(one: AuditFinding) -> dict[str, Any]:
+    """Return a finding with its evidence."""
+    return {
+        "number": one.number,
+        "group": one.group,
+        "law": one.law,
+        "severity": one.severity,
+        "task": one.task,
+        "member": one.member,
+        "detail": one.detail,
+        "evidence": {"sequences": list(one.sequences), "at": list(one.at)},
+    }
+
+
+def _by_group(measures: Sequence[AuditMeasures]) -> dict[str, Any]:
+    return {
+        "measures": {one.group: dict(one.measures) for one in measures},
+        "downtime_by_cause": {one.group: dict(one.downtime_by_cause) for one in measures},
+        "recommendations": {one.group: dict(one.recommendation) for one in measures if one.recommendation is not None},
+    }
