@@ -27,6 +27,7 @@ COMMANDS = {
     "commands": "Show the audit trail: who asked for what, and why.",
     "plan": "Show what would move, without moving it.",
     "watch": "Watch a group live.",
+    "dashboard": "Serve pages for operators.",
     "drain": "Have a member hand over all its tasks.",
     "undrain": "Let a draining member stay.",
     "safe-to-stop": "Ask whether a member can be stopped now.",
@@ -75,6 +76,7 @@ EXTRA_OF = {
     "pyspark": "audit",
     "rocksdict": "kafka",
     "sqlalchemy": "server",
+    "starlette": "dashboard",
     "structlog": "server",
     "uvicorn": "server",
 }

@@ -65,14 +65,14 @@ class Coordinator:
         if token:
             headers["authorization"] = f"Bearer {token}"
         self.url = url.rstrip("/")
-        if not _is_url(self.url):
+        if not is_url(self.url):
             raise Failure(
                 Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo="It looks like http://127.0.0.1:8420."
             )
         # What runs on this very machine is never behind a proxy, whatever the environment says of others.
         is_here = httpx.URL(self.url).host in HERE
         self._client = httpx.Client(
-            base_url=self.url, headers=headers, transport=transport, verify=_trusted(), trust_env=not is_here
+            base_url=self.url, headers=headers, transport=transport, verify=trusted(), trust_env=not is_here
         )
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class Coordinator:
         )
 
 
-def _trusted() -> ssl.SSLContext | bool:
+def trusted() -> ssl.SSLContext | bool:
     """Return whose certificates are believed, and the one that is shown, as the environment says.
 
     Raises:
@@ -185,7 +185,8 @@ def _trusted() -> ssl.SSLContext | bool:
     return context
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Whether a text is the URL of something that may be a coordinator."""
     try:
         parsed = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):

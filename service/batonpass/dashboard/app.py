@@ -1,0 +1,88 @@
+"""The dashboard as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from batonpass.dashboard import door, orders
+from batonpass.dashboard.config import Config
+from batonpass.dashboard.desk import Desk, guarded
+from batonpass.dashboard.live import live
+from batonpass.dashboard.pages import PAGES
+from batonpass.dashboard.rest import Coordinator
+
+HEADERS: Final = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+ZIPPED_FROM_BYTES: Final = 8_000
+
+
+class _Safe:
+    """Says with every answer what a browser may do with it: load from here, and from nowhere else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def say(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", []))
+                names = {name.lower() for name, _ in given}
+                is_static = scope["path"].startswith(scope.get("root_path", "") + "/static/")
+                caching = b"max-age=3600" if is_static else b"no-store"
+                extra = [*HEADERS, *([] if b"cache-control" in names else [(b"cache-control", caching)])]
+                message = {**message, "headers": [*given, *extra]}
+            await send(message)
+
+        await self._app(scope, receive, say if scope["type"] == "http" else send)
+
+
+async def _livez(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
+    """Return the dashboard; ``transport`` is how it reaches the coordinator, over the network where it is left out."""
+    desk = Desk(config, Coordinator(config, transport=transport))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        desk.closing.set()
+        await desk.coordinator.close()
+
+    routes = [
+        Route("/livez", _livez),
+        Route("/login", door.look_in, methods=["GET"]),
+        Route("/login", door.sign_in, methods=["POST"]),
+        Route("/logout", door.sign_out, methods=["POST"]),
+        Route("/live", live),
+        *(Route(place, guarded(page)) for place, page in PAGES.items()),
+        Route("/groups/{group}/do/{order}", guarded(orders.ask), methods=["GET"]),
+        Route("/groups/{group}/do/{order}", guarded(orders.carry_out), methods=["POST"]),
+        Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+    ]
+    middleware = [Middleware(_Safe), Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3)]
+    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    app.state.desk = desk
+    return app

@@ -1,0 +1,94 @@
+"""Serving the dashboard until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+
+from batonpass.dashboard.app import make_app
+from batonpass.dashboard.config import Config
+from batonpass.dashboard.desk import Desk
+
+STOP_S: Final = 3
+KEEP_ALIVE_S: Final = 65
+"""Longer than load balancers keep an idle connection, so that none is closed while a request is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The files of a certificate and its key, for serving HTTPS."""
+
+    certfile: str
+    keyfile: str
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens, and that ends the streams of open pages instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, desk: Desk, listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._desk = desk
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept requests."""
+        await super().startup(sockets)
+        self._listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to accept requests, and end those that have no end of their own."""
+        self._desk.closing.set()
+        await super().shutdown(sockets)
+
+
+def serve(
+    config: Config, listener: socket.socket, *, listening: Callable[[str], None], certificate: Certificate | None = None
+) -> None:
+    """Serve on a socket that is bound, until interrupted; ``listening`` hears the base URL when it accepts requests.
+
+    Raises:
+        OSError: when a file of the certificate cannot be read.
+    """
+    app = make_app(config)
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        # Addresses of pages hold names of groups and members, and nothing else is worth a line.
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S,
+        server_header=False,
+        proxy_headers=False,
+        root_path=config.root_path,
+        ssl_certfile=certificate.certfile if certificate else None,
+        ssl_keyfile=certificate.keyfile if certificate else None,
+    )
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    base = f"{'https' if certificate else 'http'}://{shown}:{port}{config.root_path}"
+    server = _Server(settings, app.state.desk, lambda: listening(base))
+    asyncio.run(server.serve(sockets=[listener]))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address; port 0 is any free one.
+
+    Raises:
+        OSError: when the address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener

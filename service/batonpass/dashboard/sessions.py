@@ -1,0 +1,82 @@
+"""Who is signed in: the token of each visitor, kept in the memory of this process alone, under a random name.
+
+The browser holds the name only, in a cookie that scripts cannot read. Tokens are in no URL, no page and no log, and
+gone when the process is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from batonpass.dashboard.line import Line
+
+IDLE_S: Final = 12 * 3_600.0
+"""A session that nobody has used for so long has ended."""
+
+SESSIONS_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class Session:
+    """One visitor. ``may_command`` is whether the token's role includes commands.
+
+    ``is_shared``: the visitor has not signed in and looks with the dashboard's own token. ``bound_to`` is the only
+    group that the token may look at, where there is such a one. ``stamp`` is in every form, and must come back with it.
+    """
+
+    line: Line
+    may_command: bool
+    bound_to: str | None = None
+    is_shared: bool = False
+    stamp: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    flash: str = ""
+    used_at: float = 0.0
+
+
+class Sessions:
+    """All visitors by the names that their browsers hold."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._kept: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def begin(self, session: Session) -> str:
+        """Keep a session and return its name; beyond the most, the one that was idle longest ends."""
+        self._sweep()
+        if len(self._kept) >= SESSIONS_MAX:
+            self.end(min(self._kept, key=lambda name: self._kept[name].used_at))
+        name = secrets.token_urlsafe(32)
+        session.used_at = self._monotonic()
+        self._kept[name] = session
+        return name
+
+    def find(self, name: str) -> Session | None:
+        """Return the session of a name, and note that it is in use."""
+        session = self._kept.get(name)
+        if session is None:
+            return None
+        now = self._monotonic()
+        if now - session.used_at > IDLE_S:
+            self.end(name)
+            return None
+        session.used_at = now
+        return session
+
+    def end(self, name: str) -> None:
+        """Forget a session."""
+        self._kept.pop(name, None)
+
+    def lines(self) -> set[Line]:
+        """Return the lines that are in use."""
+        return {session.line for session in self._kept.values()}
+
+    def _sweep(self) -> None:
+        now = self._monotonic()
+        self._kept = {name: one for name, one in self._kept.items() if now - one.used_at <= IDLE_S}

@@ -1,0 +1,269 @@
+"""Tasks by members, coloured by role and lag: as a matrix while one can be read, else as tiles to drill into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from batonpass.dashboard.words import DASH, Names, count, short
+
+Json = Mapping[str, Any]
+
+MATRIX_MEMBERS: Final = 24
+MATRIX_TASKS: Final = 240
+"""A matrix has at most so many columns and rows."""
+
+BLOCK: Final = 100
+"""So many tasks of a subtopology make one tile."""
+
+TONES: Final = ("bad", "warn", "warm", "move", "ok", "none")
+"""From the worst to the best: a tile that stands for many shows the first that there is."""
+
+LEGEND: Final = (
+    ("A", "ok", "active, running"),
+    ("R", "warn", "active, restoring"),
+    ("!", "bad", "active, failed"),
+    ("…", "move", "granted, or giving up"),
+    ("S", "copy", "standby, caught up"),
+    ("S", "behind", "standby, behind or not known"),
+    ("W", "warm", "warmup, with its lag"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a member has of a task. ``note`` is its lag in a few letters, ``title`` all of it in words."""
+
+    letter: str
+    tone: str
+    note: str
+    title: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task, what each member has of it, and its state in one word where nobody has it."""
+
+    task: str
+    cells: tuple[Cell | None, ...]
+    tone: str
+    target: str | None = None
+    owner: str | None = None
+    others: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows of tasks, columns of members (ids)."""
+
+    members: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Many cells as one: a member with its tasks, or a block of tasks with who has them."""
+
+    key: str
+    label: str
+    tone: str
+    numbers: str
+    title: str
+
+
+@dataclass(slots=True)
+class Copies:
+    """Who has what, by task: the members' own answers turned round."""
+
+    of: dict[str, list[Cell]] = field(default_factory=dict)
+
+    def tone(self, task: str) -> str:
+        """Return how a task is: that of its active, and bad where nobody has it."""
+        cells = self.of.get(task, [])
+        active = [one for one in cells if one.letter in "AR!…"]
+        if not active:
+            return "bad"
+        worst = worst_tone(one.tone for one in active)
+        return "warm" if worst == "ok" and any(one.letter == "W" for one in cells) else worst
+
+
+def worst_tone(tones: Iterable[str]) -> str:
+    """Return the worst of the tones."""
+    return min(tones, key=TONES.index, default="none")
+
+
+def tasks_of(topology: Json) -> list[str]:
+    """Return the ids of all tasks of a topology, in their order."""
+    return [f"{part['id']}_{number}" for part in topology["subtopologies"] for number in range(part["partitions"] or 0)]
+
+
+def copies_of(members: Sequence[Json], acceptable_lag: int, names: Names) -> Copies:
+    """Return what every member has, by task."""
+    found = Copies()
+    for member in members:
+        for task, cell in cells_of(member, acceptable_lag, names).items():
+            found.of.setdefault(task, []).append(cell)
+    return found
+
+
+def cells_of(member: Json, acceptable_lag: int, names: Names) -> dict[str, Cell]:
+    """Return what one member has, by task: what it may hold with what it last said, and what it has to give up."""
+    held, said = member["assignment"], member["reports"]
+    member_id, name = member["member_id"], names(member["member_id"])
+    found: dict[str, Cell] = {}
+    for grant in held["active"]:
+        found[grant["task"]] = _active(grant["task"], said.get(grant["task"]), member_id, name)
+    for role in ("standby", "warmup"):
+        for task in held[role]:
+            found[task] = _copy(task, role, said.get(task), acceptable_lag, (member_id, name))
+    for task in member["revoking"]:
+        if task not in found or found[task].letter == "S":
+            found[task] = Cell("…", "move", "", f"{name} was told to give {task} up", member_id)
+    return found
+
+
+def _active(task: str, said: Json | None, member_id: str, name: str) -> Cell:
+    state = said.get("state") if said is not None and said["role"] == "active" else None
+    lag = said.get("lag") if said is not None else None
+    match state:
+        case "running":
+            return Cell("A", "ok", "", f"{name} runs {task}", member_id)
+        case "restoring":
+            behind = "" if lag is None else f", {count(lag, 'record')} behind"
+            return Cell("R", "warn", "" if lag is None else short(lag), f"{name} restores {task}{behind}", member_id)
+        case "failed":
+            detail = f": {said['detail']}" if said is not None and said.get("detail") else ""
+            return Cell("!", "bad", "", f"{task} failed on {name}{detail}", member_id)
+        case _:
+            return Cell("…", "move", "", f"{name} was granted {task} and has not reported it yet", member_id)
+
+
+def _copy(task: str, role: str, said: Json | None, acceptable_lag: int, whose: tuple[str, str]) -> Cell:
+    member_id, name = whose
+    lag = said.get("lag") if said is not None and said["role"] == role else None
+    words = "lag not known" if lag is None else f"{count(lag, 'record')} behind"
+    if role == "warmup":
+        return Cell("W", "warm", "?" if lag is None else short(lag), f"{name} warms {task} up, {words}", member_id)
+    is_close = lag is not None and lag <= acceptable_lag
+    note = "" if is_close else "?" if lag is None else short(lag)
+    title = f"{name} stands by for {task}, {'caught up' if is_close else words}"
+    return Cell("S", "copy" if is_close else "behind", note, title, member_id)
+
+
+def fits_matrix(members: int, tasks: int) -> bool:
+    """Whether a matrix of so many columns and rows can be read."""
+    return members <= MATRIX_MEMBERS and tasks <= MATRIX_TASKS
+
+
+def matrix(tasks: Sequence[str], members: Sequence[Json], copies: Copies, target: Mapping[str, str]) -> Matrix:
+    """Return the matrix of some tasks by all members; ``target`` is the target owner by task, where it is known."""
+    columns = tuple(str(one["member_id"]) for one in members)
+    rows = []
+    for task in tasks:
+        by_member = {cell.member: cell for cell in copies.of.get(task, [])}
+        owner = next((cell.member for cell in by_member.values() if cell.letter in "AR!"), None)
+        cells = tuple(by_member.get(column) for column in columns)
+        rows.append(Row(task, cells, copies.tone(task), target.get(task), owner))
+    return Matrix(columns, tuple(rows))
+
+
+def listing(tasks: Sequence[str], copies: Copies) -> list[Row]:
+    """Return tasks with what members have of them, for groups of which no matrix can be read."""
+    order = {letter: place for place, letter in enumerate("AR!…WS")}
+    found = []
+    for task in tasks:
+        cells = tuple(sorted(copies.of.get(task, []), key=lambda cell: (order[cell.letter], cell.member)))
+        found.append(Row(task, (), copies.tone(task), others=cells))
+    return found
+
+
+def targets_by_task(assignment: Json) -> dict[str, str]:
+    """Return the target owner of each task."""
+    return {task: member for member, roles in assignment["target"].items() for task in roles["active"]}
+
+
+def member_tiles(members: Sequence[Json], acceptable_lag: int, names: Names) -> list[Tile]:
+    """Return a tile for each member: those that something is the matter with first."""
+    tiles = []
+    for member in members:
+        cells = cells_of(member, acceptable_lag, names)
+        letters = Counter(cell.letter for cell in cells.values())
+        copies, warm = letters["S"], letters["W"]
+        active = len(member["assignment"]["active"])
+        tone = member_tone(member, cells.values())
+        words = [count(active, "active task")]
+        words += [count(copies, "standby", "standbys")] if copies else []
+        words += [f"{warm} warming up"] if warm else []
+        words += [member_words(member)] if member_words(member) else []
+        name = names(member["member_id"])
+        tiles.append(Tile(member["member_id"], name, tone, str(active), f"{name}: {', '.join(words)}"))
+    return sorted(tiles, key=lambda tile: (TONES.index(tile.tone), natural(tile.label)))
+
+
+def member_tone(member: Json, cells: Iterable[Cell]) -> str:
+    """Return how a member is: its own state, or the worst of what it has."""
+    if member["suspected"]:
+        return "bad"
+    own = "warn" if member["state"] == "away" or member["draining"] else "move" if member["revoking"] else "ok"
+    shown = ("warm" if one.letter == "W" else one.tone for one in cells if one.letter != "S")
+    return worst_tone([own, *shown])
+
+
+def member_words(member: Json) -> str:
+    """Return what is particular about a member, in a few words; nothing where nothing is."""
+    words = ["fallen silent"] if member["suspected"] else []
+    words += ["restarting"] if member["state"] == "away" else []
+    words += ["draining"] if member["draining"] else []
+    words += [f"giving up {len(member['revoking'])}"] if member["revoking"] else []
+    return ", ".join(words)
+
+
+def task_tiles(topology: Json, copies: Copies, *, block: int = BLOCK) -> dict[str, list[Tile]]:
+    """Return, by subtopology, a tile for each block of tasks; one with a task that nobody runs is bad."""
+    found: dict[str, list[Tile]] = {}
+    for part in topology["subtopologies"]:
+        tiles = []
+        for begin in range(0, part["partitions"] or 0, block):
+            end = min(begin + block, part["partitions"]) - 1
+            tones = Counter(copies.tone(f"{part['id']}_{number}") for number in range(begin, end + 1))
+            tone = worst_tone(tones)
+            other = sum(amount for name, amount in tones.items() if name != "ok")
+            label = f"{begin}{DASH}{end}" if end > begin else f"{begin}"
+            words = ", ".join(f"{tones[name]} {TONE_WORDS[name]}" for name in TONES if tones[name])
+            tiles.append(Tile(str(begin), label, tone, str(other or ""), f"{part['id']} {label}: {words}"))
+        found[part["id"]] = tiles
+    return found
+
+
+TONE_WORDS: Final = {
+    "bad": "not processed",
+    "warn": "restoring",
+    "warm": "warming up elsewhere",
+    "move": "changing hands",
+    "ok": "running",
+    "none": "without tasks",
+}
+
+
+def tally(tasks: Sequence[str], copies: Copies) -> list[tuple[str, str, int]]:
+    """Return how many tasks are in each tone, the worst first: tone, words, number."""
+    tones = Counter(copies.tone(task) for task in tasks)
+    return [(tone, TONE_WORDS[tone], tones[tone]) for tone in TONES if tones[tone]]
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return a key by which `demo-2` comes before `demo-10`."""
+    parts: list[tuple[int, str]] = []
+    digits = ""
+    for letter in text + " ":
+        if letter.isdigit():
+            digits += letter
+            continue
+        if digits:
+            parts.append((int(digits), ""))
+            digits = ""
+        parts.append((-1, letter))
+    return tuple(parts)

@@ -1,0 +1,171 @@
+"""Events as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from batonpass.dashboard.words import Names, count, span, why
+
+Json = Mapping[str, Any]
+
+TONES: Final[Mapping[str, str]] = {
+    "handover-done": "ok",
+    "takeover-done": "ok",
+    "task-recovered": "ok",
+    "at-rest": "ok",
+    "drain-done": "ok",
+    "suspicion-cleared": "ok",
+    "storm-ended": "ok",
+    "warmup-started": "warm",
+    "warmup-caught-up": "warm",
+    "warmup-stalled": "warn",
+    "takeover-begun": "warn",
+    "member-away": "warn",
+    "task-restoring": "warn",
+    "paused": "warn",
+    "group-deleted": "warn",
+    "member-gone": "bad",
+    "member-suspected": "bad",
+    "task-failed": "bad",
+    "task-lost": "bad",
+    "task-parked": "bad",
+    "storm-began": "bad",
+    "commits-lost": "bad",
+}
+
+GONE: Final[Mapping[str, str]] = {
+    "left": "left",
+    "expired": "expired: its lease is over",
+    "evicted": "was evicted",
+    "replaced": "was replaced by a newer run",
+    "taken-over": "was taken over by a newer run",
+    "revocation-timeout": "did not confirm in time and was fenced",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event: when, of which group, in words, and whether it is good or bad."""
+
+    position: int
+    at: str
+    group: str
+    type: str
+    tone: str
+    words: str
+    task: str | None
+    member: str | None
+
+
+def happenings(events: Sequence[Json], names: Names) -> list[Happening]:
+    """Return events as sentences, in their order."""
+    return [happening(event, names) for event in events]
+
+
+def happening(event: Json, names: Names) -> Happening:
+    """Return an event as a sentence; one of a type that is newer than this dashboard, by its type and particulars."""
+    words = _words(event, event.get("body") or {}, names)
+    return Happening(
+        event["position"],
+        event["at"],
+        event["group"],
+        event["type"],
+        TONES.get(event["type"], "plain"),
+        words,
+        event.get("task"),
+        event.get("member"),
+    )
+
+
+def _words(event: Json, body: Json, names: Names) -> str:
+    task, member = _tasks(event, body), names(event.get("member"))
+    match event["type"]:
+        case "generation":
+            because = f" because of {', '.join(body['triggers'])}" if body.get("triggers") else ""
+            return f"Generation {body.get('number')}{because}: {count(body.get('moves', 0), 'move')}."
+        case "member-joined":
+            return f"{member} joined."
+        case "member-gone":
+            cause = str(body.get("cause") or "")
+            left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
+            return f"{member} {GONE.get(cause, f'is gone ({cause})')}{left}."
+        case "member-away":
+            return f"{member} stopped to restart; its place is kept."
+        case "member-suspected":
+            return f"{member} has fallen silent."
+        case "suspicion-cleared":
+            return f"{member} speaks again."
+        case "handover-begun":
+            return f"{names(body.get('from'))} was told to give {task} up to {member}."
+        case "handover-done":
+            return (
+                f"{task} went from {names(body.get('from'))} to {member}; nobody ran it for {span(body.get('gap_ms'))}."
+            )
+        case "takeover-begun":
+            return f"{member} takes {task} over from {names(body.get('from'))}{', warm' if body.get('warm') else ', cold'}."
+        case "takeover-done":
+            how = "from a warm copy" if body.get("warm") else "cold"
+            return f"{member} runs {task}, {how}; nobody ran it for {span(body.get('gap_ms'))}."
+        case "task-stopped":
+            return f"{task} stopped on {member}."
+        case "task-failed":
+            return f"{task} failed on {member}: {body.get('detail') or 'no detail'}."
+        case "warmup-started":
+            return f"{member} began to warm {task} up."
+        case "warmup-caught-up":
+            return f"{member} has caught up with {task}, in {span(body.get('took_ms'))}."
+        case _:
+            return _others(event, body, task, names)
+
+
+def _others(event: Json, body: Json, task: str, names: Names) -> str:
+    member = names(event.get("member"))
+    match event["type"]:
+        case "at-rest":
+            return "At rest: every task is where it belongs."
+        case "probed":
+            return "Looked whether warmups have caught up." if not body.get("changed") else "Looked, and moved on."
+        case "paused":
+            return f"An operator paused {'all moves' if body.get('scope') == 'all' else 'balance'}{_because(body)}."
+        case "resumed":
+            return "The pause ran out: moves go on." if body.get("expired") else "Moves go on."
+        case "drain-started":
+            return f"{member} drains; it runs {count(body.get('running') or 0, 'task')}."
+        case "drain-done":
+            return f"{member} has no active task left, after {span(body.get('took_ms'))}."
+        case "drain-cancelled":
+            return f"{member} stays: its drain was taken back."
+        case "task-recovered":
+            return f"{task} runs again on {member}; nobody ran it for {span(body.get('gap_ms'))}."
+        case "task-pinned":
+            return f"An operator bound {task} to {member}."
+        case "task-parked":
+            return f"{task} is parked: it failed on too many members."
+        case "storm-began":
+            return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once; moves are held."
+        case "commits-lost":
+            return "Alarm: the store lost commits; what members run is adopted."
+        case _:
+            who = f" on {member}" if event.get("member") else ""
+            what = f" {task}" if task else ""
+            return f"{str(event['type']).replace('-', ' ').capitalize()}{what}{who}{_why(body)}."
+
+
+def _tasks(event: Json, body: Json) -> str:
+    return (
+        str(event["task"])
+        if event.get("task")
+        else count(body["tasks"], "task")
+        if isinstance(body.get("tasks"), int)
+        else ""
+    )
+
+
+def _because(body: Json) -> str:
+    return f": {body['reason']}" if body.get("reason") else ""
+
+
+def _why(body: Json) -> str:
+    return f" ({why(body['why'])})" if isinstance(body.get("why"), str) and body["why"] else ""

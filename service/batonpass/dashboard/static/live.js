@@ -1,0 +1,181 @@
+// Keeps a page fresh. The server says when something happened (an event stream) and renders the page anew; what differs
+// is changed in place, so that focus, selection, scrolling and what somebody types stay where they are.
+"use strict";
+(() => {
+  const root = document.body.dataset.root;
+  const standing = document.getElementById("standing");
+  const alarm = document.getElementById("alarm");
+  const QUICK_MS = 400;
+  const SLOW_MS = 5000;
+  let asked = false, again = false, timer = 0, source = null, lastAt = Date.now();
+  let heard = { live: false, why: "the dashboard is being asked" }, refused = "";
+
+  // ---- what differs is changed in place ----
+  const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
+
+  function same(a, b) {
+    return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+  }
+
+  function dress(old, fresh) {
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
+    }
+    for (const { name, value } of [...fresh.attributes]) {
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+  }
+
+  function morph(old, fresh) {
+    if (old.nodeType !== 1) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    if (old.nodeName === "FORM" && old.contains(document.activeElement)) return;
+    dress(old, fresh);
+    const known = new Map();
+    for (const child of old.childNodes) {
+      const key = keyOf(child);
+      if (key) known.set(child.nodeName + key, child);
+    }
+    let place = old.firstChild;
+    for (const wanted of [...fresh.childNodes]) {
+      const key = keyOf(wanted);
+      const moved = key ? known.get(wanted.nodeName + key) : undefined;
+      if (moved) {
+        known.delete(wanted.nodeName + key);
+        if (moved === place) place = place.nextSibling;
+        else old.insertBefore(moved, place);
+        morph(moved, wanted);
+      } else if (place && same(place, wanted)) {
+        const here = place;
+        place = place.nextSibling;
+        morph(here, wanted);
+      } else {
+        old.insertBefore(wanted, place);
+      }
+    }
+    while (place) {
+      const gone = place;
+      place = place.nextSibling;
+      gone.remove();
+    }
+  }
+
+  // ---- how fresh is it ----
+  const pad = (number) => String(number).padStart(2, "0");
+  const clock = (at) => { const d = new Date(at); return `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}:${pad(d.getUTCSeconds())}`; };
+
+  function say() {
+    const isLive = heard.live && !refused;
+    standing.dataset.live = isLive ? "yes" : "no";
+    standing.querySelector(".said").textContent = isLive ? "Live" : "Not live";
+    standing.title = isLive ? "Events are heard as they happen" : refused || heard.why;
+    const said = refused || (heard.live || heard.quiet ? "" : `${capital(heard.why)}. This page asks every ${SLOW_MS / 1000} seconds instead.`);
+    alarm.hidden = !said;
+    alarm.textContent = said ? `Not live: ${said} What you see is of ${clock(lastAt)} UTC.` : "";
+    document.getElementById("as-of").textContent = clock(lastAt);
+  }
+
+  const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+  function span(seconds) {
+    const parts = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+    for (const [size, large, part, small] of parts) {
+      if (seconds >= size) {
+        const rest = Math.floor((seconds % size) / part);
+        return Math.floor(seconds / size) + " " + large + (rest ? " " + rest + " " + small : "");
+      }
+    }
+    return seconds + " s";
+  }
+
+  function tick() {
+    for (const one of document.querySelectorAll("time[data-rel]")) {
+      const seconds = Math.round((Date.now() - Date.parse(one.dateTime)) / 1000);
+      const text = seconds === 0 ? "now" : seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+      if (one.textContent !== text) one.textContent = text;
+    }
+  }
+
+  // ---- asking for the page again ----
+  async function refresh() {
+    clearTimeout(timer);
+    if (asked) { again = true; return; }
+    asked = true;
+    again = false;
+    try {
+      const answer = await fetch(location.href, { headers: { "X-Part": "1" }, cache: "no-store", redirect: "error" });
+      if (answer.headers.get("content-type").startsWith("application/json")) {
+        const problem = await answer.json();
+        refused = `${problem.said} ${problem.todo}`;
+      } else {
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("middle");
+        if (fresh) {
+          const said = document.querySelector("#middle > .flash[data-stays]");
+          morph(document.getElementById("middle"), fresh);
+          if (said && !document.querySelector("#middle > .flash")) document.getElementById("middle").prepend(said);
+          refused = "";
+          lastAt = Date.now();
+        }
+      }
+    } catch {
+      refused = "The dashboard itself does not answer. Start it again, or look at your connection.";
+    }
+    asked = false;
+    say();
+    tick();
+    later(again ? QUICK_MS : pause());
+  }
+
+  const pause = () => {
+    const every = Number(document.getElementById("middle").dataset.everyMs) || 2000;
+    return refused || !heard.live ? Math.max(every, SLOW_MS) : every;
+  };
+
+  function later(ms) {
+    clearTimeout(timer);
+    if (!document.hidden) timer = setTimeout(refresh, ms);
+  }
+
+  // ---- hearing that something happened ----
+  function listen() {
+    if (source) source.close();
+    const group = document.getElementById("middle").dataset.group;
+    source = new EventSource(`${root}/live${group ? `?group=${encodeURIComponent(group)}` : ""}`);
+    source.addEventListener("standing", (message) => { heard = JSON.parse(message.data); say(); });
+    source.addEventListener("change", () => { if (asked) again = true; else later(QUICK_MS); });
+    source.onerror = () => {
+      heard = { live: false, why: "the connection to the dashboard broke" };
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, SLOW_MS);
+      say();
+    };
+  }
+
+  // ---- themes ----
+  const button = document.getElementById("theme");
+  if (button) {
+    const themes = ["system", "light", "dark"];
+    const present = () => localStorage.getItem("theme") || "system";
+    const name = () => { button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[present()]; };
+    button.hidden = false;
+    name();
+    button.addEventListener("click", () => {
+      const next = themes[(themes.indexOf(present()) + 1) % themes.length];
+      if (next === "system") { localStorage.removeItem("theme"); delete document.documentElement.dataset.theme; }
+      else { localStorage.setItem("theme", next); document.documentElement.dataset.theme = next; }
+      name();
+    });
+  }
+
+  setInterval(tick, 1000);
+  if (document.getElementById("middle").dataset.live !== "yes") return;
+  // A page that nobody looks at asks for nothing and holds no connection.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { clearTimeout(timer); if (source) source.close(); source = null; }
+    else { listen(); refresh(); }
+  });
+  heard.quiet = true;
+  listen();
+  later(Number(document.getElementById("middle").dataset.everyMs) || 2000);
+})();

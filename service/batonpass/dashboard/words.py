@@ -1,0 +1,190 @@
+"""Times, numbers and codes of the protocol as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+DASH: Final = "\N{EN DASH}"
+"""What stands where there is nothing to say."""
+
+SHORT_ID: Final = 8
+MINUTE_S: Final = 60
+HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
+
+HELD: Final[Mapping[str, str]] = {
+    "warmup-budget": "all warmup slots of the group are taken (max_warmup_replicas)",
+    "member-warmup-budget": "all warmup slots of the member are taken (max_warmups_per_member)",
+    "drain-budget": "all warmup slots for drains are taken (max_drain_warmups)",
+    "no-capacity": "no member has room for it (max_tasks)",
+    "no-eligible-member": "no member may take it: all drain, or there is none",
+    "stale-topology": "no member knows the newest topology yet: deploy the workers",
+    "state-unknown": "a copy exists whose lag nobody knows; its member has to report it",
+    "revoking": "its last owner has not confirmed yet that it stopped",
+    "lease-not-over": "its last owner may run it until its lease is over",
+    "member-must-revoke-first": "the member that is to have it must give up others first",
+    "parked": "it failed on too many members; mend it, then release it",
+    "failed": "it failed where it is and where it was before; look at the workers' logs",
+    "member-overdue": "a member is silent; balance waits until it speaks or its lease is over",
+    "paused": "an operator has paused moves",
+    "storm": "too many members vanished at once; wait for them, or resume",
+    "rejoin-grace": "the instance that ran it is restarting, and its place is kept",
+    "grants-held": "nothing is granted for a while",
+    "warmup-stalled": "a warmup made no progress there; it is tried again later",
+    "initial-delay": "members that are just joining are waited for",
+}
+"""What each reason for which a move is held back means, and what ends it."""
+
+WHY: Final[Mapping[str, str]] = {
+    "stays": "stays",
+    "balance": "for balance",
+    "no-owner": "it had no owner",
+    "drain": "its member drains",
+    "pinned": "an operator pinned it",
+    "handover": "handed over warm",
+    "handover-under-way": "handed over warm",
+    "failover": "a warm copy took over",
+    "takeover": "taken over",
+    "cold-start": "started cold",
+    "warming": "warms up",
+    "returned": "its member came back",
+    "drain-deadline": "the drain's deadline",
+    "standby": "standby",
+    "standby-moves": "a standby moves",
+    "copy-dropped": "a copy is not needed any more",
+    "stateless": "it has no state",
+    "lost-state": "its state was lost",
+}
+
+MEMBER_IS: Final[Mapping[str, str]] = {
+    "unrevoked": "was told to give tasks up and has not confirmed it",
+    "away": "is restarting; its place is kept",
+    "suspected": "has fallen silent, and its connection broke",
+    "draining": "drains: it hands over what it has",
+    "drain-blocked": "drains, and something cannot be handed over",
+}
+
+
+def span(milliseconds: float | None) -> str:
+    """Return a span of time in two units at most: `820 ms`, `4.2 s`, `12 s`, `3 min 20 s`; a dash for None."""
+    if milliseconds is None:
+        return DASH
+    if milliseconds < 1_000:
+        return f"{max(round(milliseconds), 0)} ms"
+    if milliseconds < 9_950:
+        return f"{milliseconds / 1_000:.1f} s"
+    seconds = round(milliseconds / 1_000)
+    if seconds < MINUTE_S:
+        return f"{seconds} s"
+    for size, large, small, part in (
+        (DAY_S, "d", "h", HOUR_S),
+        (HOUR_S, "h", "min", MINUTE_S),
+        (MINUTE_S, "min", "s", 1),
+    ):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            return f"{whole} {large} {rest // part} {small}" if rest // part else f"{whole} {large}"
+    return f"{seconds} s"
+
+
+def number(value: float | None) -> str:
+    """Return a number with its thousands apart; a dash for None."""
+    if value is None:
+        return DASH
+    if value != int(value):
+        return f"{value:,.1f}" if abs(value) < 1_000 else f"{value:,.0f}"
+    return f"{int(value):,}"
+
+
+def short(value: float) -> str:
+    """Return a number in the room of a small cell: `812`, `12k`, `3.4M`."""
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.1f}{letter}" if scaled < 9.95 else f"{scaled:.0f}{letter}"
+    return f"{value:.0f}"
+
+
+def count(amount: int, one: str, more: str | None = None) -> str:
+    """Return how many of something: `1 task`, `12 tasks`."""
+    return f"{number(amount)} {one if amount == 1 else more or one + 's'}"
+
+
+def instant(text: str | None) -> datetime | None:
+    """Return the time that an answer names (RFC 3339); None where it names none."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def ago(text: str | None, now: datetime | None = None) -> str:
+    """Return how long ago something was, or how soon it will be: `12 s ago`, `in 3 min`; a dash for None."""
+    at = instant(text)
+    if at is None:
+        return DASH
+    gone_ms = ((now or datetime.now(UTC)) - at).total_seconds() * 1_000
+    whole_ms = round(abs(gone_ms) / 1_000) * 1_000
+    if not whole_ms:
+        return "now"
+    return f"{span_whole(whole_ms)} ago" if gone_ms > 0 else f"in {span_whole(whole_ms)}"
+
+
+def span_whole(milliseconds: float) -> str:
+    """Return a span in whole seconds, for what a clock beside it counts."""
+    return span(max(round(milliseconds / 1_000), 0) * 1_000).replace(".0 s", " s") if milliseconds >= 500 else "0 s"
+
+
+def clock(text: str | None) -> str:
+    """Return the time of day of an instant, in UTC; a dash for None."""
+    at = instant(text)
+    return DASH if at is None else at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def clock_of(at_s: float) -> str:
+    """Return the time of day of an instant in seconds, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S")
+
+
+def reason_of(code: str) -> str:
+    """Return what holds a move back, in words; a code that is newer than this dashboard as it stands."""
+    return HELD.get(code, code.replace("-", " "))
+
+
+def why(code: str | None) -> str:
+    """Return why a task is where it is, in words."""
+    return WHY.get(code or "", (code or "").replace("-", " "))
+
+
+class Names:
+    """What people call members: the instance id where there is one, else the beginning of the id."""
+
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._known: dict[str, str] = dict(known or {})
+
+    def learn(self, member_id: str, name: str | None) -> None:
+        """Remember the instance id of a member, after it has gone too: the past speaks of it."""
+        if name:
+            self._known[member_id] = name
+
+    def __call__(self, member_id: str | None) -> str:
+        """Return the name of a member; a dash for None."""
+        if not member_id:
+            return DASH
+        known = self._known.get(member_id)
+        if known:
+            return known
+        return f"{member_id[:SHORT_ID]}…" if is_uuid(member_id) else member_id
+
+    def within(self, sentence: str) -> str:
+        """Return a sentence with names in place of ids."""
+        words = sentence.split(" ")
+        return " ".join(self._word(word) for word in words)
+
+    def _word(self, word: str) -> str:
+        bare = word.strip(".,;:()")
+        return word.replace(bare, self(bare)) if bare and (bare in self._known or is_uuid(bare)) else word
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text has the form of a UUID, which nobody wants to read whole."""
+    return len(text) == 36 and [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]
