@@ -31,6 +31,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
+from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
@@ -69,6 +70,7 @@ class Process:
     observer: Everyone
     pulse: Pulse
     chores: Chores
+    audits: AuditGauges
     kafka: KafkaSide | None = None
 
     def app(self) -> Front:
@@ -82,6 +84,7 @@ class Process:
             ("pulse", self.pulse.run()),
             ("loop lag", self.counts.watch_loop()),
             ("chores", self.chores.run()),
+            ("audits", self.audits.run()),
         ]
         if self.kafka is not None:
             running.append(("kafka", self.kafka.run()))
@@ -152,11 +155,6 @@ def build(settings: Settings, url: str) -> Process:
         groups_max=settings.groups_max,
         streams_max=settings.streams_max,
     )
-    readiness = Readiness(
-        lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
-        watch.away,
-        store.not_ready,
-    )
     if settings.auth == "off":
         log.access_is_off()
     gauges = GroupGauges(
@@ -170,7 +168,7 @@ def build(settings: Settings, url: str) -> Process:
         meter=counts,
         journal=log,
         limits=_limits(settings),
-        readiness=readiness,
+        readiness=_readiness(coordinator, watch, store),
         loop_age_ms=pulse.age_ms,
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
@@ -182,7 +180,8 @@ def build(settings: Settings, url: str) -> Process:
     if kafka is not None:
         on_commit.hear = kafka.exchange.committed
         counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
-    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores, kafka)
+    audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
+    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores, audits, kafka)
 
 
 def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver) -> KafkaSide:
@@ -209,6 +208,14 @@ def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs
         outbox=store.outbox,
     )
     return KafkaSide(coordinator, connection, wishes)
+
+
+def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Readiness:
+    return Readiness(
+        lambda: "" if coordinator.is_ready else "the groups are being read from the record log",
+        watch.away,
+        store.not_ready,
+    )
 
 
 def _show(counts: Counts, coordinator: Coordinator, edge: Edge, store: Store) -> None:

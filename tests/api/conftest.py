@@ -23,6 +23,7 @@ from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
+from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
@@ -197,7 +198,9 @@ async def serving(
         policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),
     )
     coordinator = Coordinator(ports, groups_max=5)
+    audits = MemoryAudits()
     if counts is not None:
+        AuditGauges(audits, counts.registry, list[str]().append)
         gauges = GroupGauges(
             coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
         )
@@ -205,7 +208,6 @@ async def serving(
     edge = an_edge(coordinator, told, **parts)
     commands: list[tuple[str, Asked]] = []
     heard = commanded or (lambda *command: commands.append(command))
-    audits = MemoryAudits()
     service = Service(coordinator, audits, BODY_BYTES_MAX, heard)
     app = create_app(service, edge, running=nullcontext)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:

@@ -140,7 +140,7 @@ async def test_before_the_first_audit_there_is_nothing(kept: Kept) -> None:
     assert list(await kept.audits.findings(DAY, after=0, limit=9)) == []
     assert list(await kept.audits.measures(DAY)) == []
     standing = await kept.audits.standing()
-    assert (standing.newest, standing.last_day, standing.last_success_ms, standing.last_finished_ms) == (None,) * 4
+    assert (standing.newest, standing.verdict, standing.last_success_ms, standing.last_finished_ms) == (None,) * 4
 
 
 async def test_a_verdict_is_read_as_it_was_written(kept: Kept) -> None:
@@ -221,7 +221,8 @@ async def test_how_audits_stand(kept: Kept) -> None:
     await kept.end(clean_result())
     first = await kept.audits.standing()
     assert first.newest is not None
-    assert (first.newest.day, first.last_day) == (DAY, DAY)
+    assert first.verdict == first.newest
+    assert first.newest.day == DAY
     assert first.last_success_ms == first.last_finished_ms == first.newest.finished_ms
     await kept.end(sample_result(NEXT_DAY))
     await kept.stop(NEXT_DAY + timedelta(days=1), "no memory")
@@ -229,7 +230,8 @@ async def test_how_audits_stand(kept: Kept) -> None:
     standing = await kept.audits.standing()
     assert standing.newest is not None
     assert (standing.newest.day, standing.newest.state) == (NEXT_DAY + timedelta(days=1), AuditState.BROKEN)
-    assert standing.last_day == NEXT_DAY
+    assert standing.verdict is not None
+    assert (standing.verdict.day, standing.verdict.fatal) == (NEXT_DAY, 2)
     assert standing.last_success_ms is not None
     assert first.last_success_ms is not None
     assert standing.last_success_ms >= first.last_success_ms

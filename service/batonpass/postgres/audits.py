@@ -95,8 +95,9 @@ class PostgresAudits:
     async def standing(self) -> AuditStanding:
         """Return how the audits stand."""
         newest = await self.days(before=None, limit=1)
-        (last_day, success_ms, finished_ms) = (await self._ask(_STANDING))[0]
-        return AuditStanding(newest[0] if newest else None, last_day, success_ms, finished_ms)
+        (last, success_ms, finished_ms) = (await self._ask(_STANDING))[0]
+        verdict = await self.day(last) if last is not None else None
+        return AuditStanding(newest[0] if newest else None, verdict, success_ms, finished_ms)
 
 
 def _day(row: tuple[Any, ...]) -> AuditDay:

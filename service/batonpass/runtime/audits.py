@@ -72,13 +72,13 @@ class AuditStanding:
 
     Attributes:
         newest: of the newest day that was audited, or is being audited; None before the first audit.
-        last_day: the newest day that has a verdict.
+        verdict: of the newest day that has a verdict.
         last_success_ms: when a run last ended with every law kept.
         last_finished_ms: when a run last ended, however it did.
     """
 
     newest: AuditDay | None = None
-    last_day: date | None = None
+    verdict: AuditDay | None = None
     last_success_ms: int | None = None
     last_finished_ms: int | None = None
 

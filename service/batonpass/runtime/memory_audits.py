@@ -79,9 +79,10 @@ class MemoryAudits:
         """Return how the audits stand."""
         days = await self.days(before=None, limit=1)
         runs = [one.day for one in self._runs]
+        last = max((one.day for one in runs if one.state in VERDICTS), default=None)
         return AuditStanding(
             newest=days[0] if days else None,
-            last_day=max((one.day for one in runs if one.state in VERDICTS), default=None),
+            verdict=await self.day(last) if last is not None else None,
             last_success_ms=max((one.finished_ms or 0 for one in runs if one.state is AuditState.PASSED), default=None),
             last_finished_ms=max((one.finished_ms or 0 for one in runs if one.state in ENDED), default=None),
         )

@@ -1,0 +1,85 @@
+"""How the nightly audits stand, read from the store once a minute and shown as it was read then.
+
+A scrape asks the store nothing. While the store is away, what was read last goes on being shown: that an audit is late
+can be seen all the same, because the instants stand still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from batonpass.core.errors import ProtocolError
+from batonpass.runtime.audits import AuditStanding, AuditState
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from batonpass.runtime.audits import Audits
+
+READ_EVERY_S: Final = 60.0
+PREFIX: Final = "batonpass_audit_"
+
+
+class AuditGauges(Collector):
+    """Shows how the audits stand. What never was has no series."""
+
+    def __init__(self, audits: Audits, registry: CollectorRegistry, failed: Callable[[str], None]) -> None:
+        """Read ``audits``, to be shown by ``registry``; ``failed`` hears why they could not be read."""
+        self._audits = audits
+        self._failed = failed
+        self._standing = AuditStanding()
+        registry.register(self)
+
+    async def look(self) -> None:
+        """Read how the audits stand; without an answer, what was read before stays."""
+        try:
+            self._standing = await self._audits.standing()
+        except ProtocolError as error:
+            self._failed(f"how the audits stand cannot be read: {error.detail}")
+
+    async def run(self) -> None:
+        """Read once a minute until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(READ_EVERY_S)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not look."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        shown = self._standing
+        yield _instant("last_success", "When an audit last ended with every law kept.", shown.last_success_ms)
+        yield _instant("last_finished", "When an audit last ended, however it did.", shown.last_finished_ms)
+        began = None
+        if shown.verdict is not None:
+            began = int(datetime.combine(shown.verdict.day, datetime.min.time(), UTC).timestamp() * 1_000)
+        yield _instant("last_day", "When the newest day began that has a verdict.", began)
+        findings = GaugeMetricFamily(
+            PREFIX + "findings", "Findings of the newest day that has a verdict, by severity.", labels=("severity",)
+        )
+        state = GaugeMetricFamily(
+            PREFIX + "last_state", "1 for the state of the newest day's newest run.", labels=("state",)
+        )
+        if shown.newest is not None:
+            for one in AuditState:
+                state.add_metric([one.value], float(one is shown.newest.state))
+        if shown.verdict is not None:
+            findings.add_metric(["fatal"], shown.verdict.fatal)
+            findings.add_metric(["notice"], shown.verdict.notices)
+        yield findings
+        yield state
+
+
+def _instant(name: str, meaning: str, at_ms: int | None) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}{name}_timestamp_seconds", meaning)
+    if at_ms is not None:
+        family.add_metric([], at_ms / 1_000)
+    return family
