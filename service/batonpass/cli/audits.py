@@ -1,0 +1,129 @@
+"""`batonpass audits`: what the nightly audits came to, by day, and one day with its findings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from batonpass.cli.desk import Desk, at_desk
+from batonpass.cli.rest import path
+from batonpass.cli.spans import ago, span
+
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many days, or findings of one day.")]
+NO_AUDIT = "No day has been audited. `batonpass audit --day DAY` audits one."
+MEASURES = ("availability", "downtime_ms", "moves", "lower_bound", "handovers", "failovers", "cold_starts", "warmups")
+
+
+@at_desk
+def audits(
+    desk: Desk,
+    day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="Show this one whole, as in 2026-11-20.")] = None,
+    limit: Limit = 20,
+) -> None:
+    """List the days that were audited, newest first, or show one: its findings, its measures, what to change."""
+    if day is not None:
+        show(desk, day, limit)
+        return
+    body = desk.coordinator.get(path("audits"), limit=limit)
+    if desk.as_json:
+        desk.answer(body)
+        return
+    if not body["audits"]:
+        desk.say(NO_AUDIT)
+        return
+    rows = [_row(one) for one in body["audits"]]
+    columns = ("day", "last run", "verdict", "groups", "records", "fatal", "notices", "when", "detail")
+    desk.table(*columns, rows=rows)
+
+
+def show(desk: Desk, day: str, limit: int) -> None:
+    """Print one day."""
+    body = desk.coordinator.get(path("audits", day), limit=limit)
+    if desk.as_json:
+        desk.answer(body)
+        return
+    for line in standing(body):
+        desk.say(line)
+    findings = [
+        [one["severity"], one["law"], one["group"], one["task"], one["member"], one["detail"], _proof(one["evidence"])]
+        for one in body["findings"]
+    ]
+    if findings:
+        desk.table("severity", "law", "group", "task", "member", "what", "records", rows=findings)
+    if body["next"] is not None:
+        more = body["fatal"] + body["notices"] - len(findings)
+        desk.say(f"{more} more findings; --limit shows more of them.")
+    if body["measures"]:
+        desk.table("group", *MEASURES, rows=[[group, *_told(of)] for group, of in body["measures"].items()])
+    for group, advice in body["recommendations"].items():
+        for line in advised(group, advice):
+            desk.say(line)
+
+
+def standing(body: dict[str, Any]) -> list[str]:
+    """Return how a day's audit stands, a sentence a line."""
+    state, verdict = body["state"], body["verdict"]
+    lines = [f"{body['day']}: {body['detail'][:1].upper()}{body['detail'][1:]}"]
+    match state:
+        case "running":
+            lines.append(f"An audit runs since {ago(body['started_at'])}.")
+        case "broken":
+            lines.append(f"The last run broke {ago(body['finished_at'])} and came to no verdict.")
+        case _:
+            lines.append(f"Audited {ago(body['finished_at'])} by {body['code_version']}.")
+    if state in ("running", "broken"):
+        counts = f"{body['fatal']} fatal findings, {body['notices']} notices"
+        lines.append(f"What follows is of an earlier run: {counts}." if verdict else "There is no verdict of this day.")
+    if body["report"]:
+        lines.append(f"The report is {body['report']}.")
+    return lines
+
+
+def advised(group: str, advice: dict[str, Any]) -> list[str]:
+    """Return what an audit recommends for a group, a sentence a line."""
+    present, better = advice["present"], advice["recommended"]
+    changes = {
+        name: value for name, value in better["settings"].items() if present["settings"].get(name, value) != value
+    }
+    if not changes:
+        return [f"{group}: keep the settings as they are. {advice['confidence']}"]
+    words = ", ".join(f"{name} {present['settings'].get(name)} -> {value}" for name, value in sorted(changes.items()))
+    expected = [f"downtime {span(present['downtime_ms'])} -> {span(better['downtime_ms'])}"]
+    expected.append(f"moves {present['moves']} -> {better['moves']}")
+    if present["bytes"] is not None and better["bytes"] is not None:
+        expected.append(f"bytes {present['bytes']:,} -> {better['bytes']:,}")
+    return [f"{group}: {words}. Expected: {', '.join(expected)}. {advice['confidence']}"]
+
+
+def _row(one: dict[str, Any]) -> list[Any]:
+    counts = [one["groups"], one["records"], one["fatal"], one["notices"]]
+    return [
+        one["day"],
+        one["state"],
+        _verdict(one),
+        *counts,
+        ago(one["finished_at"] or one["started_at"]),
+        one["detail"],
+    ]
+
+
+def _verdict(one: dict[str, Any]) -> str | None:
+    return (
+        None if one["verdict"] is None else {"passed": "every law held", "failed": "a law was broken"}[one["verdict"]]
+    )
+
+
+def _proof(evidence: dict[str, Any]) -> str:
+    sequences: list[int] = evidence["sequences"]
+    more = ", ..." if len(sequences) > 3 else ""
+    return ", ".join(map(str, sequences[:3])) + more
+
+
+def _told(measures: dict[str, Any]) -> list[Any]:
+    shown = dict(measures)
+    if shown.get("availability") is not None:
+        shown["availability"] = f"{shown['availability']:.4%}"
+    if shown.get("downtime_ms") is not None:
+        shown["downtime_ms"] = span(shown["downtime_ms"])
+    return [shown.get(name) for name in MEASURES]

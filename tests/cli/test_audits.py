@@ -1,0 +1,81 @@
+"""`batonpass audits` shows people and scripts what the nightly audits came to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.canned import Canned
+from tests.schemas.history_examples import HISTORY_EXAMPLES
+
+LISTED = HISTORY_EXAMPLES["audits_get"]
+SHOWN = HISTORY_EXAMPLES["audit_get"]
+
+
+def test_days_are_listed(server: Canned) -> None:
+    """Each day with the state of its last run, the verdict that counts, and its findings; as JSON, as it came."""
+    server.on("GET", "/v1/audits", (200, LISTED))
+    found = server.run("audits", "--limit", "3")
+    assert found.exit_code == 0
+    assert server.asked[0].query == {"limit": "3"}
+    assert all(word in found.stdout for word in ("2026-02-28", "running", "a law was broken", "21480"))
+    assert json.loads(server.run("audits", "--json").stdout) == LISTED
+
+
+def test_before_the_first_audit_it_says_how_to_audit(server: Canned) -> None:
+    """An empty list is no error."""
+    server.on("GET", "/v1/audits", (200, {"audits": [], "next": None}))
+    found = server.run("audits")
+    assert (found.exit_code, "batonpass audit --day" in found.stdout) == (0, True)
+
+
+def test_a_day_is_shown_whole(server: Canned) -> None:
+    """How it stands, each finding with the records that prove it, the measures, and the advice with what it brings."""
+    better = {"settings": {"max_warmup_replicas": 4}, "downtime_ms": 600.0, "moves": 7, "bytes": 90}
+    present = {"settings": {"max_warmup_replicas": 2}, "downtime_ms": 1_200.0, "moves": 6, "bytes": 80}
+    advice = {"group": "orders", "present": present, "recommended": better, "confidence": "Sure.", "grid": []}
+    body = SHOWN | {"recommendations": {"orders": advice}, "next": 1, "notices": 4}
+    server.on("GET", "/v1/audits/2026-02-28", (200, body))
+    found = server.run("audits", "2026-02-28", "--limit", "1")
+    assert found.exit_code == 0
+    assert server.asked[0].query == {"limit": "1"}
+    said = found.stdout
+    assert "An audit runs since" in said
+    assert "What follows is of an earlier run: 1 fatal findings, 4 notices." in said
+    assert "4 more findings" in said
+    assert "The report is /var/audits/reports/2026-02-28.html." in said
+    assert "18204, 18211" in said
+    assert "99.9380%" in said
+    assert "max_warmup_replicas 2 -> 4. Expected: downtime 1 s -> 600 ms, moves 6 -> 7, bytes 80 -> 90. Sure." in said
+    assert json.loads(server.run("audits", "2026-02-28", "--json").stdout) == body
+
+
+def test_a_run_that_broke_says_so(server: Canned) -> None:
+    """Why it broke, that there is no verdict, and advice to change nothing is advice too."""
+    nothing: dict[str, Any] = {
+        "measures": {},
+        "findings": [],
+        "downtime_by_cause": {},
+        "verdict": None,
+        "report": None,
+        "fatal": 0,
+    }
+    broken = {"state": "broken", "finished_at": "2026-03-01T12:00:09.000Z", "detail": "the disk is full"}
+    server.on("GET", "/v1/audits/2026-02-28", (200, SHOWN | nothing | broken))
+    said = server.run("audits", "2026-02-28").stdout
+    assert "2026-02-28: The disk is full" in said
+    assert "The last run broke" in said
+    assert "There is no verdict of this day." in said
+    assert "orders: keep the settings as they are. Fairly sure." in said
+
+
+def test_a_day_that_was_not_audited_is_not_there(server: Canned) -> None:
+    """Exit code 5, and the coordinator's own words on how to audit it."""
+    problem = {
+        "type": "not-found",
+        "detail": "day 2026-02-27 was never audited; `batonpass audit --day 2026-02-27` does",
+    }
+    server.on("GET", "/v1/audits/2026-02-27", (404, problem))
+    found = server.run("audits", "2026-02-27")
+    assert found.exit_code == 5
+    assert "batonpass audit --day 2026-02-27" in found.stderr
