@@ -73,7 +73,8 @@ class Job:
 
 class Output(NamedTuple):
     """What one output says. ``count`` and ``total`` are the customer's after this amount; 0 and the amount alone in the
-    job without state."""
+    job without state.
+    """
 
     offset: int
     count: int

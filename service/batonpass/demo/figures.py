@@ -1,0 +1,117 @@
+"""The figures of a run: one set for each phase, in the shape that `--json` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from batonpass.demo.ledger import Account, Handover, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The middle, the 99th in a hundred and the largest of some durations, in milliseconds; None of none."""
+
+    p50: int | None
+    p99: int | None
+    max: int | None
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Spread:
+        """Return the spread of some durations (nearest rank)."""
+        if not values:
+            return cls(None, None, None)
+        ranked = sorted(values)
+        return cls(_rank(ranked, 0.5), _rank(ranked, 0.99), ranked[-1])
+
+    def body(self) -> dict[str, int | None]:
+        """Return it for JSON."""
+        return {"p50": self.p50, "p99": self.p99, "max": self.max}
+
+
+def _rank(ranked: Sequence[int], share: float) -> int:
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
+
+
+@dataclass(slots=True)
+class PhaseFigures:
+    """What one phase came to.
+
+    ``moves`` are tasks with another owner at rest than before, summed over the phase's steps, and ``moves_needed`` the
+    fewest that balance asks for. ``handovers`` are changes of writer in the output; ``handovers_needed`` are those that
+    the moves need, and, where a worker restarts whose tasks have standbys, one to the standby and one back for each.
+    """
+
+    name: str
+    group: str
+    window: Window
+    moves: int
+    moves_needed: int
+    handovers: list[Handover]
+    handovers_needed: int
+    rest_s: float
+    restore_s: float
+    restored_records: int
+    moved: list[int]
+    unmoved: list[int]
+    quiet: list[int]
+    unanswered_reads: int
+    reads: int
+    reads_by_copies: int
+    notes: list[str] = field(default_factory=list)
+
+    def body(self) -> dict[str, Any]:
+        """Return the phase as `--json` has it."""
+        return {
+            "name": self.name,
+            "moves": self.moves,
+            "moves_needed": self.moves_needed,
+            "handovers": len(self.handovers),
+            "rest_s": round(self.rest_s, 1),
+            "restored_records": self.restored_records,
+            "gap_moved_ms": Spread.of(self.moved).body(),
+            "gap_unmoved_ms": Spread.of(self.unmoved).body(),
+            "quiet_gap_ms": Spread.of(self.quiet).body(),
+            "unanswered_reads": self.unanswered_reads,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return everything about the phase, for the report."""
+        return self.body() | {
+            "group": self.group,
+            "from_ms": self.window[0],
+            "to_ms": self.window[1],
+            "handovers_needed": self.handovers_needed,
+            "restore_s": round(self.restore_s, 1),
+            "reads": self.reads,
+            "reads_by_standbys": self.reads_by_copies,
+            "each_handover": [one._asdict() for one in self.handovers],
+            "notes": self.notes,
+        }
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """What a whole run came to."""
+
+    phases: list[PhaseFigures] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every input record of every job had its effect exactly once."""
+        return bool(self.accounts) and all(account.is_clean for account in self.accounts)
+
+    def body(self) -> dict[str, Any]:
+        """Return the object that `--json` prints."""
+        return {
+            "phases": [phase.body() for phase in self.phases],
+            "records": {
+                "in": sum(account.taken_in for account in self.accounts),
+                "out": sum(account.put_out for account in self.accounts),
+                "missing": sum(account.missing for account in self.accounts),
+                "doubled": sum(account.doubled for account in self.accounts),
+            },
+        }

@@ -1,0 +1,187 @@
+"""The account of everything that a job has put out: what is missing or doubled, who wrote it, and when nobody did.
+
+Times are milliseconds since 1970, as the broker stamped the records when it took them (LogAppendTime).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from batonpass.demo.job import Output
+
+Window = tuple[int, int]
+"""A stretch of time: from and to."""
+
+
+class Handover(NamedTuple):
+    """A change of writer in a task's output: the silence between the last record of one and the first of the next."""
+
+    task: int
+    giver: str
+    taker: str
+    at_ms: int
+    gap_ms: int
+
+
+class Account(NamedTuple):
+    """What came of the input: records in and out, inputs without an output, and outputs too many."""
+
+    taken_in: int
+    put_out: int
+    missing: int
+    doubled: int
+    wrong_totals: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every input had its effect exactly once."""
+        return not (self.missing or self.doubled or self.wrong_totals)
+
+
+@dataclass(slots=True)
+class _Page:
+    """One task's outputs in order."""
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    # Where a writer begins: its first output's number in `times`.
+    begins: list[int] = field(default_factory=list)
+    writers: list[str] = field(default_factory=list)
+    next_offset: int = 0
+    missing: set[int] = field(default_factory=set)
+    doubled: int = 0
+    counts: dict[bytes, int] = field(default_factory=dict)
+    wrong_totals: int = 0
+
+
+class Ledger:
+    """Takes note of outputs, task by task, in their order."""
+
+    def __init__(self, tasks: int, *, stateful: bool) -> None:
+        """Begin with nothing; ``stateful`` says whether totals are to be checked."""
+        self._pages = [_Page() for _ in range(tasks)]
+        self._stateful = stateful
+
+    @property
+    def tasks(self) -> range:
+        """The numbers of the tasks."""
+        return range(len(self._pages))
+
+    def note(self, task: int, key: bytes, output: Output, at_ms: int) -> None:
+        """Take an output in."""
+        page = self._pages[task]
+        if output.offset >= page.next_offset:
+            page.missing.update(range(page.next_offset, output.offset))
+            page.next_offset = output.offset + 1
+        elif output.offset in page.missing:
+            page.missing.discard(output.offset)
+        else:
+            page.doubled += 1
+        if self._stateful:
+            # A customer's total has forgotten nothing and counted nothing twice if it holds one amount more each time.
+            if output.count != page.counts.get(key, 0) + 1:
+                page.wrong_totals += 1
+            page.counts[key] = output.count
+        if not page.writers or page.writers[-1] != output.writer:
+            page.begins.append(len(page.times))
+            page.writers.append(output.writer)
+        page.times.append(at_ms)
+
+    def account(self, taken: Sequence[int]) -> Account:
+        """Return what came of so many input records of each partition."""
+        return Account(
+            taken_in=sum(taken),
+            put_out=self.put_out,
+            missing=sum(
+                len(page.missing) + max(0, count - page.next_offset)
+                for page, count in zip(self._pages, taken, strict=True)
+            ),
+            # Outputs of inputs that nobody wrote are too many, too.
+            doubled=sum(
+                page.doubled + max(0, page.next_offset - count) for page, count in zip(self._pages, taken, strict=True)
+            ),
+            wrong_totals=sum(page.wrong_totals for page in self._pages),
+        )
+
+    @property
+    def put_out(self) -> int:
+        """How many outputs there are."""
+        return sum(len(page.times) for page in self._pages)
+
+    def is_done(self, taken: Sequence[int]) -> bool:
+        """Whether there is an output beyond or at the last of so many inputs of each partition."""
+        return all(page.next_offset >= count for page, count in zip(self._pages, taken, strict=True))
+
+    def longest_silence(self, task: int, window: Window) -> int:
+        """Return the longest time in a window in which the task put nothing out; one that began before it counts whole."""
+        times, (begin, end) = self._pages[task].times, window
+        first, last = bisect_right(times, begin), bisect_right(times, end)
+        longest = 0
+        for index in range(max(1, first), last):
+            longest = max(longest, times[index] - times[index - 1])
+        if last == len(times) and last:
+            # It is silent still.
+            longest = max(longest, end - times[last - 1])
+        return longest
+
+    def handovers(self, window: Window) -> list[Handover]:
+        """Return the changes of writer that ended within a window, in the order of the tasks."""
+        found: list[Handover] = []
+        for task, page in enumerate(self._pages):
+            for number in range(1, len(page.begins)):
+                index = page.begins[number]
+                at_ms = page.times[index]
+                if window[0] < at_ms <= window[1]:
+                    gap = at_ms - page.times[index - 1]
+                    found.append(Handover(task, page.writers[number - 1], page.writers[number], at_ms, gap))
+        return found
+
+    def put_out_within(self, task: int, window: Window) -> int:
+        """Return how many outputs of a task a window has."""
+        times = self._pages[task].times
+        return bisect_left(times, window[1]) - bisect_left(times, window[0])
+
+    def writer_at(self, task: int, at_ms: int) -> str | None:
+        """Return who wrote the task's last output before a time."""
+        page = self._pages[task]
+        index = bisect_right(page.times, at_ms) - 1
+        if index < 0:
+            return None
+        return page.writers[bisect_right(page.begins, index) - 1]
+
+    def last_at(self, task: int) -> int | None:
+        """Return the time of the task's last output."""
+        times = self._pages[task].times
+        return times[-1] if times else None
+
+
+def silences(ledger: Ledger, tasks: Iterable[int], windows: Sequence[Window]) -> list[int]:
+    """Return for each task its longest silence in any of some windows."""
+    return [max((ledger.longest_silence(task, window) for window in windows), default=0) for task in tasks]
+
+
+def quiet_for(phase: Window, quiet: Sequence[Window]) -> list[Window]:
+    """Return quiet windows that are together as long as a phase, or all there are: those nearest to it in time first."""
+    left, found = phase[1] - phase[0], []
+    for begin, end in sorted(quiet, key=lambda window: min(abs(phase[0] - window[1]), abs(window[0] - phase[1]))):
+        if left <= 0:
+            break
+        length = min(left, end - begin)
+        # Of the last one, what is nearest to the phase.
+        found.append((end - length, end) if end <= phase[0] else (begin, begin + length))
+        left -= length
+    return sorted(found)
+
+
+def needed(held: dict[str, int], tasks: int) -> int:
+    """Return the fewest tasks that must change owner so that each of these members has its equal share of all tasks.
+
+    ``held`` has how many each of the members that remain runs now; what the others ran must move in any case.
+    """
+    share, rest = divmod(tasks, len(held))
+    counts = sorted(held.values(), reverse=True)
+    stay = sum(min(count, share + (number < rest)) for number, count in enumerate(counts))
+    return tasks - stay

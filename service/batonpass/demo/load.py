@@ -1,0 +1,95 @@
+"""Amounts for customers at a steady rate: ``python -m batonpass.demo.load JOB [SEED]``, until it is told to stop.
+
+At the end it says in one line of JSON how many records of each partition the broker has taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import sys
+
+from aiokafka import AIOKafkaProducer
+
+from batonpass.demo.job import Job, customer
+
+TICK_S = 0.02
+BACKLOG_MAX_S = 1.0
+"""After a stop of this process or the broker that was longer, what was not sent is not made up for at once."""
+
+
+class Load:
+    """Sends to every partition of the source at the job's rate, and counts what was taken."""
+
+    def __init__(self, job: Job, seed: int) -> None:
+        self._job = job
+        self._random = random.Random(seed)  # noqa: S311 - amounts, no secrets
+        self.taken = [0] * job.tasks
+        self.refused = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send until told to stop, and wait until everything sent has been taken.
+
+        Raises:
+            KafkaError: when the broker cannot be reached at the start.
+        """
+        # Idempotent, so that a repeated request doubles nothing.
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._job.bootstrap, client_id="batonpass-demo-load", enable_idempotence=True, linger_ms=0
+        )
+        await producer.start()
+        try:
+            await self._send(producer, stop)
+            await producer.flush()
+        finally:
+            await producer.stop()
+
+    async def _send(self, producer: AIOKafkaProducer, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        begun, sent = loop.time(), 0
+        while not stop.is_set():
+            due = int((loop.time() - begun) * self._job.rate)
+            if due - sent > BACKLOG_MAX_S * self._job.rate:
+                begun, sent, due = loop.time(), 0, 0
+            for _ in range(due - sent):
+                for partition in range(self._job.tasks):
+                    await self._one(producer, partition)
+            sent = due
+            await asyncio.sleep(TICK_S)
+
+    async def _one(self, producer: AIOKafkaProducer, partition: int) -> None:
+        key = customer(self._random.randrange(self._job.customers))
+        amount = b"%d" % self._random.randint(1, 500)
+        future = await producer.send(self._job.source, amount, key=key, partition=partition)
+        future.add_done_callback(self._note)
+
+    def _note(self, done: asyncio.Future[object]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self.refused += 1
+        else:
+            self.taken[done.result().partition] += 1  # type: ignore[attr-defined]
+
+
+async def work(job: Job, seed: int) -> int:
+    """Be the load until told to stop; return the exit code."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    load = Load(job, seed)
+    print(json.dumps({"event": "begun"}), flush=True)  # noqa: T201 - for whoever started this process
+    await load.run(stop)
+    print(json.dumps({"event": "ended", "taken": load.taken, "refused": load.refused}), flush=True)  # noqa: T201
+    return 0
+
+
+def main() -> int:
+    """Run the load that the command line describes."""
+    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    return asyncio.run(work(Job.from_words(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Processes that work for this one and end with it: what they print in JSON is heard, the rest goes to a log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from batonpass.demo import tethered
+
+Hear = Callable[[Mapping[str, Any]], None]
+LINE_BYTES_MAX = 1 << 20
+
+
+class Child:
+    """One process: a module of this package, started with arguments."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:
+        self.name = name
+        self._process = process
+        self._listening = listening
+
+    @classmethod
+    async def start(
+        cls, name: str, module: str, arguments: Sequence[str], *, log: Path, hear: Hear, **environment: str
+    ) -> Self:
+        """Start a process. ``hear`` gets every line of JSON that it prints; what it says otherwise goes to ``log``."""
+        kept = {key: text for key, text in os.environ.items() if not key.startswith("BATONPASS_")}
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            # In a session of its own, so that Ctrl-C reaches this process alone, which stops the others in order.
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", tethered.__file__, str(os.getpid()), module),
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=output,
+                env={**kept, "NO_PROXY": "*", **environment},
+                start_new_session=True,
+                limit=LINE_BYTES_MAX,
+            )
+        listening = asyncio.ensure_future(_listen(process, hear))
+        return cls(name, process, listening)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.returncode is None
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, without a word to it."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for its end, and until all that it printed was heard; return its exit code."""
+        code = await self._process.wait()
+        await self._listening
+        return code
+
+    async def stop(self, patience_s: float = 15.0) -> int:
+        """Ask it to end, wait for that, and end it when it takes too long; return its exit code."""
+        self.terminate()
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self.ended()
+        except TimeoutError:
+            self.kill()
+            return await self.ended()
+
+
+async def _listen(process: asyncio.subprocess.Process, hear: Hear) -> None:
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    while line := await process.stdout.readline():
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict):
+            hear(told)

@@ -1,0 +1,96 @@
+"""Somebody who asks for single totals all the time, wherever their tasks are just now."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from batonpass.demo.job import Job
+from batonpass.demo.rest import Coordinator, Refused
+
+PERIOD_S = 0.05
+ANSWER_S = 1.0
+"""A read that nobody answers within this time is unanswered."""
+
+ATTEMPT_S = 0.4
+RETRY_S = 0.05
+
+
+@dataclass(slots=True)
+class Reads:
+    """How many reads were asked, answered by a standby because the active did not, and not answered at all."""
+
+    asked: int = 0
+    by_copies: int = 0
+    unanswered: int = 0
+    last_trouble: str = ""
+
+
+class Reader:
+    """Asks the active of a task first and then its standbys, and looks up anew where they are when none answers."""
+
+    def __init__(self, job: Job, coordinator: Coordinator, seed: int = 7) -> None:
+        self._job = job
+        self._coordinator = coordinator
+        self._random = random.Random(seed)  # noqa: S311 - which total is asked for is no secret
+        self._client = httpx.AsyncClient(timeout=ATTEMPT_S, trust_env=False)
+        self._routes: dict[str, list[str]] = {}
+        self.reads = Reads()
+
+    async def run(self) -> None:
+        """Ask until cancelled. A read that takes long holds up no other."""
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                task = asyncio.create_task(self._read())
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+                await asyncio.sleep(PERIOD_S)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+            await self._client.aclose()
+
+    async def _read(self) -> None:
+        task = self._random.choice(self._job.task_ids)
+        number = self._random.randrange(self._job.customers)
+        reads = self.reads
+        reads.asked += 1
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                while not await self._answered(reads, task, number):
+                    self._routes.pop(task, None)
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            reads.unanswered += 1
+
+    async def _answered(self, reads: Reads, task: str, number: int) -> bool:
+        try:
+            if task not in self._routes:
+                self._routes[task] = _endpoints(await self._coordinator.route(task))
+        except Refused as error:
+            reads.last_trouble = str(error)
+            return False
+        for place, endpoint in enumerate(self._routes[task]):
+            try:
+                answer = await self._client.get(f"{endpoint}/{task}/{number}")
+            except httpx.TransportError as error:
+                reads.last_trouble = f"{task} at {endpoint}: {error!r}"
+                continue
+            if answer.status_code == 200:
+                reads.by_copies += place > 0
+                return True
+            reads.last_trouble = f"{task} at {endpoint}: {answer.status_code}"
+        return False
+
+
+def _endpoints(route: dict[str, Any]) -> list[str]:
+    """Return where to ask, in this order: the active, standbys that are caught up, other standbys."""
+    standbys = sorted(route["standbys"], key=lambda one: (not one["caught_up"], one["lag"] or 0))
+    asked = [route["active"], *standbys] if route["active"] else standbys
+    return [one["endpoint"] for one in asked if one["endpoint"]]

@@ -1,0 +1,244 @@
+"""One worker of the demonstration's job in a process of its own: ``python -m batonpass.demo.worker ORDER``.
+
+It restores, processes and hands over as `batonpass.worker.kafka` does, answers questions for single totals over HTTP
+from whatever copies it has, and prints a line of JSON for what happens to its tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import uvicorn
+
+from batonpass.demo.job import STORE, Job, customer, read_state, subtopology
+from batonpass.worker import Exit, Member, OnLeaseLost, Task
+from batonpass.worker.kafka import ActiveOptions, KafkaConnection, KafkaRuntime
+from batonpass.worker.options import fresh_member_id
+from batonpass.worker.protocol import Offsets, Role, Stage
+from batonpass.worker.tasks import Revocation
+
+LOOK_S = 0.1
+EXIT_REFUSED = 1
+SMALL_READS: Mapping[str, Any] = {"max_partition_fetch_bytes": 32 * 1024, "fetch_max_wait_ms": 100}
+"""A broker that holds a client to a quota makes it wait after a read, for longer the larger that was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a worker is told when it is started. ``caught_up`` is the lag from which a copy counts as restored."""
+
+    job: Job
+    url: str
+    name: str
+    folder: str
+    token_file: str
+    on_exit: str = "restart"
+    caught_up: int = 100
+    commit_interval_ms: int = 100
+
+    def words(self) -> str:
+        """Return the order as the worker reads it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_words(cls, words: str) -> Self:
+        """Return the order that the command line holds."""
+        told = json.loads(words)
+        return cls(**{**told, "job": Job(**told["job"])})
+
+
+def say(event: str, **fields: object) -> None:
+    """Print what happened."""
+    print(json.dumps({"at": round(time.time(), 3), "event": event} | fields), flush=True)  # noqa: T201 - it is read
+
+
+class TellingRuntime(KafkaRuntime):
+    """The runtime of a worker, and a word about each step of a task."""
+
+    async def on_standby(self, task: Task) -> None:
+        """Restore and tail."""
+        say("copy", task=task.id, role=task.role, was=task.was)
+        await super().on_standby(task)
+
+    async def on_active(self, task: Task) -> None:
+        """Take over and process."""
+        say("active", task=task.id, was=task.was, fencing_token=task.fencing_token)
+        await super().on_active(task)
+
+    async def on_revoke(self, task: Task, revocation: Revocation) -> Offsets | None:
+        """Stop."""
+        final = await super().on_revoke(task, revocation)
+        say("stopped", task=task.id, role=task.role, becomes=revocation.becomes)
+        return final
+
+
+async def tell_restores(order: Order, runtime: KafkaRuntime, member: Member) -> None:
+    """Tell for every copy, and every active that begins, once it has restored, how many records that took."""
+    told: dict[str, Task] = {}
+    while True:
+        for task_id, task in member.tasks.items():
+            if told.get(task_id) is task:
+                continue
+            restored = _restored(order, runtime, member, task)
+            if restored is not None:
+                told[task_id] = task
+                say("restored", task=task_id, role=task.role, was=task.was, records=restored)
+        await asyncio.sleep(LOOK_S)
+
+
+def _restored(order: Order, runtime: KafkaRuntime, member: Member, task: Task) -> int | None:
+    """Return what a task has read to be where it is; None while it still restores."""
+    holding = member.holdings.get(task.id)
+    if holding is None:
+        return None
+    if task.role is Role.ACTIVE:
+        return runtime.restored(task.id) if holding.stage is Stage.RUNNING else None
+    if task.was is Role.ACTIVE:
+        # A former owner has everything already.
+        return 0
+    left = holding.progress.remaining()
+    return runtime.records_read(task.id) if left is not None and left <= order.caught_up else None
+
+
+class Questions:
+    """Answers ``GET /{task}/{customer}`` with the total, from an active or a standby, whichever is here."""
+
+    def __init__(self, runtime: KafkaRuntime, member: Member) -> None:
+        self._runtime = runtime
+        self._member = member
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        status, body = self._answer(scope["path"])
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        try:
+            _, task_id, number = path.split("/")
+            key = customer(int(number))
+        except ValueError:
+            return 400, b"{}"
+        store = self._runtime.store(task_id, STORE)
+        task = self._member.tasks.get(task_id)
+        if store is None or task is None:
+            return 404, b"{}"
+        kept = store.get(key)
+        if kept is None:
+            # A copy that is not restored so far knows no better.
+            return 404, b"{}"
+        count, total = read_state(kept)
+        return 200, json.dumps({"count": count, "total": total, "role": task.role}).encode()
+
+
+@contextlib.asynccontextmanager
+async def answering(listener: socket.socket, questions: Questions) -> AsyncIterator[None]:
+    """Answer questions for as long as the block lasts."""
+    config = uvicorn.Config(questions, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    # Signals are for the member.
+    serving = asyncio.ensure_future(server._serve([listener]))  # noqa: SLF001 - the public one takes the signals
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@dataclass(slots=True)
+class Identity:
+    """The member id of the last run, kept on disk: who holds the folder knows that no other process does."""
+
+    file: Path
+
+    def last(self) -> str | None:
+        """Return the id of the last run, if there was one."""
+        return self.file.read_text().strip() if self.file.exists() else None
+
+    def fresh(self) -> str:
+        """Return a new id, kept before anybody hears of it."""
+        made = fresh_member_id()
+        beside = self.file.with_suffix(".new")
+        beside.write_text(made)
+        beside.replace(self.file)
+        return made
+
+
+async def work(order: Order) -> int:
+    """Be a worker until told to stop; return the exit code."""
+    job, folder, token = order.job, Path(order.folder), Path(order.token_file)
+    connection = KafkaConnection(bootstrap_servers=job.bootstrap, client_id=order.name)
+    options = ActiveOptions(
+        commit_interval_ms=order.commit_interval_ms, transaction_timeout_ms=10_000, changelog_options=SMALL_READS
+    )
+    parts = {"0": subtopology(job, order.name)}
+    runtime = TellingRuntime(connection, job.group, parts, folder=folder / "state", options=options)
+    identity = Identity(folder / "member-id")
+    listener = socket.create_server(("127.0.0.1", 0))
+    member = Member(
+        order.url,
+        job.group,
+        runtime,
+        instance_id=order.name,
+        replaces=identity.last(),
+        new_member_id=identity.fresh,
+        endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}",
+        on_lease_lost=OnLeaseLost.CONTINUE,
+        on_disk=await runtime.on_disk(),
+        on_exit=Exit(order.on_exit),
+        token=lambda: token.read_text().strip(),
+    )
+    async with answering(listener, Questions(runtime, member)):
+        member.start()
+        telling = asyncio.ensure_future(tell_restores(order, runtime, member))
+        try:
+            say("joining", name=order.name)
+            reason = await member.run()
+            say("gone", reason=reason)
+        finally:
+            telling.cancel()
+            await member.close()
+    return 0
+
+
+@contextlib.contextmanager
+def sole_user_of(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone.
+
+    Raises:
+        BlockingIOError: when another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def main() -> int:
+    """Run the worker that the command line describes."""
+    order = Order.from_words(sys.argv[1])
+    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        with sole_user_of(Path(order.folder)):
+            return asyncio.run(work(order))
+    except BlockingIOError:
+        print(f"batonpass: another process works in {order.folder}", file=sys.stderr)  # noqa: T201 - the same
+        return EXIT_REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
