@@ -1,0 +1,239 @@
+"""Records and snapshots as flat rows, one for each thing that became so: what windows and joins can work on.
+
+The codec decodes, so that what old programs wrote is read as well; nothing here folds or decides. Runs on the
+executors.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from batonpass.codec.groups import UnreadableGroup, decode_group
+from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
+from batonpass.core import records as r
+from batonpass.core.model import ActiveState, Group, Role, Topology
+from batonpass.core.policy import GroupConfig
+
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+RECORD_COLUMNS: Final = ("group_id", "seq", "at_ms", "coordinator_epoch", "kind", "version", "payload")
+SNAPSHOT_COLUMNS: Final = ("group_id", "version", "at_ms", "format", "payload")
+
+CHANGES: Final = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("seq", pa.int64()),
+        ("place", pa.int32()),
+        ("at_ms", pa.int64()),
+        ("coordinator_epoch", pa.int64()),
+        ("what", pa.string()),
+        ("task", pa.string()),
+        ("member", pa.string()),
+        ("ms", pa.int64()),
+        ("number", pa.int64()),
+        ("token", pa.int64()),
+        ("until_ms", pa.int64()),
+        ("ready", pa.bool_()),
+        ("word", pa.string()),
+    ]
+)
+"""One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each record has a
+row of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
+the reading starts from the rows have its version as ``seq``, and places below 0."""
+
+ROWS_PER_BATCH: Final = 20_000
+OTHER: Final = "other"
+UNREADABLE: Final = "unreadable"
+_SEQ, _AT_MS = 1, 3
+
+
+def flatten_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CHANGES that records (``RECORD_COLUMNS``) come to."""
+    rows: Rows = []
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in RECORD_COLUMNS)
+        for group, seq, at_ms, epoch, kind, version, payload in zip(*columns, strict=True):
+            _append(rows, (group, seq), (at_ms, epoch), StoredRecord(kind, version, payload.encode()))
+            if len(rows) >= ROWS_PER_BATCH:
+                yield _batch(rows)
+                rows = []
+    if rows:
+        yield _batch(rows)
+
+
+def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CHANGES that say what was so at a snapshot (``SNAPSHOT_COLUMNS``)."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in SNAPSHOT_COLUMNS)
+        for group_id, version, at_ms, form, payload in zip(*columns, strict=True):
+            rows: Rows = []
+            try:
+                group = decode_group(form, zlib.decompress(payload))
+                said = list(_standing(group, at_ms))
+            except (UnreadableGroup, zlib.error) as error:
+                said = [_line(UNREADABLE, at_ms, word=str(error)[:200])]
+            for place, one in enumerate(said, start=-len(said)):
+                rows.append((group_id, version, place, at_ms, 0, *one))
+            for begin in range(0, len(rows), ROWS_PER_BATCH):
+                yield _batch(rows[begin : begin + ROWS_PER_BATCH])
+
+
+def _batch(rows: Rows) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, CHANGES.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)
+
+
+def _append(rows: Rows, key: tuple[str, int], at: tuple[int, int], stored: StoredRecord) -> None:
+    at_ms, epoch = at
+    try:
+        record = decode_record(stored)
+    except UnreadableRecord as error:
+        rows.append((*key, 0, at_ms, epoch, *_line(UNREADABLE, at_ms, word=str(error)[:200])))
+        return
+    found = _LINES.get(type(record))
+    if found is None:
+        rows.append((*key, 0, at_ms, epoch, OTHER, None, None, at_ms, None, None, None, None, stored.kind))
+        return
+    said = found(record, at_ms)
+    if not said:
+        rows.append((*key, 0, at_ms, epoch, OTHER, None, None, at_ms, None, None, None, None, stored.kind))
+    for place, one in enumerate(said):
+        rows.append((*key, place, at_ms, epoch, *one))
+
+
+def _line(  # noqa: PLR0913 - the columns of a row
+    what: str,
+    ms: int,
+    *,
+    task: str | None = None,
+    member: str | None = None,
+    number: int | None = None,
+    token: int | None = None,
+    until_ms: int | None = None,
+    ready: bool | None = None,
+    word: str | None = None,
+) -> Row:
+    return (what, task, member, ms, number, token, until_ms, ready, word)
+
+
+def _picture(record: r.PictureChanged, _at_ms: int) -> Rows:
+    member, epoch, ms = record.member_id, record.epoch, record.at_ms
+    rows: Rows = [("revoked", task, member, ms, epoch, None, None, None, None) for task in record.revoked]
+    rows += [("demoted", task, member, ms, epoch, None, None, None, None) for task in record.demoted]
+    ready = record.ready
+    for task, grant in record.granted.items():
+        rows.append((grant.role.value, task, member, ms, epoch, grant.token, None, task in ready, None))
+    return rows
+
+
+def _placed(record: r.TargetPlaced, _at_ms: int) -> Rows:
+    ms, number = record.at_ms, record.generation
+    rows: Rows = [
+        _line(
+            "placed", ms, number=number, token=len(record.changes), until_ms=record.moves, word=str(record.lower_bound)
+        )
+    ]
+    rows += [("target", task, to[0], ms, number, None, None, None, to[2]) for task, to in record.changes.items()]
+    return rows
+
+
+def _adopted(record: r.TasksAdopted, _at_ms: int) -> Rows:
+    member, ms = record.member_id, record.at_ms
+    rows: Rows = [("dropped", task, member, ms, None, None, None, None, None) for task in record.dropped]
+    for task, token in record.tokens.items():
+        rows.append(("adopted", task, member, ms, None, token, None, True, ActiveState.RUNNING.value))
+    return rows
+
+
+def _joined(record: r.MemberJoined, _at_ms: int) -> Rows:
+    member = record.member
+    return [_line("joined", member.joined_ms, member=member.id, number=member.epoch, word=member.instance_id)]
+
+
+def _raised(record: r.EpochsRaised, at_ms: int) -> Rows:
+    return [_line("raised", at_ms, member=member, number=epoch) for member, epoch in record.epochs.items()]
+
+
+def config_word(config: GroupConfig) -> str:
+    """Return the settings of a group as JSON."""
+    return msgspec.json.encode(config).decode()
+
+
+def topology_word(topology: Topology) -> str:
+    """Return the parts of a topology as JSON: id, partitions, whether it has state."""
+    return json.dumps([[one.id, one.partitions or 0, one.stateful] for one in topology.subtopologies])
+
+
+def _declared(record: r.GroupDeclared, _at_ms: int) -> Rows:
+    return [
+        _line("config", record.at_ms, word=config_word(record.config)),
+        _line("topology", record.at_ms, word=topology_word(record.topology)),
+    ]
+
+
+_LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
+    r.PictureChanged: _picture,
+    r.TargetPlaced: _placed,
+    r.TasksAdopted: _adopted,
+    r.MemberJoined: _joined,
+    r.EpochsRaised: _raised,
+    r.GroupDeclared: _declared,
+    r.ConfigChanged: lambda one, at: [_line("config", at, word=config_word(one.config))],
+    r.TopologyChanged: lambda one, at: [_line("topology", at, word=topology_word(one.topology))],
+    r.GroupDeleted: lambda one, _: [_line("deleted", one.at_ms, until_ms=one.lease_end_ms)],
+    r.MemberGone: lambda one, _: [
+        _line("gone", one.at_ms, member=one.member_id, until_ms=one.lease_end_ms, word=one.cause.value)
+    ],
+    r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
+    r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.heir)],
+    r.DrainStarted: lambda one, _: [_line("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
+    r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
+    r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
+    r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
+    r.ClaimsWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
+    r.HeirChosen: lambda one, at: [_line("heir", at, task=one.task, member=one.heir)],
+    r.ActiveReported: lambda one, _: [
+        ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
+    ],
+    r.WarmupStalled: lambda one, at: [_line("stalled", at, task=one.task, member=one.member_id, until_ms=one.until_ms)],
+    r.TaskParked: lambda one, at: [_line("parked", at, task=one.task)],
+    r.ProbeScheduled: lambda one, at: [_line("probe", at, until_ms=one.at_ms)],
+}
+
+
+def _standing(group: Group, at_ms: int) -> Iterator[Row]:
+    """Yield what is so at a snapshot, in the words of the records that would have made it so."""
+    yield _line("config", at_ms, word=config_word(group.config))
+    yield _line("topology", at_ms, word=topology_word(group.topology))
+    if group.next_probe_ms is not None:
+        yield _line("probe", at_ms, until_ms=group.next_probe_ms)
+    yield _line("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
+    for task_id, task in sorted(group.tasks.items()):
+        if task.stop is not None and task.stop.at_ms is not None and task.state is not ActiveState.RUNNING:
+            yield _line("stopped", task.stop.at_ms, task=task_id, member=task.stop.member_id, word=task.stop.cause)
+    for member_id, member in sorted(group.members.items()):
+        yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
+        if member.drain is not None:
+            yield _line("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
+        if member.suspected:
+            yield _line("suspected", at_ms, member=member_id)
+        for task_id, grant in sorted(member.picture.items()):
+            yield (grant.role.value, task_id, member_id, grant.since_ms, None, grant.token, None, True, None)
+            task = group.tasks.get(task_id)
+            if grant.role is Role.ACTIVE and task is not None and task.state is not ActiveState.GRANTED:
+                yield _line("reported", task.since_ms, task=task_id, member=member_id, word=task.state.value)
+    for task_id, task in sorted(group.tasks.items()):
+        for claim in task.claims:
+            yield _line("claimed", at_ms, task=task_id, member=claim.member_id, until_ms=claim.free_at_ms)
+        if task.target is not None:
+            yield _line("target", at_ms, task=task_id, member=task.target)
+        if task.heir is not None:
+            yield _line("heir", at_ms, task=task_id, member=task.heir)

@@ -1,0 +1,126 @@
+"""The Spark session: local unless told otherwise, with this interpreter on the executors, in UTC."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from pyspark.sql import SparkSession
+
+FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+"""For a session of a minute or two: the simple compiler and collector start in half the time."""
+
+THROUGHPUT: Final = "-XX:+UseParallelGC"
+LARGE_RECORDS: Final = 2_000_000
+"""From so many records on the optimizing compiler is worth its start."""
+
+PACKAGE: Final = "batonpass"
+ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.app.name": "batonpass-audit",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A payload may be a megabyte: what is handed to Python at once is bounded by bytes as well as by rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.adaptive.enabled": "true",
+    # What is kept stays partitioned as it was, so that windows over it need no second exchange.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+
+@contextmanager
+def opened(
+    *, records: int | None = None, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Yield a session, and end it if it was made here.
+
+    A session that is already there (``spark-submit``, a test) is used as it is. ``records`` is about how much there is
+    to read, where that is known; ``settings`` are Spark's own and win over the defaults.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - importing this module must not need Spark
+
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        prepare(there)
+        yield there
+        return
+    session = _made(records, master, dict(settings or {}))
+    try:
+        prepare(session)
+        yield session
+    finally:
+        session.stop()
+
+
+def _made(records: int | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
+
+    # Without this workers run whatever `python3` is on the path, which need not have anything installed.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    submitted = "SPARK_ENV_LOADED" in os.environ
+    options = dict(DEFAULTS)
+    if not submitted:
+        wanted = master or settings.get("spark.master") or "local[*]"
+        options["spark.master"] = wanted
+        if wanted.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            large = records is not None and records >= LARGE_RECORDS
+            options |= LOCAL | {"spark.driver.extraJavaOptions": THROUGHPUT if large else FAST_START}
+    builder = SparkSession.builder
+    for name, value in {**options, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def prepare(session: SparkSession) -> None:
+    """Let executors elsewhere import this program, and read with the settings that results depend on."""
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    context = session.sparkContext
+    if not str(context.master).startswith("local"):
+        context.addPyFile(str(packed(Path(tempfile.mkdtemp(prefix="batonpass-")))))
+
+
+def packed(folder: Path) -> Path:
+    """Return this program as one zip in ``folder``: what executors import, and what ``spark-submit --py-files`` takes."""
+    made = folder / f"{PACKAGE}.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in _sources(files(PACKAGE), PACKAGE):
+            archive.writestr(name, source.read_bytes())
+    return made
+
+
+def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    for one in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        path = f"{name}/{one.name}"
+        if one.is_dir() and one.name != "__pycache__":
+            yield from _sources(one, path)
+        elif one.name.endswith(ZIPPED):
+            yield path, one
+
+
+def partitions_for(records: int, cores: int) -> int:
+    """Return into how many parts to cut what is exchanged: small enough for memory, never fewer than cores."""
+    return max(cores, min(2_000, records // 200_000 + 1))

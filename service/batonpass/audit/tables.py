@@ -1,0 +1,265 @@
+"""The tables of the service as frames: each with the columns that the audit relies on, named and typed here.
+
+What each of these frames holds is the audit's contract with the schema in migrations/; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from batonpass.audit import source
+from batonpass.audit.flatten import CHANGES, flatten_records, flatten_snapshots
+from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def _schema(*columns: tuple[str, t.DataType]) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in columns])
+
+
+TEXT, LONG, INT, DOUBLE = t.StringType(), t.LongType(), t.IntegerType(), t.DoubleType()
+
+RECORDS: Final = _schema(
+    *(("group_id", TEXT), ("seq", LONG), ("at_ms", LONG), ("coordinator_epoch", LONG)),
+    *(("kind", TEXT), ("version", INT), ("payload", TEXT)),
+)
+SNAPSHOTS: Final = _schema(
+    ("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("payload", t.BinaryType())
+)
+GENERATIONS: Final = _schema(
+    *(("group_id", TEXT), ("number", LONG), ("version", LONG), ("at_ms", LONG), ("members", INT), ("tasks", INT)),
+    *(("moves", INT), ("lower_bound", INT), ("score", DOUBLE)),
+)
+TRACES: Final = _schema(
+    *(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)),
+)
+WARMUP_LAGS: Final = _schema(("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG))
+BOUNDS: Final = _schema(
+    *(("group_id", TEXT), ("base", LONG), ("first", LONG), ("last", LONG), ("missing", LONG)),
+    *(("known", t.BooleanType()),),
+)
+CHANGED: Final = from_arrow_schema(CHANGES)
+
+
+def _ms(column: str) -> str:
+    return f"(date_part('epoch', {column}) * 1000)::bigint"
+
+
+SELECTS: Final = {
+    "records": f"select group_id, seq, {_ms('at')} as at_ms, coordinator_epoch, kind, version::int as version,"  # noqa: S608
+    " payload::text as payload from record_log",
+    "snapshots": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, payload from snapshots",  # noqa: S608
+    "generations": f"select group_id, number, version, {_ms('at')} as at_ms, members, tasks, moves, lower_bound, score"  # noqa: S608
+    " from generations",
+    "traces": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, code, payload::text as payload"  # noqa: S608
+    " from traces",
+    "warmups": f"select group_id, {_ms('at')} as at_ms, copy ->> 0 as task, copy ->> 1 as member,"  # noqa: S608
+    " (copy ->> 4)::bigint as lag, at from samples cross join lateral json_array_elements(copies) as copy"
+    " where copy ->> 2 = 'warmup'",
+}
+
+
+class Reader(Protocol):
+    """A way to read Postgres."""
+
+    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of a query whose answer is small."""
+        ...
+
+    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
+        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
+        ...
+
+
+class AdbcReader:
+    """Reads by the jar-free data source."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark = spark
+        self._url = plain_url(url)
+        spark.dataSource.register(source.PostgresSource)
+
+    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of a query whose answer is small."""
+        return source.rows(self._url, sql)
+
+    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
+        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
+        import json  # noqa: PLC0415
+
+        if not predicates:
+            return self._spark.createDataFrame([], CHANGED if form else schema)
+        queries = [f"select {', '.join(schema.names)} from ({select}) as whole where {one}" for one in predicates]  # noqa: S608
+        reading = self._spark.read.format(source.NAME).schema(CHANGED if form else schema)
+        return reading.options(url=self._url, queries=json.dumps(queries), form=form).load()
+
+
+class JdbcReader:
+    """Reads by JDBC; the driver is a jar of Spark's (``spark.jars`` or ``spark.jars.packages``)."""
+
+    FETCHED: Final = "10000"
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark = spark
+        self._url, self._properties = jdbc_url(url)
+        self._properties |= {"driver": "org.postgresql.Driver", "fetchsize": self.FETCHED}
+
+    def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of a query whose answer is small."""
+        read = self._spark.read.jdbc(self._url, f"({sql}) as asked", properties=self._properties)
+        return [tuple(row) for row in read.collect()]
+
+    def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
+        """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
+        if not predicates:
+            return self._spark.createDataFrame([], CHANGED if form else schema)
+        read = self._spark.read.jdbc(
+            self._url, f"({select}) as whole", predicates=list(predicates), properties=self._properties
+        )
+        typed = read.select(*(f.col(one.name).cast(one.dataType) for one in schema))
+        if not form:
+            return typed
+        return typed.mapInArrow(flatten_records if form == "records" else flatten_snapshots, CHANGED)
+
+
+def plain_url(url: str) -> str:
+    """Return a database's URL without the name of a Python driver in it."""
+    return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
+
+
+def jdbc_url(url: str) -> tuple[str, dict[str, str]]:
+    """Return a database's URL as JDBC has it, and the properties that hold who connects."""
+    parts = urlsplit(plain_url(url))
+    properties = dict(parse_qsl(parts.query))
+    if parts.username:
+        properties["user"] = unquote(parts.username)
+    if parts.password:
+        properties["password"] = unquote(parts.password)
+    place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
+    return f"jdbc:postgresql://{place}{parts.path or '/'}", properties
+
+
+@dataclass(frozen=True, slots=True)
+class DayTables:
+    """What is read for one day; nothing is read before an action asks for it."""
+
+    spark: SparkSession
+    reader: Reader
+    plan: DayPlan
+    chunk: int = CHUNK
+
+    def bounds(self) -> DataFrame:
+        """Return one row a group: where its day begins and ends (``BOUNDS``)."""
+        rows = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in self.plan.groups]
+        return self.spark.createDataFrame(rows, BOUNDS)
+
+    def changes(self) -> DataFrame:
+        """Return what became so, from the snapshots on that the day starts from (``CHANGED``)."""
+        flat = self.reader.frame(SELECTS["records"], self._record_ranges(), RECORDS, "records")
+        standing = self.reader.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS, "snapshots")
+        return flat.select(*CHANGED.names).unionByName(standing.select(*CHANGED.names))
+
+    def records(self) -> DataFrame:
+        """Return the records as they are stored, from the snapshots on that the day starts from."""
+        return self.reader.frame(SELECTS["records"], self._record_ranges(), RECORDS)
+
+    def snapshots(self) -> DataFrame:
+        """Return the snapshots that the day starts from, at most one a group."""
+        return self.reader.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS)
+
+    def generations(self) -> DataFrame:
+        """Return the generations of the day."""
+        predicates = [
+            _any(
+                f"(group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1})"
+                for one in some
+            )
+            for some in _bundles([one for one in self.plan.groups if one.last >= one.first])
+        ]
+        return self.reader.frame(SELECTS["generations"], predicates, GENERATIONS)
+
+    def traces(self, since: dict[str, int]) -> DataFrame:
+        """Return the traces of each group from a version on, to the end of the day."""
+        wanted = [one for one in self.plan.groups if one.group in since]
+        predicates = [
+            _any(
+                f"(group_id = {quoted(one.group)} and version between {since[one.group]} and {one.last - 1})"
+                for one in some
+            )
+            for some in _bundles(wanted)
+        ]
+        return self.reader.frame(SELECTS["traces"], predicates, TRACES)
+
+    def warmup_lags(self) -> DataFrame:
+        """Return how far warmups had come, at each sample of the day."""
+        begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
+        edges = [begin + timedelta(hours=3 * place) for place in range(9)]
+        named = _groups_of(self.plan)
+        predicates = [
+            f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}"
+            for low, high in zip(edges, edges[1:], strict=False)
+        ]
+        select = SELECTS["warmups"]
+        return self.reader.frame(select, predicates, WARMUP_LAGS)
+
+    def _record_ranges(self) -> list[str]:
+        made: list[str] = []
+        small: list[GroupPart] = []
+        for one in self.plan.groups:
+            if one.last - one.base > self.chunk:
+                made += [
+                    _range(one.group, low, min(one.last, low + self.chunk - 1))
+                    for low in range(one.begin, one.last + 1, self.chunk)
+                ]
+            elif one.last >= one.begin:
+                small.append(one)
+        made += [_any(_range(one.group, one.begin, one.last) for one in some) for some in _bundles(small, self.chunk)]
+        return made
+
+    def _bases(self) -> list[str]:
+        based = [one for one in self.plan.groups if one.base and one.known]
+        return [
+            _any(f"(group_id = {quoted(one.group)} and version = {one.base})" for one in some)
+            for some in _bundles(based)
+        ]
+
+
+GROUPS_PER_PART: Final = 200
+
+
+def _bundles(groups: Sequence[GroupPart], chunk: int = CHUNK) -> list[list[GroupPart]]:
+    """Return groups in bundles that are read together."""
+    bundles: list[list[GroupPart]] = []
+    size = chunk
+    for one in groups:
+        if size >= chunk or len(bundles[-1]) >= GROUPS_PER_PART:
+            bundles.append([])
+            size = 0
+        bundles[-1].append(one)
+        size += max(0, one.last - one.base)
+    return bundles
+
+
+def _range(group: str, low: int, high: int) -> str:
+    return f"(group_id = {quoted(group)} and seq between {low} and {high})"
+
+
+def _any(predicates: Any) -> str:
+    return " or ".join(predicates)
+
+
+def _groups_of(plan: DayPlan) -> str:
+    if len(plan.groups) > GROUPS_PER_PART:
+        return ""
+    return f" and group_id in ({', '.join(quoted(one.group) for one in plan.groups)})"
