@@ -1,0 +1,35 @@
+"""A coordinator with simulated workers, for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from os import environ, pathsep
+from pathlib import Path
+
+import pytest
+from tests.e2e.running import Up, running
+
+PLUGIN = "tests.postgres.server"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Bring in the folder that a database's user can reach (see tests/postgres/conftest.py)."""
+    if not config.pluginmanager.has_plugin(PLUGIN):
+        config.pluginmanager.import_plugin(PLUGIN)
+
+
+@pytest.fixture(scope="session")
+def fleet(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A real coordinator whose group ``demo`` two workers serve."""
+    with running(open_folder / "deployed", "--workers", "2", home=tmp_path_factory.mktemp("home")) as found:
+        yield found
+        found.stop()
+
+
+def program(name: str) -> str:
+    """Return where a program is: in the environment, where `make test` links it, or on the path."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{pathsep}{environ.get('PATH', '')}")
+    assert found is not None, f"there is no {name}: `make test` says how to get it"
+    return found
