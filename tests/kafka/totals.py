@@ -220,12 +220,15 @@ class Owner:
         await asyncio.wait([run])
         if becomes is not None:
             self.hold(task_id, becomes)
+        else:
+            await self.runtime._closing.done(task_id)
         return final
 
     async def close(self) -> None:
         """End everything without a commit."""
         for task_id in list(self.tasks):
             await self.give_up(task_id, commit=False)
+        await self.runtime.on_close()
 
     def totals(self, task_id: str = "0_0") -> dict[bytes, bytes]:
         """Return the task's store here; empty when there is no copy."""

@@ -53,7 +53,8 @@ class Member:
         self.options = Options(**options)
         self.group = group
         urls = [url] if isinstance(url, str) else url
-        self._driver = Driver(urls, group, callbacks or Callbacks(), self.options, self)
+        self._callbacks = callbacks or Callbacks()
+        self._driver = Driver(urls, group, self._callbacks, self.options, self)
         self._machine = self._driver.machine
         self._hurried = asyncio.Event()
         self._signals = 0
@@ -181,6 +182,10 @@ class Member:
     async def close(self) -> None:
         """Stop at once without a word to the coordinator: its lease runs out by itself. `exit` is the polite way."""
         await self._driver.close()
+        try:
+            await self._callbacks.on_close()
+        except Exception:
+            log.exception("on_close raised")
 
     # --- what the worker says ----------------------------------------------------------------------------------------
 

@@ -225,6 +225,9 @@ class Callbacks:
         called once more without a commit, and so on until it returns.
         """
 
+    async def on_close(self) -> None:
+        """Let go of what is still open: the member is gone, every task has stopped, and nothing is called any more."""
+
     def on_status(self, statuses: Sequence[Status]) -> None:
         """Hear what the coordinator says of this member's standing (draining, drained, ...). Must return at once."""
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 
 from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared, both
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState, progress
 from batonpass.worker.kafka.transaction import Context, Subtopology
@@ -29,13 +30,21 @@ from batonpass.worker.tasks import Task
 
 log = logging.getLogger("batonpass.worker.kafka")
 
-CLOSE_TIMEOUT_S = 5.0
 LEASE_LOOK_S = 0.05
 INPUT_LAG_S = 1.0
+POLL_MS = 1_000
+
+GATHER = 5
+"""A transaction that gets few records looks for more so often, each time for all that have gathered since."""
+
+FEW = 50
 
 
 class Step(StrEnum):
-    """How far an active has come, in order; those from ``begun`` on come again with each transaction."""
+    """How far an active has come, in order; those from ``begun`` on come again with each transaction.
+
+    Records and offsets are sent side by side, so ``written`` and ``offsets-sent`` may come in either order.
+    """
 
     GRANTED = "granted"
     FENCED_OTHERS = "fenced-others"
@@ -58,8 +67,9 @@ class ActiveOptions:
     A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
     task is to stop. A broker that waits ``transaction_timeout_ms`` for the end of one aborts it. Where no offset was
     committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
-    active begins anew once ``retry_ms`` are over. The rest are keyword arguments of aiokafka's clients. ``observe``
-    hears of each step; it must return at once.
+    active begins anew once ``retry_ms`` are over. With ``connect_ahead`` a copy keeps the connections ready that it
+    would need as an active, about four, so that its promotion does not wait for them. The rest are keyword arguments of
+    aiokafka's clients. ``observe`` hears of each step; it must return at once.
     """
 
     commit_interval_ms: int = 100
@@ -67,6 +77,7 @@ class ActiveOptions:
     transaction_timeout_ms: int = 60_000
     start: str = "earliest"
     retry_ms: int = 500
+    connect_ahead: bool = True
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
@@ -80,28 +91,29 @@ class Terms:
     connection: KafkaConnection
     group: str
     options: ActiveOptions
+    closing: Closing
 
 
 @dataclass(slots=True)
-class _Clients:
-    """What one try of an active works with."""
+class Copy:
+    """What is open here of a task, across its roles."""
 
-    producer: AIOKafkaProducer
-    input: AIOKafkaConsumer
-    partitions: list[TopicPartition] = field(default_factory=list)
+    state: TaskState
+    changelog: Changelog | None
+    prepared: Prepared
+    active: Active | None = None
 
 
 class Active:
     """One task while it is active here."""
 
-    def __init__(
-        self, task: Task, subtopology: Subtopology, terms: Terms, *, state: TaskState, changelog: Changelog | None
-    ) -> None:
+    def __init__(self, task: Task, subtopology: Subtopology, terms: Terms, *, copy: Copy) -> None:
         self._task = task
         self._part = subtopology
-        self._state = state
-        self._changelog = changelog
-        self._connection = terms.connection
+        self._state = copy.state
+        self._changelog = copy.changelog
+        self._prepared = copy.prepared
+        self._closing = terms.closing
         self._group = terms.group
         self._options = terms.options
         self.restored = 0
@@ -134,13 +146,16 @@ class Active:
                 await self._pause(self._options.retry_ms / 1_000)
 
     async def _try(self) -> None:
-        if not await self._lease_holds():
+        # To connect fences nobody, so it needs no lease, and takes none of its time.
+        clients = await self._connected()
+        if clients is None:
             return
-        self._observe(Step.GRANTED)
-        clients = _Clients(self._make_producer(), self._make_input())
+        close_after_s = 0.0
         try:
-            # Only the producer's start fences; the input is merely made ready meanwhile, to save that time.
-            await _both(clients.producer.start(), self._connect_input(clients))
+            if not await self._lease_holds():
+                return
+            self._observe(Step.GRANTED)
+            await clients.fence()
             self._observe(Step.FENCED_OTHERS)
             await self._restore(clients)
             if not await self._lease_holds():
@@ -153,10 +168,26 @@ class Active:
             self._task.running()
             self._observe(Step.RUNNING)
             await self._process(clients)
+            close_after_s = CLOSE_DELAY_S
         finally:
-            await self._close(clients)
+            self._closing.put(self._task.id, clients.close, delay_s=close_after_s)
 
-    async def _restore(self, clients: _Clients) -> None:
+    async def _connected(self) -> Clients | None:
+        """Return clients that are connected; None when the task is to stop instead."""
+        taking = asyncio.ensure_future(self._prepared.take())
+        stopping = asyncio.ensure_future(self._task.stop_requested())
+        try:
+            await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                return taking.result()
+        finally:
+            stopping.cancel()
+            if not taking.done():
+                taking.cancel()
+                await asyncio.wait((taking,))
+        return None
+
+    async def _restore(self, clients: Clients) -> None:
         """Read the changelog to where it ended after all others were fenced; nothing can be added to that."""
         changelog = self._changelog
         if changelog is None:
@@ -188,20 +219,7 @@ class Active:
             await self._pause(LEASE_LOOK_S)
         return not self._task.stopping
 
-    async def _connect_input(self, clients: _Clients) -> None:
-        """Learn where the input and its committed offsets are kept; what they are is read later, and counts then."""
-        consumer = clients.input
-        await consumer.start()
-        for topic in self._part.sources:
-            known = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - waits, as the public one does not
-            if self._state.partition in known:
-                clients.partitions.append(TopicPartition(topic, self._state.partition))
-        for topic in self._part.changelog_topics:
-            await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - its end is asked for soon
-        for partition in clients.partitions[:1]:
-            await consumer.committed(partition)
-
-    async def _find_input(self, clients: _Clients) -> None:
+    async def _find_input(self, clients: Clients) -> None:
         """Go to the committed offsets of every source partition of the task."""
         consumer = clients.input
         offsets = {partition: await consumer.committed(partition) for partition in clients.partitions}
@@ -210,17 +228,41 @@ class Active:
             if offset is not None:
                 consumer.seek(partition, offset)
 
-    async def _process(self, clients: _Clients) -> None:
+    async def _process(self, clients: Clients) -> None:
+        stopping = asyncio.ensure_future(self._task.stop_requested())
         told_lag_at = 0.0
-        while not self._task.stopping:
-            batches = await clients.input.getmany(timeout_ms=50, max_records=self._options.records_max)
-            if batches:
-                await self._transaction(clients, batches)
-            if time.monotonic() - told_lag_at > INPUT_LAG_S:
-                told_lag_at = time.monotonic()
-                await self._tell_input_lag(clients)
+        try:
+            while not self._task.stopping:
+                batches = await self._poll(clients, stopping, POLL_MS, self._options.records_max)
+                if batches:
+                    await self._transaction(clients, batches, stopping)
+                if time.monotonic() - told_lag_at > INPUT_LAG_S:
+                    told_lag_at = time.monotonic()
+                    await self._tell_input_lag(clients)
+        finally:
+            stopping.cancel()
 
-    async def _transaction(self, clients: _Clients, batches: Mapping[TopicPartition, Any]) -> None:
+    async def _poll(
+        self, clients: Clients, stopping: asyncio.Future[Any], timeout_ms: int, records_max: int
+    ) -> Mapping[TopicPartition, Any]:
+        """Return records as soon as there are any, or nothing when the time is over or the task is to stop."""
+        poll = asyncio.ensure_future(clients.input.getmany(timeout_ms=timeout_ms, max_records=records_max))
+        try:
+            await asyncio.wait((poll, stopping), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            poll.cancel()
+            raise
+        if not poll.done():
+            # What it would have returned is read by whoever comes next: only what was processed is committed.
+            poll.cancel()
+            await asyncio.wait((poll,))
+            return {}
+        batches: Mapping[TopicPartition, Any] = poll.result()
+        return batches
+
+    async def _transaction(
+        self, clients: Clients, batches: Mapping[TopicPartition, Any], stopping: asyncio.Future[Any]
+    ) -> None:
         """Process and commit some records, or nothing of them.
 
         Raises:
@@ -233,15 +275,14 @@ class Active:
         await producer.begin_transaction()
         self._observe(Step.BEGUN)
         try:
-            offsets = await self._fill(context, clients, batches)
+            offsets = await self._fill(context, clients, batches, stopping)
             self._observe(Step.PROCESSED)
-            positions = await self._written(context)
-            if positions is None:
-                # The transaction is left open: whoever comes next ends it.
-                await self._task.stop_requested()
-                return
-            await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
-            self._observe(Step.OFFSETS_SENT)
+            if offsets:
+                await self._in_time(both(self._write(context), self._send_offsets(producer, offsets)))
+                if not self._task.may_process:
+                    # The transaction is left open: whoever comes next ends it.
+                    await self._task.stop_requested()
+                    return
             await self._in_time(producer.commit_transaction())
         except KafkaError:
             raise
@@ -251,14 +292,16 @@ class Active:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await producer.abort_transaction()
             raise
-        context.apply(positions)
+        context.apply()
         self._observe(Step.COMMITTED)
 
-    async def _written(self, context: Context) -> dict[str, int] | None:
-        """Write everything, and return where each changelog ends then; None when it must not be committed any more."""
-        positions: dict[str, int] = await self._in_time(context.flush())
+    async def _write(self, context: Context) -> None:
+        await context.flush()
         self._observe(Step.WRITTEN)
-        return positions if self._task.may_process else None
+
+    async def _send_offsets(self, producer: AIOKafkaProducer, offsets: dict[TopicPartition, int]) -> None:
+        await producer.send_offsets_to_transaction(offsets, self._group)
+        self._observe(Step.OFFSETS_SENT)
 
     async def _in_time(self, call: Awaitable[Any]) -> Any:
         """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""
@@ -270,61 +313,44 @@ class Active:
             raise KafkaTimeoutError(f"a transaction of {self._task!r} did not end within {limit_ms} ms") from None
 
     async def _fill(
-        self, context: Context, clients: _Clients, batches: Mapping[TopicPartition, Any]
+        self,
+        context: Context,
+        clients: Clients,
+        batches: Mapping[TopicPartition, Any],
+        stopping: asyncio.Future[Any],
     ) -> dict[TopicPartition, int]:
         """Process records until the transaction is long enough; return where the input is to go on."""
-        commit_at = time.monotonic() + self._options.commit_interval_ms / 1_000
+        interval_s = self._options.commit_interval_ms / 1_000
+        commit_at = time.monotonic() + interval_s
         offsets: dict[TopicPartition, int] = {}
         left = self._options.records_max
         while True:
+            came = 0
             for partition, records in sorted(batches.items()):
                 for record in records:
+                    # What is not processed any more is read again by whoever comes next.
+                    if self._task.stopping:
+                        return offsets
                     await self._part.process(record, context)
                     offsets[partition] = record.offset + 1
-                left -= len(records)
+                came += len(records)
+            left -= came
+            context.announce()
             left_s = commit_at - time.monotonic()
             if left_s <= 0 or left <= 0 or self._task.stopping:
                 return offsets
-            batches = await clients.input.getmany(timeout_ms=min(50, int(left_s * 1_000)), max_records=left)
+            if came < FEW:
+                await asyncio.wait((stopping,), timeout=min(left_s, interval_s / GATHER))
+                left_s = commit_at - time.monotonic()
+            batches = await self._poll(clients, stopping, max(0, int(left_s * 1_000)), left)
 
-    async def _tell_input_lag(self, clients: _Clients) -> None:
+    async def _tell_input_lag(self, clients: Clients) -> None:
         lag = 0
         for partition in clients.partitions:
             end = clients.input.last_stable_offset(partition)
             if end is not None and end >= 0:
                 lag += max(0, end - await clients.input.position(partition))
         self._task.input_lag(lag)
-
-    def _make_producer(self) -> AIOKafkaProducer:
-        return AIOKafkaProducer(
-            **self._connection.client_options(),
-            **(
-                {"linger_ms": 0, "retry_backoff_ms": 50, "request_timeout_ms": 15_000}
-                | dict(self._options.producer_options)
-            ),
-            transactional_id=f"{self._group}-{self._task.id}",
-            transaction_timeout_ms=self._options.transaction_timeout_ms,
-            enable_idempotence=True,
-        )
-
-    def _make_input(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **self._connection.client_options(),
-            **({"retry_backoff_ms": 200} | dict(self._options.input_options)),
-            group_id=self._group,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            auto_offset_reset=self._options.start,
-        )
-
-    async def _close(self, clients: _Clients) -> None:
-        """Disconnect. A transaction that is open stays so: it is ended by the next producer, or by its timeout."""
-        for client in (clients.input, clients.producer):
-            try:
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await client.stop()
-            except (TimeoutError, KafkaError) as error:
-                log.warning("a client of %r did not close: %r", self._task, error)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -345,10 +371,3 @@ def _raise_if_dead(producer: AIOKafkaProducer, error: Exception) -> None:
     if sender is not None and sender.done() and not sender.cancelled():
         cause = sender.exception()
         raise (cause if isinstance(cause, KafkaError) else KafkaError(repr(cause))) from error
-
-
-async def _both(first: Any, second: Any) -> None:
-    """Await both, whichever fails, so that neither goes on alone; raise the first one's error."""
-    for outcome in await asyncio.gather(first, second, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome

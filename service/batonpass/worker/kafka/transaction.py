@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import ConsumerRecord, TopicPartition
 
+from batonpass.worker.kafka.clients import Producer
 from batonpass.worker.kafka.state import TaskState
 from batonpass.worker.kafka.stores import Store
 
@@ -46,12 +47,13 @@ class StoreInTransaction:
 class Context:
     """What the records of one transaction are processed with."""
 
-    def __init__(self, state: TaskState, names: Mapping[str, str], producer: AIOKafkaProducer) -> None:
+    def __init__(self, state: TaskState, names: Mapping[str, str], producer: Producer) -> None:
         self._state = state
         self._producer = producer
         self._stores = {name: StoreInTransaction(state.stores[topic]) for name, topic in names.items()}
         self._topics = dict(names)
         self._sent: list[asyncio.Future[object]] = []
+        self._ends: dict[str, int] = {}
 
     @property
     def task_id(self) -> str:
@@ -87,8 +89,14 @@ class Context:
         """
         await self._send(topic, value, key=key, partition=partition, headers=list(headers))
 
-    async def flush(self) -> dict[str, int]:
-        """Write the stores' changes to their changelogs and wait until everything is written; return where each ends.
+    def announce(self) -> None:
+        """Let the cluster know which changelogs will be written to, before that is waited for."""
+        for name, store in self._stores.items():
+            if store.changes:
+                self._producer.announce(TopicPartition(self._topics[name], self.partition))
+
+    async def flush(self) -> None:
+        """Write the stores' changes to their changelogs and wait until everything is written.
 
         Raises:
             KafkaError: when any of it was not written.
@@ -98,12 +106,13 @@ class Context:
             topic = self._topics[name]
             for key, value in store.changes.items():
                 last[topic] = await self._send(topic, value, key=key, partition=self.partition)
+        await self._producer.write_out()
         written = await asyncio.gather(*self._sent, return_exceptions=True)
         for outcome in written:
             if isinstance(outcome, BaseException):
                 raise outcome
         # All of them are of one partition, and were sent in order.
-        return {topic: future.result().offset + 1 for topic, future in last.items()}  # type: ignore[attr-defined]
+        self._ends = {topic: future.result().offset + 1 for topic, future in last.items()}  # type: ignore[attr-defined]
 
     async def _send(self, topic: str, value: bytes | None, **where: Any) -> asyncio.Future[object]:
         future: asyncio.Future[object] = await self._producer.send(topic, value, **where)
@@ -112,12 +121,12 @@ class Context:
         self._sent.append(future)
         return future
 
-    def apply(self, positions: Mapping[str, int]) -> None:
-        """Take into the stores what has been committed."""
+    def apply(self) -> None:
+        """Take into the stores what has been committed, and move them to where their changelogs end now."""
         for name, store in self._stores.items():
             topic = self._topics[name]
-            if topic in positions:
-                self._state.stores[topic].apply(store.changes.items(), positions[topic])
+            if topic in self._ends:
+                self._state.stores[topic].apply(store.changes.items(), self._ends[topic])
 
 
 Process = Callable[[ConsumerRecord, Context], Awaitable[None]]
@@ -129,12 +138,14 @@ class Subtopology:
     """What a worker does with the tasks of one subtopology.
 
     A task reads the partition of its own number of every topic in ``sources`` that has one. ``changelogs`` names the
-    changelog topic of each store; without any, the tasks are stateless.
+    changelog topic of each store; without any, the tasks are stateless. ``outputs`` names topics that ``process``
+    writes to; one that is not named costs a new owner a question to the cluster before its first record.
     """
 
     sources: tuple[str, ...]
     process: Process
     changelogs: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
 
     @property
     def changelog_topics(self) -> tuple[str, ...]:

@@ -1,0 +1,238 @@
+"""What an active works with: a transactional producer and a reader of its input, connected before they are needed.
+
+To connect takes a dozen round trips, each as long as the broker is busy. A copy that may be promoted makes them
+beforehand; after the grant only `Clients.fence` is left, one request, and no cluster hears of a new owner before it.
+What is not needed any more is closed later, when nobody waits for a handover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.client import CoordinationType
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from batonpass.worker.kafka.active import Terms
+    from batonpass.worker.kafka.transaction import Subtopology
+
+log = logging.getLogger("batonpass.worker.kafka")
+
+CLOSE_TIMEOUT_S = 5.0
+CLOSE_DELAY_S = 1.0
+"""How long what was given up stays connected: longer than the handover that it was given up for."""
+
+FENCE_TIMEOUT_S = 15.0
+FENCE_AGAIN_S = 0.01
+"""How soon a producer asks again while the transaction before it is being ended: that takes milliseconds."""
+
+Close = Callable[[], Awaitable[None]]
+
+
+class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
+    """A transactional producer whose start has two parts: to connect, and to fence."""
+
+    async def connect(self, topics: tuple[str, ...], group: str) -> None:
+        """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
+        await self.client.bootstrap()
+        # Nothing public connects without fencing at once.
+        await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
+        await self._sender._find_coordinator(CoordinationType.GROUP, group)  # noqa: SLF001
+        for topic in topics:
+            await self.client._wait_on_metadata(topic)  # noqa: SLF001
+        await self.client.ready(self.client.get_random_node())
+
+    async def fence(self) -> None:
+        """Become the one producer of the transactional id: the one before is refused, and its transaction ended."""
+        sender = self._sender
+        patience_s, sender._retry_backoff = sender._retry_backoff, FENCE_AGAIN_S  # noqa: SLF001
+        try:
+            await sender.start()
+        finally:
+            sender._retry_backoff = patience_s  # noqa: SLF001
+
+    def announce(self, partition: TopicPartition) -> None:
+        """Say that a partition will be written to in this transaction, so that this needs no time at its end."""
+        self._txn_manager.maybe_add_partition_to_txn(partition)
+
+    async def write_out(self) -> None:
+        """Send what lingers, and wait until it is written or has failed."""
+        await self._message_accumulator.flush_for_commit()
+
+
+class Clients:
+    """What one try of an active works with."""
+
+    def __init__(self, terms: Terms, task_id: str, part: Subtopology, partition: int) -> None:
+        self._part = part
+        self._group = terms.group
+        self._partition = partition
+        self._transactional_id = f"{terms.group}-{task_id}"
+        options, connection = terms.options, terms.connection.client_options()
+        self.producer = Producer(
+            **(
+                connection
+                # What lingers is sent when the transaction ends at the latest.
+                | {"linger_ms": options.commit_interval_ms, "retry_backoff_ms": 50, "request_timeout_ms": 15_000}
+                | dict(options.producer_options)
+            ),
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            enable_idempotence=True,
+        )
+        self.input = AIOKafkaConsumer(
+            **(connection | {"retry_backoff_ms": 200} | dict(options.input_options)),
+            group_id=self._group,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset=options.start,
+        )
+        self.partitions: list[TopicPartition] = []
+
+    async def connect(self) -> None:
+        """Connect, and learn where everything is kept. Nobody is fenced, and what is committed is read later.
+
+        Raises:
+            KafkaError: when the cluster cannot be reached, or lacks a topic.
+        """
+        part = self._part
+        topics = (*part.changelog_topics, *part.outputs)
+        await both(self.producer.connect(topics, self._group), self._connect_input())
+
+    async def fence(self) -> None:
+        """Fence whoever had the task before, and end its transaction.
+
+        Raises:
+            KafkaError: when the cluster did not answer in time; somebody may have been fenced all the same.
+        """
+        try:
+            async with asyncio.timeout(FENCE_TIMEOUT_S):
+                await self.producer.fence()
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no answer to {self._transactional_id} within {FENCE_TIMEOUT_S:.0f} s") from None
+
+    async def close(self) -> None:
+        """Disconnect. A transaction that is open stays so: it is ended by the next producer, or by its timeout."""
+        for client in (self.input, self.producer):
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await client.stop()
+            except (TimeoutError, KafkaError) as error:
+                log.warning("a client of %s did not close: %r", self._transactional_id, error)
+
+    async def _connect_input(self) -> None:
+        consumer, part = self.input, self._part
+        await consumer.start()
+        for topic in part.sources:
+            known = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - waits, as the public one does not
+            if self._partition in known:
+                self.partitions.append(TopicPartition(topic, self._partition))
+        for topic in part.changelog_topics:
+            await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - its end is asked for soon
+        for partition in self.partitions[:1]:
+            await consumer.committed(partition)
+
+
+class Closing:
+    """Closes what is not needed any more, later, so that no handover waits for it."""
+
+    def __init__(self) -> None:
+        self._busy: dict[asyncio.Task[None], tuple[str, asyncio.Event]] = {}
+
+    def put(self, task_id: str, *closes: Close, delay_s: float = CLOSE_DELAY_S) -> None:
+        """Close something of a task after a while."""
+        hurry = asyncio.Event()
+        busy = asyncio.create_task(self._close(closes, hurry, delay_s), name=f"batonpass closing of {task_id}")
+        self._busy[busy] = (task_id, hurry)
+        busy.add_done_callback(self._busy.pop)
+
+    async def done(self, task_id: str | None = None) -> None:
+        """Wait until nothing of a task, or of any, is left to close; it is closed at once for that."""
+        while left := [busy for busy, (whose, _) in self._busy.items() if task_id in {None, whose}]:
+            for busy in left:
+                self._busy[busy][1].set()
+            await asyncio.wait(left)
+
+    async def _close(self, closes: tuple[Close, ...], hurry: asyncio.Event, delay_s: float) -> None:
+        # Cancelled at the end of the process, it closes at once: so the cluster learns that the clients are gone.
+        with suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(delay_s):
+                await hurry.wait()
+        for close in closes:
+            try:
+                await close()
+            except Exception:
+                log.exception("something did not close")
+
+
+class Prepared:
+    """The clients of a task's next active, which a copy connects ahead of its promotion."""
+
+    def __init__(self, make: Callable[[], Clients], closing: Closing, task_id: str) -> None:
+        self._make = make
+        self._closing = closing
+        self._task_id = task_id
+        self._connecting: asyncio.Task[Clients] | None = None
+        self._hurry = asyncio.Event()
+
+    def begin(self, *, delay_s: float = 0.0) -> None:
+        """Connect in the background after a while, unless that was begun already."""
+        if self._connecting is None:
+            self._hurry = asyncio.Event()
+            name = f"batonpass clients of {self._task_id}"
+            self._connecting = asyncio.create_task(self._connect(self._hurry, delay_s), name=name)
+            # What fails here is tried again, and told, when it is needed.
+            self._connecting.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def take(self) -> Clients:
+        """Return connected clients, those that were prepared if there are any; the caller closes them.
+
+        Raises:
+            KafkaError: when the cluster cannot be reached, or lacks a topic.
+        """
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            self._hurry.set()
+            try:
+                return await connecting
+            except KafkaError as error:
+                log.info("what was prepared for %s is of no use: %r", self._task_id, error)
+        return await self._connect(self._hurry, 0.0)
+
+    def drop(self) -> None:
+        """Let go of what was prepared."""
+        connecting, self._connecting = self._connecting, None
+        if connecting is None:
+            return
+
+        async def close() -> None:
+            await asyncio.wait([connecting])
+            if not connecting.cancelled() and connecting.exception() is None:
+                await connecting.result().close()
+
+        connecting.cancel()
+        self._closing.put(self._task_id, close)
+
+    async def _connect(self, hurry: asyncio.Event, delay_s: float) -> Clients:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await hurry.wait()
+        clients = self._make()
+        try:
+            await clients.connect()
+        except BaseException:
+            self._closing.put(self._task_id, clients.close)
+            raise
+        return clients
+
+
+async def both(first: Awaitable[object], second: Awaitable[object]) -> None:
+    """Await both, whichever fails, so that neither goes on alone; raise the first one's error."""
+    for outcome in await asyncio.gather(first, second, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
