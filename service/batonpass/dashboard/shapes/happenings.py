@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from batonpass.dashboard.shapes.generations import because
 from batonpass.dashboard.words import Names, count, span, why
 
 Json = Mapping[str, Any]
@@ -37,11 +38,13 @@ TONES: Final[Mapping[str, str]] = {
 
 GONE: Final[Mapping[str, str]] = {
     "left": "left",
-    "expired": "expired: its lease is over",
+    "restarted": "restarted",
+    "expired": "is gone: its lease ran out",
     "evicted": "was evicted",
-    "replaced": "was replaced by a newer run",
-    "taken-over": "was taken over by a newer run",
-    "revocation-timeout": "did not confirm in time and was fenced",
+    "replaced": "was replaced by its next run",
+    "taken-over": "was taken over by a newer run of its instance",
+    "fenced": "was fenced: it did not confirm in time",
+    "grace-over": "did not come back from its restart",
 }
 
 
@@ -83,14 +86,14 @@ def _words(event: Json, body: Json, names: Names) -> str:
     task, member = _tasks(event, body), names(event.get("member"))
     match event["type"]:
         case "generation":
-            because = f" because of {', '.join(body['triggers'])}" if body.get("triggers") else ""
-            return f"Generation {body.get('number')}{because}: {count(body.get('moves', 0), 'move')}."
+            cause = f", because {because(body['triggers'])}" if body.get("triggers") else ""
+            return f"Generation {body.get('number')}{cause}: {count(body.get('moves', 0), 'move')}."
         case "member-joined":
             return f"{member} joined."
         case "member-gone":
-            cause = str(body.get("cause") or "")
+            gone = str(body.get("cause") or "")
             left = f", and ran {count(body['running'], 'task')}" if body.get("running") else ""
-            return f"{member} {GONE.get(cause, f'is gone ({cause})')}{left}."
+            return f"{member} {GONE.get(gone, f'is gone ({gone})')}{left}."
         case "member-away":
             return f"{member} stopped to restart; its place is kept."
         case "member-suspected":

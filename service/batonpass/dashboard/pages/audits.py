@@ -1,0 +1,63 @@
+"""What the nightly audits came to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from batonpass.dashboard.desk import Visit
+from batonpass.dashboard.rest import Refused, path
+from batonpass.dashboard.shapes import audits
+
+PAGE: Final = 60
+FINDINGS: Final = 500
+
+
+async def show_audits(visit: Visit) -> Response:
+    """Show the days that were audited, or that none was and how to audit one."""
+    group = visit.request.path_params.get("group")
+    said, found = "", None
+    try:
+        found = await visit.line.get("/audits", limit=PAGE, after=visit.asked("after") or None)
+    except Refused as refused:
+        # A token that is bound to a group may not see all of them; an older coordinator knows of no audits.
+        if refused.status not in {403, 404}:
+            raise
+        said = str(refused) if refused.status == 403 else ""
+    return visit.show(
+        "audits.html",
+        title="Audit",
+        tab="audits",
+        days=[] if found is None else found["audits"],
+        next=None if found is None else found["next"],
+        said=said,
+        of=group,
+        tone=audits.TONE,
+        state=audits.STATE,
+    )
+
+
+async def show_audit(visit: Visit) -> Response:
+    """Show what the audit of one day found, with its evidence, measures, and advice."""
+    group = visit.request.path_params.get("group")
+    day = str(visit.request.path_params["day"])
+    one = await visit.line.get(path("audits", day), limit=FINDINGS, after=visit.asked_number("after", 0) or None)
+    chosen = [name for name in sorted(one["measures"]) if group is None or name == group]
+    return visit.show(
+        "audit.html",
+        title=f"Audit of {day}",
+        tab="audits",
+        live=one["state"] == "running",
+        one=one,
+        of=group,
+        findings=audits.findings_of(one["findings"], group),
+        measures=[(name, audits.measures_of(one["measures"][name])) for name in chosen],
+        downtime={name: one["downtime_by_cause"].get(name, {}) for name in chosen},
+        advice=[(name, one["recommendations"][name]) for name in chosen if name in one["recommendations"]],
+        differ=audits.settings_differ,
+        law_words=audits.law_words,
+        is_address=audits.is_address(one["report"]),
+        tone=audits.TONE,
+        state=audits.STATE,
+    )

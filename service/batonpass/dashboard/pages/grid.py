@@ -1,0 +1,73 @@
+"""Tasks by members in full, and the way to one of many."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import RedirectResponse, Response
+
+from batonpass.dashboard.desk import Visit, linked
+from batonpass.dashboard.pages.looking import Board, board
+from batonpass.dashboard.shapes.grid import BLOCK, LEGEND, fits_matrix, listing, matrix
+
+LISTED_MAX: Final = 200
+"""So many tasks are listed one by one before they are gathered in tiles."""
+
+
+async def show_grid(visit: Visit) -> Response:
+    """Show who has what: all of a small group, a block of a large one, or tiles to choose a block from."""
+    seen = await board(visit)
+    part, begin = visit.asked("part"), visit.asked_number("begin", 0)
+    chosen = _chosen(seen, part, begin)
+    is_matrix = fits_matrix(len(seen.members), len(chosen)) and bool(chosen)
+    is_listed = not is_matrix and bool(chosen) and len(chosen) <= LISTED_MAX
+    return visit.show(
+        "grid.html",
+        title="Grid",
+        tab="grid",
+        seen=seen,
+        legend=LEGEND,
+        tally=seen.tally(),
+        matrix=matrix(chosen, seen.members, seen.copies, seen.target) if is_matrix else None,
+        rows=listing(chosen, seen.copies) if is_listed else [],
+        part=part,
+        begin=begin,
+        end=begin + len(chosen) - 1,
+        block=BLOCK,
+        more=bool(part) and f"{part}_{begin + BLOCK}" in set(seen.tasks),
+        missing=visit.asked("missing"),
+    )
+
+
+def _chosen(seen: Board, part: str, begin: int) -> list[str]:
+    """Return the tasks to show one by one: those of a block, else all of them."""
+    if not part:
+        return list(seen.tasks)
+    wanted = {f"{part}_{number}" for number in range(begin, begin + BLOCK)}
+    return [task for task in seen.tasks if task in wanted]
+
+
+async def find(visit: Visit) -> Response:
+    """Go to the task or the member that a text names: by its id, its instance id, or the beginning of either."""
+    text = visit.asked("q")
+    seen = await board(visit)
+    root, names = visit.desk.config.root_path, visit.line.names
+    if text in set(seen.tasks):
+        return RedirectResponse(linked(root, "groups", visit.group, "tasks", text), 303)
+    ids = [str(one["member_id"]) for one in seen.members]
+    exact = [one for one in ids if text in {one, names(one)}]
+    fitting = exact or [one for one in ids if text and (one.startswith(text) or names(one).startswith(text))]
+    if len(fitting) == 1:
+        return RedirectResponse(linked(root, "groups", visit.group, "members", fitting[0]), 303)
+    if fitting:
+        return RedirectResponse(linked(root, "groups", visit.group, "members", q=text), 303)
+    return RedirectResponse(linked(root, "groups", visit.group, "grid", missing=text or None), 303)
+
+
+async def show_warmups(visit: Visit) -> Response:
+    """Show every copy that is being restored, and every move that waits for a slot."""
+    seen = await board(visit)
+    explained = await visit.line.get(visit.at("explain"), limit=100)
+    return visit.show(
+        "warmups.html", title="Warmups", tab="warmups", seen=seen, explained=explained, warmups=seen.warmups
+    )

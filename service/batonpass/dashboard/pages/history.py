@@ -1,0 +1,133 @@
+"""Looking back: generations, handovers, events, and the audit trail."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from batonpass.dashboard.desk import Visit
+from batonpass.dashboard.rest import Refused
+from batonpass.dashboard.shapes.gaps import HEIGHT, KINDS, dots, gaps_of, scale, summaries
+from batonpass.dashboard.shapes.generations import because, flows, reasons
+from batonpass.dashboard.shapes.happenings import happenings
+from batonpass.dashboard.shapes.timeline import axis
+from batonpass.dashboard.words import instant
+
+PAGE: Final = 50
+DIFF_SHOWN: Final = 300
+EVENTS_PAGE: Final = 1_000
+EVENTS_PAGES: Final = 3
+GAPS_SHOWN: Final = 100
+
+
+async def show_generations(visit: Visit) -> Response:
+    """Show the generations of a group, newest first."""
+    before = visit.asked_number("before", 0) or None
+    found = await visit.line.get(visit.at("generations"), limit=PAGE, before=before)
+    return visit.show(
+        "generations.html",
+        title="Generations",
+        tab="generations",
+        generations=found["generations"],
+        next=found["next"],
+        before=before,
+        because=because,
+        live=before is None,
+    )
+
+
+async def show_generation(visit: Visit) -> Response:
+    """Show one generation: why it was made, what it moved, and from where to where."""
+    number = str(visit.request.path_params["number"])
+    found, _ = await asyncio.gather(visit.line.get(visit.at("generations", number)), visit.line.members(visit.group))
+    return visit.show(
+        "generation.html",
+        title=f"Generation {number}",
+        tab="generations",
+        live=False,
+        one=found,
+        because=because(found["triggers"]),
+        flows=flows(found["diff"]),
+        reasons=reasons(found, visit.line.names),
+        diff=found["diff"][:DIFF_SHOWN],
+        diff_more=max(len(found["diff"]) - DIFF_SHOWN, 0),
+    )
+
+
+async def show_gaps(visit: Visit) -> Response:
+    """Show how long nobody ran a task, each time that one changed hands lately."""
+    await visit.line.members(visit.group)
+    events = await _newest(visit)
+    gaps = gaps_of(events)
+    now = datetime.now(UTC)
+    first = min((at for gap in gaps if (at := instant(gap.at))), default=now - timedelta(minutes=5))
+    along = axis(first, now)
+    return visit.show(
+        "gaps.html",
+        title="Handovers",
+        tab="gaps",
+        gaps=gaps[:GAPS_SHOWN],
+        gaps_more=max(len(gaps) - GAPS_SHOWN, 0),
+        summaries=summaries(gaps),
+        dots=dots(gaps, along),
+        axis=along,
+        scale=scale(),
+        height=HEIGHT,
+        kinds=KINDS,
+        searched=len(events),
+        since=events[-1]["at"] if events else None,
+    )
+
+
+async def _newest(visit: Visit) -> list[dict[str, Any]]:
+    """Return the newest events of a group, newest first: a few thousand, or all."""
+    found: list[dict[str, Any]] = []
+    before = None
+    for _ in range(EVENTS_PAGES):
+        page = await visit.line.get(visit.at("events"), newest="true", limit=EVENTS_PAGE, before=before)
+        found += page["events"]
+        if not page["more"]:
+            break
+        before = page["next"]
+    return found
+
+
+async def show_events(visit: Visit) -> Response:
+    """Show what happened to a group, newest first."""
+    before = visit.asked_number("before", 0) or None
+    page, _ = await asyncio.gather(
+        visit.line.get(visit.at("events"), newest="true", limit=PAGE * 2, before=before),
+        visit.line.members(visit.group),
+    )
+    return visit.show(
+        "events.html",
+        title="Events",
+        tab="events",
+        happenings=happenings(page["events"], visit.line.names),
+        next=page["next"] if page["more"] else None,
+        before=before,
+        live=before is None,
+    )
+
+
+async def show_trail(visit: Visit) -> Response:
+    """Show who asked for what, when, and why; for operators."""
+    before = visit.asked_number("before", 0) or None
+    try:
+        found = await visit.line.get(visit.at("commands"), limit=PAGE, before=before)
+    except Refused as refused:
+        if refused.status != 403:
+            raise
+        found = None
+    return visit.show(
+        "trail.html",
+        title="Audit trail",
+        tab="events",
+        commands=None if found is None else found["commands"],
+        next=None if found is None else found["next"],
+        before=before,
+        live=before is None,
+    )

@@ -1,0 +1,56 @@
+"""What if: two pods more, one drained, another setting."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import Response
+
+from batonpass.dashboard.desk import Visit
+from batonpass.dashboard.rest import Refused
+from batonpass.dashboard.shapes import plans
+from batonpass.dashboard.shapes.grid import natural
+
+MOVES_SHOWN = 200
+MEMBERS_SHOWN = 200
+
+
+async def show_plan(visit: Visit) -> Response:
+    """Ask what would come of a change, and show it beside what is. Nothing changes."""
+    group, members = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
+    params = visit.request.query_params
+    asked = {name: value.strip() for name, value in params.items()}
+    drain, leave = params.getlist("drain"), params.getlist("leave")
+    said, plan = "", None
+    try:
+        change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
+        plan = await visit.line.look(visit.at("plan"), **change) if change else None
+    except ValueError as error:
+        said = str(error)
+    except Refused as refused:
+        if refused.status in {401, 403}:
+            raise
+        said = str(refused)
+    names = visit.line.names
+    moved = plans.moves(members, plan) if plan else []
+    compared = plans.fill(names, plans.before_and_after(members, plan)) if plan else []
+    return visit.show(
+        "plan.html",
+        title="What if",
+        tab="plan",
+        live=False,
+        members=sorted((str(one["member_id"]) for one in members), key=lambda one: natural(names(one))),
+        config=group["config"],
+        settings=plans.NUMBERS,
+        asked=asked,
+        drain=drain,
+        leave=leave,
+        said=said,
+        plan=plan,
+        moves=moved[:MOVES_SHOWN],
+        moves_more=max(len(moved) - MOVES_SHOWN, 0),
+        compared=compared[:MEMBERS_SHOWN],
+        compared_more=max(len(compared) - MEMBERS_SHOWN, 0),
+        held=plans.held_by_reason(plan) if plan else [],
+        even=plans.even,
+    )

@@ -1,0 +1,138 @@
+"""Who owned a task when: runs as bars on a common axis of time, and what lies between them as gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from batonpass.dashboard.words import Names, clock, instant, span, why
+
+Json = Mapping[str, Any]
+
+WIDTH: Final = 1_000
+"""A lane is so many units wide, whatever the screen."""
+
+COLOURS: Final = 8
+THINNEST: Final = 2.0
+"""A bar is at least so wide, so that a gap of milliseconds can be seen in a day."""
+
+STEPS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800)
+TICKS: Final = 6
+SPANS: Final[Mapping[str, timedelta]] = {
+    "5 min": timedelta(minutes=5),
+    "30 min": timedelta(minutes=30),
+    "2 h": timedelta(hours=2),
+    "12 h": timedelta(hours=12),
+    "2 d": timedelta(days=2),
+    "14 d": timedelta(days=14),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One stretch of a lane: from ``x``, ``width`` wide. ``look`` is a class of colour; ``title`` says it in words."""
+
+    x: float
+    width: float
+    look: str
+    title: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One task. ``owner`` is who has it now."""
+
+    task: str
+    bars: tuple[Bar, ...]
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A stretch of time, with where its marks stand."""
+
+    begin: datetime
+    end: datetime
+    ticks: tuple[tuple[float, str], ...]
+
+    def place(self, at: datetime) -> float:
+        """Return where an instant stands, within the axis."""
+        share = (at - self.begin) / (self.end - self.begin)
+        return min(max(share, 0.0), 1.0) * WIDTH
+
+
+def axis(begin: datetime, end: datetime) -> Axis:
+    """Return an axis with about six marks at round times (UTC)."""
+    length = max((end - begin).total_seconds(), 1.0)
+    step = next((one for one in STEPS_S if length / one <= TICKS), STEPS_S[-1])
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if length <= 86_400 else "%d %b %H:%M"
+    first = -(-int(begin.timestamp()) // step) * step
+    found = Axis(begin, begin + timedelta(seconds=length), ())
+    marks = [datetime.fromtimestamp(at, UTC) for at in range(first, int(found.end.timestamp()) + 1, step)]
+    return Axis(found.begin, found.end, tuple((found.place(mark), mark.strftime(form)) for mark in marks))
+
+
+def axis_of(runs: Sequence[Json], now: datetime) -> Axis:
+    """Return an axis that holds all of some runs, with a little room in front."""
+    begins = [at for run in runs if (at := _begin(run)) is not None]
+    begin = min(begins, default=now - timedelta(minutes=5))
+    room = max((now - begin) * 0.03, timedelta(seconds=2))
+    return axis(begin - room, now)
+
+
+def look_of(member: str, order: Sequence[str]) -> str:
+    """Return the colour of a member: the same in all lanes of a page."""
+    return f"own-{order.index(member) % COLOURS}" if member in order else "own-x"
+
+
+def lane(task: str, runs: Sequence[Json], along: Axis, order: Sequence[str], names: Names) -> Lane:
+    """Return the lane of a task from its runs in any order: who ran it, who had it and did not run it yet, and gaps."""
+    bars: list[Bar] = []
+    known = sorted((run for run in runs if _begin(run) is not None), key=lambda run: str(_begin(run)))
+    before: datetime | None = None
+    for run in known:
+        granted, running = instant(run["granted_at"]), instant(run["running_at"])
+        stopped = instant(run["stopped_at"]) or along.end
+        name = names(run["member"])
+        begin = running or stopped
+        if run["gap_ms"] is not None and running is not None:
+            gap_from = running - timedelta(milliseconds=run["gap_ms"])
+            bars += _bar(along, gap_from, running, "gap", f"nobody ran it for {span(run['gap_ms'])}", "")
+        elif before is not None and begin > before:
+            bars += _bar(along, before, begin, "gap", "nobody ran it", "")
+        elif granted is not None and begin > granted:
+            bars += _bar(
+                along, granted, begin, "start", f"{name} had it and did not run it yet, {clock_of(granted)}", ""
+            )
+        if running is not None:
+            until = f"to {clock(run['stopped_at'])}, {run['ended'] or 'ended'}" if run["stopped_at"] else "until now"
+            because = f", {why(run['why'])}" if run["why"] else ""
+            words = f"{name} ran it from {clock(run['running_at'])} {until}{because}"
+            bars += _bar(along, running, stopped, look_of(run["member"], order), words, name)
+        before = stopped
+    owner = known[-1]["member"] if known and not known[-1]["stopped_at"] else None
+    if owner is None and before is not None and before < along.end:
+        bars += _bar(along, before, along.end, "gap", "nobody runs it", "")
+    return Lane(task, tuple(bars), owner)
+
+
+def clock_of(at: datetime) -> str:
+    """Return the time of day of an instant, in UTC."""
+    return at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def _bar(along: Axis, begin: datetime, end: datetime, look: str, *words: str) -> list[Bar]:
+    """Return a bar, unless it lies outside of the axis."""
+    if end < along.begin or begin > along.end:
+        return []
+    x = along.place(begin)
+    width = max(along.place(end) - x, THINNEST)
+    title, label = words
+    return [Bar(round(min(x, WIDTH - width), 2), round(width, 2), look, title, label)]
+
+
+def _begin(run: Json) -> datetime | None:
+    return instant(run["granted_at"]) or instant(run["running_at"])
