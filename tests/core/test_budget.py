@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.relay import COLD_LAG, Relay
-from tests.core.scene import Scene, copy, topology
+from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.budget import HeldBack
 from batonpass.core.describe import describe_group
@@ -195,3 +195,47 @@ def test_a_task_that_runs_on_a_draining_member_and_fits_nowhere_else_says_so() -
         HeldBack(TaskId(waiting[0][0]), None, Held.NO_CAPACITY)
         in describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).held_back
     )
+
+
+def one_warmup_at_the_limit() -> tuple[Scene, str, str]:
+    """Return a group with one slot, which a lagging warmup uses, and with another move that waits for it.
+
+    The member of the warmup has been told to give something else up and has not confirmed. Its name is returned, and
+    that of the owner beside which it warms up.
+    """
+    scene = Scene()
+    scene.declare(topology(4, stateless=1), max_warmup_replicas=1, acceptable_recovery_lag=10)
+    for name in "abcd":
+        scene.join(name)
+    scene.settle()
+    old, waits, new, other = (str(scene.owners()[f"0_{number}"]) for number in range(4))
+    scene.do(PinRequest(TaskId("1_0"), MemberId(new)))
+    scene.settle()
+    scene.do(PinRequest(TaskId("0_0"), MemberId(new)))
+    scene.beat(new, {"0_2": running(), "1_0": running(), "0_0": copy(Role.WARMUP, 5_000)})
+    scene.do(PinRequest(TaskId("0_1"), MemberId(other)))
+    scene.do(PinRequest(TaskId("1_0"), MemberId(other)))
+    assert scene.member(new).revoking
+    assert scene.held(new, Role.WARMUP) == ["0_0"]
+    assert scene.task("0_1").target == other != waits
+    return scene, old, new
+
+
+def test_a_warmup_that_is_to_take_over_keeps_its_slot_until_it_is_granted() -> None:
+    """The owner is replaced by a run, and its task goes to a warmup whose member must give something up first."""
+    scene, old, new = one_warmup_at_the_limit()
+    scene.join("e", replaces=MemberId(old))
+    assert scene.owners()["0_0"] is None
+    assert scene.task("0_1").warmups == ()
+    scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
+    assert scene.owners()["0_0"] == new
+    assert len(scene.task("0_1").warmups) == 1
+
+
+def test_a_warmup_that_is_granted_at_once_makes_room_in_the_same_step() -> None:
+    """Where nothing has to be confirmed first, the slot of the warmup that takes over is used by the next move."""
+    scene, old, new = one_warmup_at_the_limit()
+    scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
+    scene.join("e", replaces=MemberId(old))
+    assert scene.owners()["0_0"] == new
+    assert len(scene.task("0_1").warmups) == 1

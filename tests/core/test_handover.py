@@ -15,11 +15,13 @@ from batonpass.core.inputs import (
     PauseRequest,
     PinRequest,
     ResumeRequest,
+    Started,
 )
 from batonpass.core.model import PauseScope, Role
 from batonpass.core.reasons import Why
 from batonpass.core.records import HeirChosen, PictureChanged
 from batonpass.core.replies import Answer
+from batonpass.core.soft import Soft
 
 
 def to(scene: Scene, member: str, task: str = TASK) -> None:
@@ -115,6 +117,24 @@ def test_an_undrain_does_not_take_a_handover_back() -> None:
     assert scene.task(TASK).heir == "b"
     scene.obey("a")
     assert scene.owners() == {TASK: "b"}
+
+
+def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spoken() -> None:
+    """A coordinator that starts counts T as running, but does not give the task back to P on its own guess."""
+    scene = pair()
+    to(scene, "b")
+    scene.obey("b")
+    scene.obey("a")
+    assert (scene.owners(), scene.task(TASK).keeper) == ({TASK: "b"}, "a")
+    scene.soft = Soft()
+    scene.do(Started())
+    scene.obey("a")
+    to(scene, "a")
+    assert scene.owners() == {TASK: "b"}
+    scene.beat("b", {TASK: restoring(400)})
+    assert scene.owners() == {TASK: "b"}
+    scene.beat("b", {TASK: running()})
+    assert scene.task(TASK).heir == "a"
 
 
 @pytest.mark.parametrize("how", ["dies", "leaves", "fails"])

@@ -50,6 +50,21 @@ def test_running_stateless_tasks_are_not_stopped_for_stateful_ones() -> None:
     assert moved(group, placed) == {}
 
 
+@pytest.mark.parametrize("kind", ["equal", "unequal", "rolling out"])
+def test_a_stateless_task_that_is_bound_to_a_member_takes_a_slot_there(kind: str) -> None:
+    """What is bound comes first, with or without state; tasks with state get what is left of the limit."""
+    table = tasks(6, 2, stateless=[1], weight=lambda sub, part: 1.0 if kind == "equal" or sub else 1.0 + part)
+    members = (seat("a", max_tasks=3), seat("b", topology_epoch=1 if kind == "rolling out" else 0))
+    if kind == "rolling out":
+        table = tasks(6, 2, stateless=[1], epochs={0: 0, 1: 0})
+        table = replace(table, topology_epoch=(0, 0, 0, 0, 0, 1, 0, 0))
+    group = Group(table, members, bound={6: "a", 7: "a"})
+    placed = group.place()
+    assert [owner for owner in placed.owner if owner == 0] == [0, 0, 0]
+    assert (placed.owner[6], placed.owner[7], placed.waiting) == (0, 0, {})
+    assert group.settle(placed).place().moves == 0
+
+
 def test_a_limit_that_was_lowered_sheds_tasks() -> None:
     """What goes beyond a limit moves, and says that this is why; what finds no other place waits."""
     before = Group(tasks(6), seats(2)).settle()

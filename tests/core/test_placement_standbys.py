@@ -87,6 +87,16 @@ def test_of_too_many_copies_the_warmest_stay() -> None:
     assert new_copies(chosen, chosen.settle(placed)) == 0
 
 
+@pytest.mark.parametrize(("replicas", "kept"), [(0, ()), (1, (2,)), (2, (1, 2))])
+def test_where_all_drain_no_more_copies_stay_than_are_wanted(replicas: int, kept: tuple[int, ...]) -> None:
+    """With nobody to give anything to, what is there stays, but never more than the group asks for now."""
+    warm = {0: {"m01": Warmth(Ready.BEHIND, 900), "m02": CAUGHT_UP}}
+    draining = tuple(replace(one, open=False) for one in seats(3))
+    held = (frozenset({"m01", "m02"}),)
+    placed = Group(tasks(1), draining, ("m00",), held, replicas, warm=warm).place()
+    assert (placed.owner, placed.standbys, placed.short) == ([0], [kept], {})
+
+
 def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
     """The joiner takes standbys from everybody, and nobody else gets a new one."""
     before = Group(tasks(40), seats(4), replicas=2).settle()

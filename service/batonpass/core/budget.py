@@ -52,19 +52,23 @@ class _Slots:
         self.warmups: dict[MemberId, int] = {}
         self.room = room
         replicas, warmup = view.config.num_standby_replicas, Role.WARMUP
+        waiting = _waiting_for_their_grant(view, staged)
         for one in staged:
             copies = one.copies
-            if copies and (len(copies) > replicas or warmup in copies.values()):
-                self._count(one, extra_copies(one, replicas))
+            if one.task.id in waiting or (copies and (len(copies) > replicas or warmup in copies.values())):
+                self._count(one, replicas, waits=one.task.id in waiting)
 
-    def _count(self, one: Staged, used: int) -> None:
+    def _count(self, one: Staged, replicas: int, *, waits: bool) -> None:
+        warming = [member_id for member_id, role in one.copies.items() if role is Role.WARMUP]
+        if waits and one.choice.active is not None:
+            warming.append(one.choice.active)
+        used = max(len(warming), len(one.copies) - replicas)
         if is_for_drain(self.view, one.task):
             self.drain -= used
         else:
             self.balance -= used
-        for member_id, role in one.copies.items():
-            if role is Role.WARMUP:
-                self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
+        for member_id in warming:
+            self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
 
     def left(self, *, draining: bool) -> int:
         """Return how many slots are left.
@@ -99,6 +103,29 @@ class _Slots:
             self.balance -= 1
         self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
         return Role.WARMUP
+
+
+def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
+    """Return the tasks that one of their warmups is to have, but not yet: its member must give something up first.
+
+    Until it has, the copy is a warmup like any other.
+    """
+    chosen = [one for one in staged if one.task.warmups and _is_free_for_a_warmup(one)]
+    if not chosen or view.complete:
+        return set()
+    giving_up = {member.id for member in view.members.values() if member.revoking}
+    for one in staged:
+        task, active = one.task, one.choice.active
+        if task.owner is not None and task.owner != active:
+            giving_up.add(task.owner)
+        giving_up.update(holder for holder in view.holders(task) if holder != active and holder not in one.copies)
+    return {one.task.id for one in chosen if one.choice.active in giving_up}
+
+
+def _is_free_for_a_warmup(one: Staged) -> bool:
+    """Say whether nobody has the task and it goes to a warmup, which was not promised it before."""
+    task, active = one.task, one.choice.active
+    return active in task.warmups and task.owner is None and not task.claims and task.heir != active
 
 
 def extra_copies(one: Staged, num_standby_replicas: int) -> int:

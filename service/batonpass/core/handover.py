@@ -64,7 +64,10 @@ def choose(view: View, task: Task) -> Choice:
         return _running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
-        return _running(view, task, owner)
+        # Since a start nobody has heard from it. It counts as running, but what was just handed to it is not taken back
+        # for the last owner before it has said whether it does.
+        is_way_back = owner.drain is None and task.target is not None and task.target == task.keeper
+        return _stays(task) if is_way_back else _running(view, task, owner)
     return _not_running(view, task, owner, own)
 
 

@@ -92,7 +92,11 @@ def stateless_running(draft: Draft) -> list[int]:
     """Return the slots per seat that running stateless tasks take: they are not stopped to start others."""
     if not draft.limited:
         return [0] * len(draft.capacity)
-    return draft.count(draft.pick(draft.request.home, stateful=False))
+    bound = draft.request.bound
+    if not bound:
+        return draft.count(draft.pick(draft.request.home, stateful=False))
+    homes = draft.request.home
+    return draft.count([bound.get(rank, homes[rank]) for rank in draft.request.table.stateless_ranks])
 
 
 def give_up(draft: Draft, exchange: Exchange) -> None:
@@ -148,7 +152,7 @@ def settle(draft: Draft, held: Held) -> Quotas:
     """Divide the tasks over the open seats; what is bound stays, and in a pause everything does."""
     least, most = [], []
     for seat in draft.open:
-        limit = max(draft.limit[seat], held.bound[seat])
+        limit = max(draft.stateful_limit[seat], held.bound[seat])
         least.append(min(held.total(seat), limit) if draft.request.balance_held else held.bound[seat])
         most.append(limit)
     count = sum(held.total(seat) for seat in draft.open) + len(held.homeless)

@@ -74,7 +74,7 @@ def _as_before(request: PlacementRequest) -> Draft | None:
         elif draft.may_be_placed(rank):
             draft.wait(rank, WaitReason.NO_CAPACITY)
     counts = draft.count(draft.pick(draft.owner, stateful=True))
-    if any(counts[seat] > draft.limit[seat] for seat in draft.open):
+    if any(counts[seat] > draft.stateful_limit[seat] for seat in draft.open):
         return None
     return draft
 
@@ -96,7 +96,7 @@ def relieve(scales: Scales) -> None:
     """
     draft, weight = scales.draft, scales.weight
     loads = [0.0] * len(draft.capacity)
-    slots = list(draft.limit)
+    slots = list(draft.stateful_limit)
     for rank in scales.held.ranks:
         seat = draft.owner[rank]
         if seat != NOBODY:

@@ -26,6 +26,7 @@ class Draft:
         capacity: per seat.
         share: per seat, a whole number in proportion to its capacity.
         limit: per seat, the most copies that it takes.
+        stateful_limit: the same for tasks with state, beside the stateless ones that are bound to the seat.
         actives: per seat, the actives that it is to have, as far as they are placed.
         stateful: per seat, those of them that are stateful.
         gave_way: the tasks that left their home for newer ones that fewer seats may take.
@@ -48,6 +49,7 @@ class Draft:
         "restricted",
         "share",
         "stateful",
+        "stateful_limit",
         "waiting",
     )
 
@@ -60,6 +62,7 @@ class Draft:
         self.capacity = [seat.capacity for seat in seats]
         self.share = whole_shares(self.capacity)
         self.limit = [UNLIMITED if seat.max_tasks is None else seat.max_tasks for seat in seats]
+        self.stateful_limit = self._beside_what_is_bound()
         self.actives = [0] * len(seats)
         self.stateful = self.actives
         self.limited = any(seats[index].max_tasks is not None for index in self.open)
@@ -68,6 +71,13 @@ class Draft:
         self.waiting: dict[int, WaitReason] = {}
         oldest = min((seats[index].topology_epoch for index in self.open), default=0)
         self.restricted = request.table.newest_epoch > oldest
+
+    def _beside_what_is_bound(self) -> list[int]:
+        bound, stateful = self.request.bound, self.request.table.stateful
+        left = list(self.limit)
+        for seat in [seat for rank, seat in bound.items() if not stateful[rank]]:
+            left[seat] = max(0, left[seat] - 1)
+        return left
 
     def wait(self, rank: int, reason: WaitReason) -> None:
         """Leave a task without a target."""

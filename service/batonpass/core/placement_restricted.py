@@ -96,7 +96,7 @@ class _Levels:
     def blocks(self) -> list[_Block]:
         """Divide the seats into blocks, densest first."""
         draft, held = self.draft, self.held
-        most = {seat: max(draft.limit[seat], held.bound[seat]) for seat in draft.open}
+        most = {seat: max(draft.stateful_limit[seat], held.bound[seat]) for seat in draft.open}
         least = {seat: held.bound[seat] for seat in draft.open}
         if draft.request.balance_held:
             least = {seat: min(held.total(seat), most[seat]) for seat in draft.open}
@@ -273,7 +273,7 @@ class _Shuffle:
         while left:
             seat = min(left, key=lambda one: (-self.size[one] / draft.capacity[one], one))
             rank = left[seat].pop()
-            is_over = self.size[seat] > draft.limit[seat]
+            is_over = self.size[seat] > draft.stateful_limit[seat]
             if self._go_up(rank, float("inf") if is_over else self.size[seat] / draft.capacity[seat]):
                 self.size[seat] -= 1
             elif is_over:
@@ -289,7 +289,7 @@ class _Shuffle:
         better = [
             (warming != to, previous != to, self._height(to), to)
             for to in draft.open
-            if draft.takes(rank, to) and self.size[to] < draft.limit[to] and self._height(to) < height
+            if draft.takes(rank, to) and self.size[to] < draft.stateful_limit[to] and self._height(to) < height
         ]
         if better:
             self._go(rank, min(better)[-1])

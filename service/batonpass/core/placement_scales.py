@@ -47,7 +47,7 @@ class Scales:
                 self.load[seat] += self.weight[rank]
                 self.load[home] -= self.weight[rank] if home != NOBODY else 0.0
         self.slots = [
-            limit - free - fixed for limit, free, fixed in zip(draft.limit, held.free, held.bound, strict=True)
+            limit - free - fixed for limit, free, fixed in zip(draft.stateful_limit, held.free, held.bound, strict=True)
         ]
         self._tasks: dict[int, list[int]] | None = None
         self._lots: dict[int, Lots] = {}

@@ -15,7 +15,7 @@ from batonpass.core.placement_draft import Draft
 from batonpass.core.placement_levelling import level_standbys
 from batonpass.core.placement_paths import fill_by_paths
 from batonpass.core.placement_tags import Tags
-from batonpass.core.placement_types import NOBODY, Ready, Warmth, stock
+from batonpass.core.placement_types import NO_STATE, NOBODY, Ready, Warmth, stock
 
 _ROUNDS: Final = 8
 
@@ -27,7 +27,8 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
     wanted = request.num_standby_replicas
     copies = list(request.standbys)
     if not draft.open:
-        return copies, {}
+        # Nothing moves, but no more copies are wanted than the group asks for now.
+        return [_warmest(draft, rank, held) for rank, held in enumerate(copies)], {}
     for rank in (*request.table.stateless_ranks, *draft.waiting):
         copies[rank] = ()
     if draft.waiting:
@@ -53,6 +54,17 @@ def place_standbys(draft: Draft) -> tuple[list[tuple[int, ...]], dict[int, int]]
         if board.copies == before:
             break
     return board.copies, _short(board, ranks)
+
+
+def _warmest(draft: Draft, rank: int, held: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the standbys that a task keeps where nobody may be given anything: as many as are wanted."""
+    request, others = draft.request, tuple([seat for seat in held if seat != draft.owner[rank]])
+    wanted = request.num_standby_replicas if request.table.stateful[rank] else 0
+    if len(others) <= wanted:
+        return others
+    warmth = request.warmth(rank)
+    ranked = sorted((warmth.get(seat, NO_STATE), seat) for seat in others)
+    return tuple(sorted([seat for _, seat in ranked[:wanted]]))
 
 
 def _short(board: Standbys, ranks: Sequence[int]) -> dict[int, int]:

@@ -1,0 +1,326 @@
+"""Honest workers with bad luck, on the decisions alone: what they keep, report and restore hangs together.
+
+``Chaos`` (test_membership_random) says anything at any time; here a copy comes closer step by step, a worker that is
+killed comes back with what it had on disk, and everything that is wrong has a cause. A group so gets deep into
+handovers, warmups and drains, and thousands of inputs take a second. Every decision is held to the laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.core.scene import copy, failed, restoring, running, topology
+
+from batonpass.core.decide import decide
+from batonpass.core.errors import ProtocolError, StaleMemberEpoch
+from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeclaration,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    PollBroken,
+    PollOpened,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+    Started,
+    Tick,
+)
+from batonpass.core.invariants import Step, check_group, check_step
+from batonpass.core.model import Group, OnLeaseLost, PauseScope, Role, Subtopology
+from batonpass.core.policy import Policy
+from batonpass.core.probing import is_at_rest
+from batonpass.core.replies import Answer, Reply
+from batonpass.core.soft import Soft, TaskReport
+from batonpass.core.view import View
+
+COLD = (1_000, 5_000, 20_000, 100_000)
+QUIET_ROUNDS = 400
+
+
+@dataclass
+class Worker:
+    """One run of a worker: what is on its disk, how far behind, and what is wrong with it."""
+
+    id: MemberId
+    instance: InstanceId | None
+    disk: dict[TaskId, int]
+    epoch: int = 0
+    seq: int = 0
+    picture: dict[TaskId, Role] = field(default_factory=dict)
+    failing: set[TaskId] = field(default_factory=set)
+    losing: set[TaskId] = field(default_factory=set)
+    silent: int = 0
+
+
+class Luck:
+    """One seed: a group, its workers, and what happens to them. ``history`` is every input with its time."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.now_ms = 1_000_000
+        self.group, self.soft, self.policy = Group(GroupId("g")), Soft(), Policy()
+        self.history: list[tuple[Input, int]] = []
+        self.workers: dict[MemberId, Worker] = {}
+        self.runs = 0
+        self.answers_lost = 0.1
+        chance = self.chance
+        more = (Subtopology("2", 5, weight=2.5),) if chance.random() < 0.3 else ()
+        shape = topology(chance.choice([4, 8, 8, 12, 20]), stateless=chance.choice([0, 0, 3]), more=more)
+        self.do(GroupDeclaration(self.group.id, shape, self._config()))
+        for number in range(chance.choice([3, 4, 5])):
+            self.start(InstanceId(f"i{number}") if chance.random() < 0.8 else None)
+
+    def _config(self) -> dict[str, object]:
+        choices: dict[str, list[object]] = {
+            "num_standby_replicas": [0, 1, 1, 2],
+            "rebalance_timeout_ms": [5_000, 30_000],
+            "max_warmup_replicas": [1, 2, 2, 3],
+            "max_warmups_per_member": [1, 2, 2],
+            "max_drain_warmups": ["10%", 1, 3],
+            "rejoin_grace_ms": [0, 20_000],
+            "initial_rebalance_delay_ms": [0, 3_000],
+            "rebalance_batch_ms": [0, 50],
+            "warmup_stall_timeout_ms": [5_000, 20_000],
+            "max_lost_share": [0.5, 0.5, 1.0],
+        }
+        fixed = {"session_timeout_ms": 8_000, "heartbeat_interval_ms": 1_000, "acceptable_recovery_lag": 100}
+        return fixed | {"drain_timeout_ms": 40_000} | {key: self.chance.choice(any_) for key, any_ in choices.items()}
+
+    def do(self, item: Input) -> Reply:
+        """Let an input happen now, and hold what follows to the laws."""
+        self.history.append((item, self.now_ms))
+        before, soft = self.group, self.soft
+        decision = decide(before, soft, item, self.now_ms, self.policy)
+        if decision.records:
+            step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)
+            found = check_step(step)
+            assert found == [], f"{found} by input {len(self.history)}, {item} at {self.now_ms}"
+        self.group, self.soft = decision.after, decision.soft
+        return decision.reply
+
+    # --- workers ------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        instance: InstanceId | None,
+        *,
+        replaces: MemberId | None = None,
+        takeover: bool = False,
+        disk: dict[TaskId, int] | None = None,
+    ) -> None:
+        """Start a run, with what is on its disk."""
+        self.runs += 1
+        worker = Worker(MemberId(f"r{self.runs}"), instance, dict(disk or {}))
+        self.workers[worker.id] = worker
+        joined = self.do(
+            Join(
+                worker.id,
+                instance_id=instance,
+                takeover=takeover,
+                replaces=replaces,
+                capacity=self.chance.choice([1.0] * 6 + [2.0]),
+                max_tasks=self.chance.choice([None] * 8 + [4, 8]),
+                on_lease_lost=self.chance.choice(list(OnLeaseLost)),
+                tasks={task: copy("none", lag) for task, lag in worker.disk.items()},
+            )
+        )
+        if isinstance(joined, Answer):
+            self._told(worker, joined)
+        else:
+            del self.workers[worker.id]
+
+    def _told(self, worker: Worker, reply: Reply) -> None:
+        """Take an answer; who is put out mostly joins again."""
+        if isinstance(reply, Answer | StaleMemberEpoch):
+            member = self.group.members[worker.id]
+            worker.epoch = member.epoch
+            worker.picture = {task: grant.role for task, grant in member.picture.items()}
+        elif isinstance(reply, ProtocolError):
+            del self.workers[worker.id]
+            if self.chance.random() < 0.8:
+                replaces = worker.id if self.chance.random() < 0.8 else None
+                self.start(worker.instance, replaces=replaces, disk=self._what_is_left(worker))
+
+    def _what_is_left(self, worker: Worker) -> dict[TaskId, int]:
+        luck = self.chance.random()
+        if luck < 0.5:
+            return worker.disk
+        return {} if luck > 0.6 else {task: lag + self.chance.randrange(500) for task, lag in worker.disk.items()}
+
+    def beat(self, worker: Worker) -> None:
+        """Let a worker come a step further, and say so."""
+        chance = self.chance
+        worker.seq += 1
+        for task, role in worker.picture.items():
+            if task in worker.disk and chance.random() < 0.9:
+                worker.disk[task] = max(0, worker.disk[task] - chance.choice([100, 1_000, 10_000]))
+            elif task in worker.disk and role is not Role.ACTIVE and chance.random() < 0.2:
+                worker.disk[task] += chance.randrange(1, 300)
+        said = self._report(worker)
+        reply = self.do(Heartbeat(worker.id, worker.seq, worker.epoch, None if chance.random() < 0.03 else said))
+        if not isinstance(reply, Answer) or chance.random() >= self.answers_lost:
+            self._told(worker, reply)
+
+    def _report(self, worker: Worker) -> dict[TaskId, TaskReport]:
+        table = self.group.table
+        for task in [task for task in worker.disk if task not in worker.picture and self.chance.random() < 0.7]:
+            del worker.disk[task]
+        said = {task: copy("none", lag) for task, lag in worker.disk.items()}
+        for task, role in worker.picture.items():
+            if table.stateful[table.rank[task]]:
+                worker.disk.setdefault(task, self.chance.choice(COLD))
+            lag, lost = worker.disk.get(task, 0), task in worker.losing
+            if lost:
+                worker.losing.discard(task)
+                worker.disk[task] = COLD[-1]
+            if role is not Role.ACTIVE:
+                said[task] = copy(role, None if lost or self.chance.random() < 0.01 else lag, lost=lost)
+            elif task in worker.failing:
+                said[task] = failed()
+            else:
+                said[task] = running(lost=lost) if lost or lag == 0 else restoring(lag)
+        return said
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let a moment pass: mostly heartbeats, and now and then an event."""
+        chance = self.chance
+        self.now_ms += chance.choice([0, 1, 50, 300, 1_000])
+        if self.soft.wake_ms is not None and self.soft.wake_ms <= self.now_ms and chance.random() < 0.9:
+            self.do(Tick())
+        present = [self.workers[name] for name in sorted(self.workers)]
+        if not present:
+            self.start(InstanceId(f"i{chance.randrange(5)}"), takeover=chance.random() < 0.3)
+        elif chance.random() < 0.8:
+            for worker in present:
+                worker.silent = max(0, worker.silent - 1)
+            for worker in chance.sample(present, min(chance.choice([1, 1, 2, 9]), len(present))):
+                if worker.id in self.workers and not worker.silent:
+                    self.beat(worker)
+        else:
+            worker = chance.choice(present)
+            chance.choice([*self._of_workers(worker), *self._of_operators(worker)])()
+
+    def _of_workers(self, worker: Worker) -> list[Callable[[], object]]:
+        return [
+            lambda: setattr(worker, "silent", self.chance.randrange(40)),
+            lambda: setattr(worker, "silent", 0),
+            lambda: self._killed(worker),
+            lambda: self._killed(worker),
+            lambda: self.workers.pop(worker.id),
+            lambda: self._left(worker),
+            self._joined,
+            lambda: self._broken(worker, worker.failing),
+            lambda: self._broken(worker, worker.losing),
+            worker.failing.clear,
+            lambda: self.do(PollBroken(worker.id)),
+            lambda: self.do(PollOpened(worker.id)),
+        ]
+
+    def _of_operators(self, worker: Worker) -> list[Callable[[], object]]:
+        chance, who = self.chance, worker.id
+        return [
+            lambda: self.do(DrainRequest(who, chance.choice([None, None, 10_000, 0]))),
+            lambda: self.do(DrainRequest(who)),
+            lambda: self.do(DrainReversal(who)),
+            lambda: self.do(Eviction(who, dead=chance.random() < 0.3)),
+            lambda: self.do(PinRequest(chance.choice(self.group.table.ids), chance.choice([None, None, who]))),
+            lambda: self.do(PauseRequest(chance.choice(list(PauseScope)), "", self.now_ms + 5_000)),
+            lambda: self.do(ResumeRequest()),
+            lambda: self.do(ResumeRequest()),
+            lambda: self.do(ProbeRequest()),
+            lambda: self.do(Tick()),
+            self._release,
+            self._coordinator_restarted,
+            self._reconfigured,
+        ]
+
+    def _killed(self, worker: Worker) -> None:
+        """Kill a worker; a new run replaces it, takes its instance over, or an operator says that it is dead."""
+        self.workers.pop(worker.id)
+        luck = self.chance.random()
+        if luck < 0.6:
+            self.start(worker.instance, replaces=worker.id, disk=self._what_is_left(worker))
+        elif luck < 0.8:
+            self.start(worker.instance, takeover=True, disk=self._what_is_left(worker))
+        elif luck < 0.9:
+            self.do(Eviction(worker.id, dead=True))
+
+    def _left(self, worker: Worker) -> None:
+        self.workers.pop(worker.id)
+        is_restart = worker.instance is not None and self.chance.random() < 0.6
+        self.do(Leave(worker.id, restart=is_restart))
+        if is_restart and self.chance.random() < 0.4:
+            self.start(worker.instance, disk=self._what_is_left(worker))
+
+    def _joined(self) -> None:
+        if len(self.workers) < 8:
+            self.start(InstanceId(f"i{self.chance.randrange(9)}"))
+
+    def _broken(self, worker: Worker, tasks: set[TaskId]) -> None:
+        held = sorted(worker.picture)
+        tasks.update(held and [self.chance.choice(held)])
+
+    def _coordinator_restarted(self) -> None:
+        if self.chance.random() < 0.3:
+            self.soft = Soft()
+            self.do(Started())
+
+    def _reconfigured(self) -> None:
+        if self.chance.random() < 0.2:
+            chosen = {"max_warmup_replicas": [1, 2, 3], "num_standby_replicas": [0, 1, 2]}
+            wanted = {name: self.chance.choice(values) for name, values in chosen.items()}
+            self.do(GroupDeclaration(self.group.id, None, wanted, self.group.revision))
+
+    def _release(self) -> None:
+        for task in self.group.table.ids:
+            if self.group.tasks[task].parked:
+                self.do(ReleaseRequest(task))
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def peace(self) -> int:
+        """Let nothing go wrong any more; return after how many heartbeats of everybody the group rests."""
+        self.answers_lost = 0
+        for worker in self.workers.values():
+            worker.silent = 0
+            worker.failing.clear()
+            self.do(DrainReversal(worker.id))
+        for task in sorted(self.group.pins):
+            self.do(PinRequest(task, None))
+        for rounds in range(QUIET_ROUNDS):
+            if not self.workers:
+                self.start(None)
+            self.now_ms += 1_000
+            self._release()
+            if self.group.pause is not None or self.group.storm_since_ms is not None:
+                self.do(ResumeRequest())
+            if self.soft.wake_ms is not None and self.soft.wake_ms <= self.now_ms:
+                self.do(Tick())
+            for name in sorted(self.workers):
+                if name in self.workers:
+                    self.beat(self.workers[name])
+            assert check_group(self.group) == []
+            if is_at_rest(View(self.group, self.soft, self.now_ms, self.policy)) or self._is_full():
+                return rounds
+        raise AssertionError(f"no rest; unsettled: {dict(self.group.unsettled)}")
+
+    def _is_full(self) -> bool:
+        """Say whether all that is left waits for room on a member that has no more (``max_tasks``)."""
+        members = self.group.members
+        full = {one.id for one in members.values() if one.max_tasks is not None and len(one.picture) >= one.max_tasks}
+        left = [self.group.tasks[task] for task in self.group.unsettled]
+        return all(
+            task.waiting == "no-capacity" or full.intersection((task.target, *task.target_standbys)) for task in left
+        )

@@ -1,0 +1,18 @@
+"""Whatever befalls honest workers, every decision keeps the laws, and the group finds its rest."""
+
+import os
+
+import pytest
+from tests.core.luck import Luck
+
+SEEDS = int(os.environ.get("BATONPASS_LUCK", "10"))
+"""How many seeds are played; ``make soak`` plays more."""
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_bad_luck_breaks_a_law_or_keeps_a_group_from_its_rest(seed: int) -> None:
+    """Kills, losses, drains, pauses, restarts and settings that change, in the middle of warmups and handovers."""
+    luck = Luck(seed)
+    for _ in range(250):
+        luck.step()
+    luck.peace()
