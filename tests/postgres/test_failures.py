@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from asyncpg import PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import make_url, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.proof.proxy import Proxy
 from tests.runtime.fakes import make_world
@@ -154,7 +154,7 @@ async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine
     commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
     outcomes = await asyncio.gather(*(log.append(one) for one in commits), return_exceptions=True)
     assert [number for number, one in enumerate(outcomes) if one is not None] == [7]
-    assert isinstance(outcomes[7], DBAPIError)
+    assert isinstance(outcomes[7], PostgresError)
     assert len(await log.group_ids()) == 19
 
 

@@ -7,9 +7,11 @@ row of its head: the second one waits for the first, then sees what it has done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import TextClause, text
@@ -167,6 +169,10 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
 }
 
+ALL_PARTS: Final = frozenset(PARTS)
+"""The parts of a statement for whatever a commit may have. A part without rows costs next to nothing, and a statement
+that is always the same is planned once on each connection; one for each mixture would be planned again and again."""
+
 _GUARDS: Final = """
     asked as (
         select * from unnest(cast(:groups as text[]), cast(:expected as bigint[]), cast(:added as bigint[]),
@@ -214,6 +220,19 @@ def _step(name: str) -> str:
     return f"{name} as ({part.sql.replace('$from', joined)})"
 
 
+@lru_cache
+def positional(parts: frozenset[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the statement as the driver takes it, and the names of its parameters in their order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return re.sub(r"(?<!:):(\w+)", number, str(statement(parts))), tuple(names)
+
+
 def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> dict[str, Any]:
     """Return the parameters of the statement; commits are known by their place in the batch, from 1."""
     commits = [one.commit for one in batch]
@@ -228,8 +247,9 @@ def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> 
     }
     for name in sorted(parts):
         rows = [(place, *row) for place, one in enumerate(batch, start=1) for row in one.rows.get(name, ())]
-        columns = ("place", *PARTS[name].columns)
-        given |= {f"{name}_{column}": values for column, values in zip(columns, zip(*rows, strict=True), strict=True)}
+        values: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else repeat(())
+        columns = (f"{name}_{column}" for column in ("place", *PARTS[name].columns))
+        given.update(zip(columns, values, strict=bool(rows)))
     return given
 
 

@@ -52,6 +52,8 @@ def connect(url: str, *, connections_max: int = 10) -> AsyncEngine:
         pool_size=connections_max,
         max_overflow=0,
         pool_timeout=POOL_TIMEOUT_S,
+        # The connection that was used last knows the statements best: what is planned stays with it.
+        pool_use_lifo=True,
         connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
@@ -103,9 +105,9 @@ async def transacting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
-def sqlstate(error: DBAPIError) -> str | None:
-    """Return the code of an error of Postgres; None when it did not come from there."""
-    code: str | None = getattr(error.orig, "sqlstate", None)
+def sqlstate(error: Exception) -> str | None:
+    """Return the code of an error of Postgres, SQLAlchemy's or the driver's; None when it did not come from there."""
+    code: str | None = getattr(error.orig if isinstance(error, DBAPIError) else error, "sqlstate", None)
     return code
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -14,7 +15,7 @@ from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, de
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import CHANGE_COLUMNS, copied, parameters, statement
+from batonpass.postgres.append import ALL_PARTS, CHANGE_COLUMNS, copied, parameters, positional, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import CHANGES, Prepared, prepare
 from batonpass.postgres.tables import fresh_changes
@@ -22,6 +23,10 @@ from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
 IDLE_MS: Final = 2_000
+CANCEL_TIMEOUT_S: Final = 1.0
+PLANNED_AFTER: Final = 6
+"""How often Postgres plans a statement anew before it keeps a plan for any parameters."""
+
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
 
@@ -119,6 +124,16 @@ class PostgresRecordLog:
         prepared = prepare(commit, self._tenure.writes_up_to())
         await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
+    async def get_ready(self) -> None:
+        """Have the statement that appends planned before it is needed, which takes longer than carrying it out.
+
+        Raises:
+            StoreUnavailable: when the database is away.
+        """
+        async with reaching(self._engine) as connection:
+            for _ in range(PLANNED_AFTER):
+                await _add(connection, (), self._tenure.id)
+
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         many = any(one.many for one in batch)
         owner = self._tenure.id
@@ -182,8 +197,23 @@ class PostgresRecordLog:
 
 async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
     """Write a batch with one statement; return the places of the commits that were made."""
-    parts = frozenset(name for one in batch for name in one.rows)
-    return set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
+    sql, names = positional(ALL_PARTS)
+    given = parameters(batch, ALL_PARTS, owner)
+    # The driver itself is asked: SQLAlchemy's way with seventy parameters takes longer than the disk.
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+    try:
+        return {row[0] for row in await driver.fetch(sql, *[given[name] for name in names])}
+    except TimeoutError:
+        await _cancelled(driver)
+        raise
+
+
+async def _cancelled(driver: Any) -> None:
+    """Wait until the server has heard that a statement is not wanted any more, or give the connection up."""
+    try:
+        await driver.execute("select 1", timeout=CANCEL_TIMEOUT_S)
+    except (OSError, TimeoutError, PostgresError, InterfaceError):
+        driver.terminate()
 
 
 async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int] | None:

@@ -83,6 +83,7 @@ class PostgresStore:
         # The first round is a start too.
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.start(alone=self._alone)
+            await self.log.get_ready()
         self._background.begin("lease", self.ownership.run())
         self._background.begin("upkeep", self._upkeep.run())
         self._background.begin("sorting", keep_sorted(self._engine))

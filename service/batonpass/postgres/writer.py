@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from asyncpg import PostgresError  # type: ignore[import-untyped]
 from sqlalchemy.exc import DBAPIError
 
 from batonpass.postgres.connect import sqlstate
@@ -90,7 +91,7 @@ class Writer:
             outcomes: Sequence[Outcome] = await self._write([order.prepared for order in batch])
         except StoreUnavailable as error:
             outcomes = [StoreUnavailable(error.detail) for _ in batch]
-        except DBAPIError as error:
+        except (DBAPIError, PostgresError) as error:
             if sqlstate(error) == MOVED_ON and again:
                 # Its rows were on their way into the rest of a table when their day was made. Now they find it.
                 await self._settle(batch, again=again - 1)
