@@ -1,0 +1,79 @@
+"""What runbooks say to run can be run as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from string import Template
+from urllib.parse import quote
+
+import httpx
+import pytest
+import typer
+from tests.e2e.running import Up
+from typer.testing import CliRunner
+
+from batonpass.cli import app
+from batonpass.postgres.embedded import DATABASE, USER
+
+RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
+PAGES = sorted(path for path in RUNBOOKS.glob("*.md") if path.stem != "README")
+EXAMPLE = {"GROUP": "demo", "TASK": "orders_5", "MEMBER": "demo-2"}
+
+
+def looks() -> list[str]:
+    """Return the commands under *Look* of all runbooks, each once."""
+    blocks = [re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL) for page in PAGES]
+    return sorted({line for found in blocks for block in found for line in block.splitlines()})
+
+
+def mentioned() -> list[str]:
+    """Return every other command of the program that a runbook names with arguments, indented or in the text."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    found = re.findall(r"^ {4,}(batonpass .+)$|`(batonpass [^`]+ [^`]+)`", text, re.MULTILINE)
+    return sorted({one.partition(" > ")[0] for pair in found for one in pair if one} - set(looks()))
+
+
+def database(folder: Path) -> str:
+    """Return the URL of the database of a running `up`."""
+    password = (folder / "postgres" / "password").read_text().strip()
+    port = (folder / "postgres" / "cluster" / "postmaster.pid").read_text().splitlines()[3]
+    return f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{port}/{DATABASE}"
+
+
+def test_every_runbook_has_its_parts() -> None:
+    """Each says what the alert means, how to look, and what to do."""
+    for page in PAGES:
+        assert re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE) == ["What it means", "Look", "Do"], page
+
+
+def test_looking_works(fleet: Up) -> None:
+    """Each command under *Look* succeeds on a coordinator with workers."""
+    around = {
+        "BATONPASS_URL": fleet.url,
+        "BATONPASS_TOKEN": fleet.token,
+        "BATONPASS_DATABASE_URL": database(fleet.folder),
+    }
+    for line in looks():
+        filled = Template(line).substitute(EXAMPLE | {"BATONPASS_URL": fleet.url})
+        program, *arguments = shlex.split(filled)
+        if program == "curl":
+            assert httpx.get(arguments[-1]).status_code == 200, filled
+            continue
+        assert program == "batonpass", line
+        done = CliRunner().invoke(app, arguments, env=around)
+        assert done.exit_code == 0, f"{filled}: {done.output}"
+
+
+@pytest.mark.parametrize("line", mentioned())
+def test_what_is_to_be_done_is_understood(line: str) -> None:
+    """Every other command that a runbook names is one that the program accepts."""
+    arguments = shlex.split(Template(line).substitute(EXAMPLE))[1:]
+    command = typer.main.get_command(app)
+    context = typer.Context(command)
+    while isinstance(command, typer.core.TyperGroup):
+        _, found, arguments = command.resolve_command(context, arguments)
+        assert found is not None
+        command = found
+    command.make_context(line, [*arguments], parent=context)
