@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.compare import compare
+from batonpass.cli.desk import failing_well
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
 
@@ -73,6 +74,17 @@ def simulate(
     members: Annotated[int | None, typer.Option(min=1, help="Run only so many of the world's workers.")] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="Have at most so many partitions each.")] = None,
     whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, double and delay nothing.")] = False,
+    into: Annotated[
+        str | None, typer.Option("--into-database", metavar="URL", help="Write days of groups into this database.")
+    ] = None,
+    day: Annotated[str | None, typer.Option(metavar="DATE", help="Which day to write (yesterday).")] = None,
+    events: Annotated[int | None, typer.Option(min=1, help="Write about so many changes of assignments.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Write so many groups.")] = None,
+    prefix: Annotated[str, typer.Option(help="How the names of written groups begin.")] = "simulated",
+    plant: Annotated[
+        list[str] | None, typer.Option(metavar="FAULT", help="Plant a fault into the first group.")
+    ] = None,
+    sample_every: Annotated[int, typer.Option(min=0, help="Sample lags every so many minutes; 0: never.")] = 1,
 ) -> None:
     """Run seeded worlds and hold them to the laws after every step.
 
@@ -80,6 +92,22 @@ def simulate(
     smaller and shown with the command that replays it; the exit code is then 1.
     """
     if context.invoked_subcommand is not None:
+        return
+    if into is not None:
+        # Only this needs a database's libraries.
+        from batonpass.cli import days  # noqa: PLC0415
+
+        wish = days.Wish(
+            day=days.parse_day(day),
+            events=events or days.EVENTS_OF_A_DAY * (groups or 1),
+            groups=groups,
+            seed=seed or 0,
+            prefix=prefix,
+            faults=days.parse_faults(plant or []),
+            sample_every=sample_every,
+        )
+        with failing_well(as_json=json_output):
+            days.fill(into, wish, None, as_json=json_output)
         return
     narrowing = Narrowing(parse_only(only), members, partitions, whole_wire)
     if steps is None and worlds is None:

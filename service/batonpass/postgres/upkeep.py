@@ -133,6 +133,15 @@ class Upkeep:
             if name_of(table, day) not in await self._days(table):
                 await self._alone(lambda connection, day=day: _make_day(connection, table, day))
 
+    async def make_day(self, day: date) -> None:
+        """Make the parts of one day, which may be long past; those that are there stay.
+
+        Raises:
+            StoreUnavailable: when the database is away, or a lock was not to be had.
+        """
+        for table in PARTITIONED:
+            await self._alone(lambda connection, table=table: _make_day(connection, table, day))
+
     async def _drop_days(self, table: Table, oldest: date) -> None:
         for name in await self._days(table):
             day = day_of(table, name)

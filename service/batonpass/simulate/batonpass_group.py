@@ -23,10 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from batonpass.core.ids import GroupId
-from batonpass.core.inputs import GroupDeclaration
+from batonpass.core.inputs import GroupDeclaration, Tick
 from batonpass.core.model import Group, Subtopology, Topology
-from batonpass.simulate.ideal_coordinator import IdealCoordinator
-from batonpass.simulate.ideal_worker import Ground, IdealWorker, name_of, task_of
+from batonpass.core.soft import Soft
+from batonpass.simulate.ideal_coordinator import IdealCoordinator, Observe
+from batonpass.simulate.ideal_worker import Ground, IdealWorker, Stint, name_of, task_of
 from batonpass.simulate.kafka_copies import Copies, World
 from batonpass.simulate.kafka_ledger import GroupOutcome, Ledger
 from batonpass.simulate.kip441 import Task, TaskSet
@@ -34,7 +35,9 @@ from batonpass.simulate.timeline import Timeline
 from batonpass.worker.protocol import LeaveMode, MemberProtocol, MemberSettings, OnLeaseLost, Progress
 
 # A group with nothing to restore is at rest some seconds after its first member joined.
-_SETTLING_MS = 600_000
+SETTLING_MS = 600_000
+AWAKE_MS = 15_000
+"""So long before anything is to happen to a group at rest, members' heartbeats are no longer skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class BatonpassSettings:
     """How the group is configured: `config` has the group's settings that are not the defaults, by name.
 
     `stop_ms` is what a stop with its commit takes. It is set to the half second that the Kafka arms take to revoke,
-    commit, rejoin and sync, which favours them. Workers look at their own restores every `look_ms`.
+    commit, rejoin and sync, which favours them. Workers look at their own restores every `look_ms`. The group is called
+    `group_id`, and its virtual time begins at `start_ms`.
     """
 
     config: Mapping[str, object] = field(default_factory=dict)
@@ -50,6 +54,8 @@ class BatonpassSettings:
     stop_ms: int = 500
     wire_ms: int = 10
     look_ms: int = 500
+    group_id: str = "compared"
+    start_ms: int = 0
 
     def with_standbys(self, count: int) -> BatonpassSettings:
         """The same with so many standbys of every task."""
@@ -70,14 +76,17 @@ BATONPASS_FENCED = BatonpassSettings(on_lease_lost=OnLeaseLost.CONTINUE)
 class BatonpassGroup:
     """A group and its virtual clock; what happens, happens at `now_ms`, and `advance` lets time pass."""
 
-    def __init__(self, tasks: TaskSet, settings: BatonpassSettings, world: World) -> None:
+    def __init__(
+        self, tasks: TaskSet, settings: BatonpassSettings, world: World, *, observe: Observe | None = None
+    ) -> None:
+        """Declare a group without members; `observe` hears of every decision that writes records."""
         self._tasks = tasks
         self._settings = settings
-        self._timeline = Timeline()
+        self._timeline = Timeline(settings.start_ms)
         self._ground = Ground(
             self._timeline,
-            Copies(tasks, world),
-            Ledger((*tasks.stateful, *tasks.stateless), owners={}, now_ms=0, restored_records=0.0),
+            Copies(tasks, world, now_ms=settings.start_ms),
+            Ledger((*tasks.stateful, *tasks.stateless), owners={}, now_ms=settings.start_ms, restored_records=0.0),
             stop_ms=settings.stop_ms,
             wire_ms=settings.wire_ms,
             look_ms=settings.look_ms,
@@ -92,8 +101,10 @@ class BatonpassGroup:
         self._generation_before = 0
         # Since when the group has been at rest; None while it is not.
         self._rest_at_ms: int | None = None
-        self._coordinator = IdealCoordinator(self._timeline, self._committed)
-        self._coordinator.take(GroupDeclaration(GroupId("compared"), _topology(tasks), settings.config))
+        self._coordinator = IdealCoordinator(
+            self._timeline, self._committed, group_id=settings.group_id, observe=observe
+        )
+        self._coordinator.take(GroupDeclaration(GroupId(settings.group_id), _topology(tasks), settings.config))
 
     @classmethod
     def at_rest(
@@ -115,11 +126,19 @@ class BatonpassGroup:
             # Heartbeats of different members do not fall on one instant.
             group.advance(3_000 * place // (2 * len(capacities)))
             group.join(client, capacity=capacity, tags=(tags or {}).get(client))
-        if not group.run_to_rest(limit_ms=_SETTLING_MS):
-            raise RuntimeError(f"the group does not come to rest: {sorted(group._coordinator.group.unsettled)}")
-        group._ground.is_instant = False
-        group.begin_change()
+        group.settle()
         return group
+
+    def settle(self) -> None:
+        """Come to rest with nothing taking time to restore; from here on it does, and everything is counted.
+
+        Raises:
+            RuntimeError: It does not come to rest.
+        """
+        if not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
+            raise RuntimeError(f"the group does not come to rest: {sorted(self._coordinator.group.unsettled)}")
+        self._ground.is_instant = False
+        self.begin_change()
 
     @property
     def now_ms(self) -> int:
@@ -145,6 +164,21 @@ class BatonpassGroup:
         return self._coordinator.group
 
     @property
+    def soft(self) -> Soft:
+        """What the coordinator has heard of the members."""
+        return self._coordinator.soft
+
+    @property
+    def stints(self) -> tuple[Stint, ...]:
+        """Who had which task as its active when, in the order of their ends; what goes on comes last."""
+        return (*self._ground.stints, *self._ground.open_stints.values())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether everything runs, every copy has reached the end, and there is nothing to look at later."""
+        return self._rest_at_ms is not None
+
+    @property
     def decisions(self) -> int:
         """How often the core was asked."""
         return self._coordinator.decisions
@@ -153,22 +187,23 @@ class BatonpassGroup:
         self,
         client: str,
         *,
-        capacity: int = 1,
+        capacity: float = 1,
         tags: Mapping[str, str] | None = None,
         disk: Mapping[Task, int] | None = None,
+        on_lease_lost: OnLeaseLost | None = None,
     ) -> None:
         """Start a new process; `disk` has the positions of state that it finds there.
 
         Raises:
             ValueError: The id is known already.
         """
-        if client in self._up or client in self._down:
+        if self.has_known(client):
             raise ValueError(f"process {client} is not new; one that was here before comes back")
         settings = MemberSettings(
             instance_id=client,
             capacity=capacity,
             client_tags=dict(tags or {}),
-            on_lease_lost=self._settings.on_lease_lost,
+            on_lease_lost=on_lease_lost or self._settings.on_lease_lost,
         )
         self._boot(client, settings, disk or {})
 
@@ -177,10 +212,19 @@ class BatonpassGroup:
         self._rest_at_ms = None
         self._up[client].leave(LeaveMode.LEAVE if leave else LeaveMode.RESTART)
 
-    def drain(self, client: str) -> None:
-        """Let a process hand over everything and leave then."""
+    def has_known(self, client: str) -> bool:
+        """Whether a process of this name runs, or has run."""
+        return client in self._up or client in self._down
+
+    def drain(self, client: str, *, deadline_ms: int | None = None) -> None:
+        """Let a process hand over everything, within so much time where there is a limit, and leave then."""
         self._rest_at_ms = None
-        self._up[client].drain()
+        self._up[client].drain(deadline_ms=deadline_ms)
+
+    def restart_coordinator(self) -> None:
+        """Have the coordinator start again, with the records and without what it had heard."""
+        self._rest_at_ms = None
+        self._coordinator.start_again()
 
     def crash(self, client: str, *, unflushed_records: int = 0) -> None:
         """Kill a process; what is on its disk is short of its copies by so many records."""
@@ -189,8 +233,8 @@ class BatonpassGroup:
         if worker.machine.member_id is not None:
             self._timeline.after(self._settings.wire_ms, self._coordinator.poll_broke, worker.machine.member_id)
 
-    def come_back(self, client: str) -> None:
-        """Start a process again that was closed or crashed, with its state on disk.
+    def come_back(self, client: str, *, keeps_disk: bool = True) -> None:
+        """Start a process again that was closed or crashed, with its state on disk unless that is lost.
 
         Raises:
             ValueError: It is not down.
@@ -198,7 +242,7 @@ class BatonpassGroup:
         if client not in self._down:
             raise ValueError(f"process {client} is not down")
         settings, disk = self._down.pop(client)
-        self._boot(client, replace(settings, takeover=True), disk)
+        self._boot(client, replace(settings, takeover=True), disk if keeps_disk else {})
 
     def begin_change(self) -> None:
         """Count from here on."""
@@ -229,6 +273,19 @@ class BatonpassGroup:
         while (due := self._next_event_ms()) is not None and due <= to_ms:
             self._happen(due)
         self._timeline.pass_to(to_ms)
+
+    def skip_rest(self, to_ms: int) -> None:
+        """Go to shortly before then at once if the group is at rest: nothing would happen but heartbeats alike.
+
+        All that is left out is members' saying the same again. Leases, waits and clocks go on from where they were.
+        """
+        by_ms = to_ms - AWAKE_MS - self.now_ms
+        if by_ms > 0 and self.is_at_rest:
+            self._timeline.leap(by_ms)
+            self._coordinator.leap(by_ms)
+            self._ground.skipped_ms += by_ms
+            self._ground.catch_up()
+            self._coordinator.take(Tick())
 
     def run_to_rest(self, *, limit_ms: int) -> bool:
         """Let time pass until nothing is under way or still to come; False if it still is at the limit.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from batonpass.core.answers import poll
-from batonpass.core.decide import decide
+from batonpass.core.decide import Decision, decide
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Input, PollBroken, PollOpened, Started, Tick
 from batonpass.core.model import Group
@@ -17,18 +18,29 @@ from batonpass.simulate.wire import Body, to_answer, to_input, to_wait
 from batonpass.worker.protocol import Request
 
 Respond = Callable[[int, Body | None], None]
+Observe = Callable[[Group, Soft, Input, Decision, int], None]
+"""Hears of a decision: the group and what was heard of it before, the input, what was decided, and when."""
 
 
 class IdealCoordinator:
     """Takes the requests of members, ticks when the core asks for it, and answers long-polls as pictures change.
 
-    `committed` is called with the group after every decision that wrote records.
+    `committed` is called with the group after every decision that wrote records; `observe`, before that, with all that
+    the decision was made of.
     """
 
-    def __init__(self, timeline: Timeline, committed: Callable[[Group], None]) -> None:
-        self.group = Group(GroupId("compared"))
+    def __init__(
+        self,
+        timeline: Timeline,
+        committed: Callable[[Group], None],
+        *,
+        group_id: str = "compared",
+        observe: Observe | None = None,
+    ) -> None:
+        self.group = Group(GroupId(group_id))
+        self.soft = Soft()
         self.decisions = 0
-        self._soft = Soft()
+        self._observe = observe
         self._policy = Policy()
         self._timeline = timeline
         self._committed = committed
@@ -40,11 +52,14 @@ class IdealCoordinator:
 
     def take(self, item: Input) -> Reply:
         """Decide on an input, commit, then answer."""
-        decision = decide(self.group, self._soft, item, self._timeline.now_ms, self._policy)
+        before, soft, now_ms = self.group, self.soft, self._timeline.now_ms
+        decision = decide(before, soft, item, now_ms, self._policy)
         self.decisions += 1
-        self.group, self._soft = decision.after, decision.soft
+        self.group, self.soft = decision.after, decision.soft
         self._tick_at(decision.wake_at_ms)
         if decision.records:
+            if self._observe is not None:
+                self._observe(before, soft, item, decision, now_ms)
             self._committed(self.group)
             for member_id in sorted(self._polls):
                 self._look_at_poll(member_id)
@@ -52,7 +67,7 @@ class IdealCoordinator:
 
     def serve(self, request: Request, respond: Respond) -> None:
         """Answer one request; a long-poll when there is news, or at the end of its wait."""
-        item = to_input(request)
+        item = to_input(request, self.soft)
         if item is not None:
             respond(*to_answer(self.take(item)))
             return
@@ -69,9 +84,28 @@ class IdealCoordinator:
         if self._polls.pop(MemberId(member_id), None) is not None:
             self.take(PollBroken(MemberId(member_id)))
 
+    def start_again(self) -> None:
+        """Begin anew with the records alone, as a coordinator does that was restarted: nothing is known of anybody."""
+        for member_id in sorted(self._polls):
+            _, _, respond = self._polls.pop(member_id)
+            respond(204, None)
+        self.soft = Soft()
+        self.take(Started())
+
+    def leap(self, by_ms: int) -> None:
+        """Have everybody heard so much later; the timeline leaps beside it."""
+        self.soft = replace(
+            self.soft,
+            members=self.soft.members.updated(
+                {one: replace(heard, heard_ms=heard.heard_ms + by_ms) for one, heard in self.soft.members.items()}
+            ),
+        )
+        if self._tick_at_ms is not None:
+            self._tick_at_ms += by_ms
+
     def _look_at_poll(self, member_id: MemberId) -> None:
         after, _, respond = self._polls[member_id]
-        answer = poll(self.group, self._soft, member_id, after, self._policy)
+        answer = poll(self.group, self.soft, member_id, after, self._policy)
         if answer is None:
             return
         del self._polls[member_id]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from batonpass.simulate.ideal_coordinator import IdealCoordinator
 from batonpass.simulate.kafka_copies import Copies, Role
@@ -47,6 +48,16 @@ def task_of(name: str) -> Task:
     return int(subtopology), int(partition)
 
 
+class Stint(NamedTuple):
+    """A stretch in which a process had a task as its active, restoring or running it; ``to_ms`` None: it goes on."""
+
+    task: Task
+    client: str
+    is_running: bool
+    from_ms: int
+    to_ms: int | None = None
+
+
 @dataclass(slots=True)
 class Ground:
     """What the processes of a group stand on: time, their copies, who truly runs what, and the account of it.
@@ -61,9 +72,14 @@ class Ground:
     wire_ms: int
     look_ms: int
     is_instant: bool = True
+    # For how long altogether nothing happened, and workers' clocks were not let run.
+    skipped_ms: int = 0
     running: dict[Task, str] = field(default_factory=dict)
     # Who began to run what on its way to the end, until its process has been told.
     arrived: list[Task] = field(default_factory=list)
+    # Who had what as its active when: what is over, and what goes on.
+    stints: list[Stint] = field(default_factory=list)
+    open_stints: dict[Task, Stint] = field(default_factory=dict)
     _arrival_ms: int | None = None
     _is_arrival_known: bool = False
 
@@ -71,6 +87,11 @@ class Ground:
     def now_ms(self) -> int:
         """The present instant."""
         return self.timeline.now_ms
+
+    @property
+    def clock_ms(self) -> int:
+        """What the clocks of all workers show, which run as time does but for what was skipped."""
+        return self.timeline.now_ms - self.skipped_ms
 
     def next_arrival_ms(self) -> int | None:
         """When the next copy that restores may be at the end."""
@@ -86,6 +107,7 @@ class Ground:
         for task, at_ms in self.copies.advance(self.now_ms):
             self.ledger.started(task, at_ms)
             self.arrived.append(task)
+            self._note(task, Stint(task, self.running[task], is_running=True, from_ms=at_ms))
         self._is_arrival_known = False
 
     def hold(self, client: str, task: Task, role: Role) -> bool:
@@ -99,18 +121,29 @@ class Ground:
         if role != Role.ACTIVE:
             return False
         self.running[task] = client
-        if self.copies.is_current(client, task):
+        is_running = self.copies.is_current(client, task)
+        self._note(task, Stint(task, client, is_running, from_ms=self.now_ms))
+        if is_running:
             self.ledger.started(task, self.now_ms)
-            return True
-        return False
+        return is_running
 
     def halt(self, client: str, task: Task) -> int | None:
         """Note that a process ceases to run a task; return where its changelog ends if it ran to the end of it."""
         self.catch_up()
         ran = self.copies.is_current(client, task)
         self.running.pop(task, None)
+        self._note(task, None)
         self.ledger.stopped(task, self.now_ms)
         return self.copies.end_offset(task) if ran else None
+
+    def _note(self, task: Task, stint: Stint | None) -> None:
+        """Note that a task's last stint is over, and which one begins."""
+        last = self.open_stints.pop(task, None)
+        now_ms = self.now_ms if stint is None else stint.from_ms
+        if last is not None and last.from_ms < now_ms:
+            self.stints.append(last._replace(to_ms=now_ms))
+        if stint is not None:
+            self.open_stints[task] = stint
 
     def drop(self, client: str, task: Task) -> None:
         """Take a copy from a process; its state stays on disk."""
@@ -163,22 +196,22 @@ class IdealWorker:
 
     def start(self) -> None:
         """Join the group."""
-        self._feed(self.machine.start(self._ground.now_ms))
+        self._feed(self.machine.start(self._ground.clock_ms))
 
-    def drain(self) -> None:
-        """Ask to be drained, and leave when that is done."""
+    def drain(self, *, deadline_ms: int | None = None) -> None:
+        """Ask to be drained, within so much time where there is a limit, and leave when that is done."""
         self.leaves_when_drained = True
-        self._feed(self.machine.drain(now_ms=self._ground.now_ms))
+        self._feed(self.machine.drain(now_ms=self._ground.clock_ms, deadline_ms=deadline_ms))
 
     def leave(self, mode: LeaveMode) -> None:
         """Stop everything, say so, and end."""
-        self._feed(self.machine.leave(now_ms=self._ground.now_ms, mode=mode))
+        self._feed(self.machine.leave(now_ms=self._ground.clock_ms, mode=mode))
 
     def runs(self, task: Task) -> None:
         """Tell the machine that a task has come to run, unless it has been stopped since."""
         if self.is_up and self._ground.running.get(task) == self.client:
             self.behind.discard(task)
-            self._feed(self.machine.task_running(name_of(task), now_ms=self._ground.now_ms))
+            self._feed(self.machine.task_running(name_of(task), now_ms=self._ground.clock_ms))
 
     def look_for_arrivals(self) -> None:
         """Look at the copies now if one of them has reached the end."""
@@ -193,12 +226,12 @@ class IdealWorker:
         wake_ms = self.machine.wake_at_ms
         if self.is_up and wake_ms is not None and (self._tick_at_ms is None or wake_ms < self._tick_at_ms):
             self._tick_at_ms = wake_ms
-            self._ground.timeline.after(wake_ms - self._ground.now_ms, self._tick, wake_ms)
+            self._ground.timeline.after(wake_ms - self._ground.clock_ms, self._tick, wake_ms)
 
     def _tick(self, due_ms: int) -> None:
         if self.is_up and self._tick_at_ms == due_ms:
             self._tick_at_ms = None
-            self._feed(self.machine.tick(self._ground.now_ms))
+            self._feed(self.machine.tick(self._ground.clock_ms))
 
     def _carry_out(self, instructions: Iterable[Instruction]) -> None:
         ground = self._ground
@@ -240,7 +273,7 @@ class IdealWorker:
 
     def _answered(self, request: Request, status: int, body: Body | None) -> None:
         if self.is_up:
-            self._feed(self.machine.on_answer(request, status, body, now_ms=self._ground.now_ms))
+            self._feed(self.machine.on_answer(request, status, body, now_ms=self._ground.clock_ms))
 
     # What is done with a task. A turn tells what is still due of it from what was overtaken.
 
@@ -281,12 +314,12 @@ class IdealWorker:
 
     def _stopped(self, task: Task, turn: int, final: int | None) -> None:
         if self.is_up and self._turns[task] == turn:
-            now_ms = self._ground.now_ms
+            now_ms = self._ground.clock_ms
             self._feed(self.machine.task_stopped(name_of(task), now_ms=now_ms, final_position=final))
 
     def _demoted(self, task: Task, turn: int, final: int | None) -> None:
         if self.is_up and self._turns[task] == turn:
-            now_ms = self._ground.now_ms
+            now_ms = self._ground.clock_ms
             self._feed(self.machine.task_demoted(name_of(task), now_ms=now_ms, final_position=final))
             self.behind.add(task)
             self._look()
@@ -316,4 +349,4 @@ class IdealWorker:
                 # It has come to run; that is said by `runs`.
                 continue
             progress = Progress(position=positions[task], end_offset=ground.copies.end_offset(task))
-            self._feed(self.machine.copy_progress(name_of(task), progress, now_ms=ground.now_ms))
+            self._feed(self.machine.copy_progress(name_of(task), progress, now_ms=ground.clock_ms))

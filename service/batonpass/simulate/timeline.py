@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Timeline:
     """A clock that stands still between events. What falls on one instant happens in the order of asking."""
 
-    def __init__(self) -> None:
-        self.now_ms = 0
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
         self._queue: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
         self._asked = 0
 
@@ -32,6 +32,11 @@ class Timeline:
         """
         self.now_ms, _, act, arguments = heapq.heappop(self._queue)
         act(*arguments)
+
+    def leap(self, by_ms: int) -> None:
+        """Go on so much later, with everything that is to happen as far ahead as it was."""
+        self.now_ms += by_ms
+        self._queue = [(at_ms + by_ms, asked, act, arguments) for at_ms, asked, act, arguments in self._queue]
 
     def pass_to(self, to_ms: int) -> None:
         """Let time pass; nothing happens on the way, so nothing may be due before."""

@@ -1,0 +1,156 @@
+"""Fills a database with days of simulated groups, in as many processes as there are cores.
+
+Up to ``VARIANTS_MAX`` days are simulated. Further groups are copies of these under other names, without traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from math import ceil
+from multiprocessing import get_context
+from typing import Final
+
+from batonpass.days.plant import Fault, oddities_of, plant
+from batonpass.days.rows import GroupRecorder, GroupRows
+from batonpass.days.writing import make_days, refuse_existing, write
+from batonpass.postgres.connect import connect
+from batonpass.simulate.staged.drawing import EVENTS_OF_A_DAY, draw_day
+from batonpass.simulate.staged.model import Scenario
+from batonpass.simulate.staged.stage import play
+
+VARIANTS_MAX: Final = 24
+EVENTS_OF_A_GROUP_MAX: Final = 20_000
+"""A group that is to have more changes than this in a day takes more memory and time than is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be written: ``groups`` of days with about ``events`` changes in all, from ``seed`` on.
+
+    ``faults`` are planted into the first group. ``sample_every`` is in minutes; 0: no samples.
+    """
+
+    day: date
+    events: int = EVENTS_OF_A_DAY
+    groups: int | None = None
+    seed: int = 0
+    prefix: str = "simulated"
+    faults: tuple[Fault, ...] = ()
+    sample_every: int = 1
+
+    @property
+    def group_count(self) -> int:
+        """How many groups the events are spread over."""
+        return self.groups or max(1, ceil(self.events / EVENTS_OF_A_DAY))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one group came to."""
+
+    group: str
+    events: int
+    records: int
+    traces: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One day, and the groups that have it: the first one for itself, the others as copies."""
+
+    scenario: Scenario
+    groups: tuple[str, ...]
+    faults: tuple[Fault, ...] = ()
+
+
+def generate(url: str, wish: Wish, *, written: Callable[[Written], None], workers: int | None = None) -> None:
+    """Write days drawn from seeds; ``written`` hears of each group as soon as it is there.
+
+    Raises:
+        GroupsThere: when groups of these names are there; nothing was written.
+        StoreUnavailable: when the database is away; groups that were written stay.
+    """
+    _write_all(url, list(_parts(wish)), wish, written=written, workers=workers)
+
+
+def generate_scenario(url: str, scenario: Scenario, wish: Wish, *, written: Callable[[Written], None]) -> None:
+    """Write one scenario as a day, which begins at midnight (UTC); errors are those of ``generate``."""
+    count = wish.groups or 1
+    names = (
+        (scenario.group,) if count == 1 else tuple(f"{scenario.group}-{number:04}" for number in range(1, count + 1))
+    )
+    _write_all(url, [_Part(scenario, names, wish.faults)], wish, written=written, workers=1)
+
+
+def _parts(wish: Wish) -> Iterator[_Part]:
+    names = [f"{wish.prefix}-{number:04}" for number in range(1, wish.group_count + 1)]
+    events = min(EVENTS_OF_A_GROUP_MAX, max(1, wish.events // len(names)))
+    variants = min(VARIANTS_MAX, len(names))
+    for variant in range(variants):
+        faults = wish.faults if variant == 0 else ()
+        groups = tuple(names[variant::variants])
+        yield _Part(draw_day(wish.seed + variant, events=events, oddities=oddities_of(faults)), groups, faults)
+
+
+def _write_all(
+    url: str, parts: Sequence[_Part], wish: Wish, *, written: Callable[[Written], None], workers: int | None
+) -> None:
+    asyncio.run(_prepare(url, [name for part in parts for name in part.groups], wish.day))
+    workers = min(len(parts), workers or os.cpu_count() or 1)
+    if workers <= 1:
+        for part in parts:
+            for one in _write_part(url, part, wish):
+                written(one)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        futures: list[Future[list[Written]]] = [pool.submit(_write_part, url, part, wish) for part in parts]
+        try:
+            for future in as_completed(futures):
+                for one in future.result():
+                    written(one)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+async def _prepare(url: str, groups: Sequence[str], day: date) -> None:
+    engine = connect(url)
+    try:
+        await refuse_existing(engine, groups)
+        await make_days(engine, (day - timedelta(days=1), day))
+    finally:
+        await engine.dispose()
+
+
+def _write_part(url: str, part: _Part, wish: Wish) -> list[Written]:
+    """Simulate one day, and write it under all of its names."""
+    scenario = replace(part.scenario, group=part.groups[0])
+    rows = rows_of(scenario, wish.day, sample_every=wish.sample_every)
+    faulty = plant(rows, part.faults) if part.faults else rows
+
+    async def write_them() -> list[Written]:
+        engine = connect(url, connections_max=1)
+        try:
+            done = []
+            for place, name in enumerate(part.groups):
+                one = rows.copy_as(name) if place else faulty
+                await write(engine, one)
+                done.append(Written(name, one.events, one.version, len(one.tables["traces"])))
+            return done
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(write_them())
+
+
+def rows_of(scenario: Scenario, day: date, *, sample_every: int = 1) -> GroupRows:
+    """Play a scenario from midnight (UTC) of a day on, and return everything that a service would have written."""
+    start_ms = round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
+    recorder = GroupRecorder(scenario.group, sample_every=sample_every)
+    play(scenario, watcher=recorder, start_ms=start_ms)
+    return recorder.rows()

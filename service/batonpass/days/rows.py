@@ -1,0 +1,208 @@
+"""The rows that a simulated group's day leaves, in the columns of the tables that they go to."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from batonpass.codec.code import code_version
+from batonpass.codec.groups import GROUP_VERSION, decode_group, encode_group
+from batonpass.core.decide import Decision
+from batonpass.core.ids import GroupId
+from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input, Started
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Soft
+from batonpass.postgres.append import CHANGE_COLUMNS, copied
+from batonpass.postgres.rows import Row, prepare
+from batonpass.postgres.snapshots import KEPT
+from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, sample_of
+from batonpass.runtime.historian import Historian
+from batonpass.runtime.history import NOBODY_ASKED, Asked
+from batonpass.runtime.ports import Commit
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "record_log": ("group_id", "seq", "coordinator_epoch", "at", "kind", "version", "payload"),
+    "generations": (
+        *("group_id", "number", "version", "group_epoch", "at", "triggers", "members", "tasks", "moves"),
+        *("lower_bound", "warmups", "score_before", "score", "decide_ms", "reasons", "moved"),
+    ),
+    "assignment_events": CHANGE_COLUMNS,
+    "traces": ("group_id", "at", "version", "format", "code", "cause", "payload"),
+    "samples": ("group_id", "at", "copies"),
+    "commands": ("group_id", "at", "command", "who", "asked", "subject"),
+    "snapshots": ("group_id", "version", "format", "at", "payload"),
+    "members": (
+        *("group_id", "member_id", "instance_id", "endpoint", "capacity", "joined_at", "draining_since"),
+        *("away_until", "gone_at", "cause", "client_tags"),
+    ),
+    "events": ("position", "group_id", "at", "type", "generation", "member_id", "task_id", "body"),
+}
+"""What is written of each table, in order; positions of events are given out when they are written."""
+
+_COMMAND_OF: Final[Mapping[type[Input], str]] = {GroupDeclaration: "declare", DrainRequest: "drain"}
+_WHO: Final = "simulator"
+
+
+def instant(at_ms: int | None) -> datetime | None:
+    """Return the instant that milliseconds since 1970 stand for."""
+    return None if at_ms is None else EPOCH + timedelta(milliseconds=at_ms)
+
+
+@dataclass(slots=True)
+class GroupRows:
+    """All rows of one group. ``version`` is how many records it has; ``tables`` has the rows of each table."""
+
+    group_id: str
+    version: int = 0
+    coordinator_epoch: int = 1
+    tables: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+
+    @property
+    def events(self) -> int:
+        """How many changes of assignments there are: what the size of a day is counted in."""
+        return len(self.tables["assignment_events"])
+
+    def copy_as(self, group_id: str) -> GroupRows:
+        """Return the same day under another name, without traces, as if retention had taken these already.
+
+        The moment of a probe hangs on the group's name, so what was decided under another name cannot be replayed.
+        """
+        tables: dict[str, list[Row]] = {}
+        for name, rows in self.tables.items():
+            place = COLUMNS[name].index("group_id")
+            tables[name] = [(*row[:place], group_id, *row[place + 1 :]) for row in rows]
+        tables["traces"] = []
+        tables["snapshots"] = [(*row[:-1], _snapshot_named(row[2], row[-1], group_id)) for row in tables["snapshots"]]
+        return GroupRows(group_id, self.version, self.coordinator_epoch, tables)
+
+
+class GroupRecorder:
+    """Writes down one group, as the service does: its historian makes the history, its store the rows.
+
+    How long a decision took is not simulated; it is 0.
+    """
+
+    def __init__(self, group_id: str, *, sample_every: int = 1, policy: Policy | None = None) -> None:
+        """Sample lags every so many minutes; 0: never."""
+        self._rows = GroupRows(group_id)
+        self._historian = Historian(policy or Policy(), code_version())
+        self._members: dict[str, dict[str, Any]] = {}
+        self._snapshots: list[tuple[Group, int]] = []
+        self._snapshot_at = 0
+        self._sample_every = sample_every
+        self._minutes = 0
+        self._sampled: tuple[object, str] | None = None
+
+    def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
+        """Write down a decision."""
+        if isinstance(item, Started):
+            self._historian.begin_anew()
+            self._rows.coordinator_epoch += bool(group.version)
+        command = _COMMAND_OF.get(type(item))
+        asked = Asked(_WHO, "", "", command) if command else NOBODY_ASKED
+        history = self._historian.history(asked, item, (group, soft), decision, at=(now_ms, 0.0))
+        self._historian.committed(soft)
+        epoch = self._rows.coordinator_epoch
+        prepared = prepare(Commit(GroupId(self._rows.group_id), epoch, group.version, decision.records, history))
+        self._rows.version = decision.after.version
+        at = EPOCH + timedelta(milliseconds=now_ms)
+        tables, group_id, parts = self._rows.tables, self._rows.group_id, prepared.rows
+        tables["record_log"] += [
+            (group_id, seq, epoch, at, kind, version, payload)
+            for seq, kind, version, payload in parts.get("records", ())
+        ]
+        tables["generations"] += [
+            (group_id, *row[:3], at, msgspec.json.decode(row[4]), *row[5:]) for row in parts.get("generations", ())
+        ]
+        tables["assignment_events"] += copied([prepared])
+        tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
+        tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]
+        tables["events"] += [(0, group_id, at, *row[2:]) for row in parts.get("events", ())]
+        self._note_members(parts, now_ms)
+
+    def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
+        """Take the turn of a minute: a sample, and a snapshot of a group that has grown."""
+        if self._sample_every and self._minutes % self._sample_every == 0 and group.version:
+            at = EPOCH + timedelta(milliseconds=now_ms)
+            self._rows.tables["samples"].append((self._rows.group_id, at, self._sample(group, soft, now_ms)))
+        self._minutes += 1
+        if group.version - self._snapshot_at > SNAPSHOT_EVERY_RECORDS:
+            self._snapshot_at = group.version
+            self._snapshots.append((group, now_ms))
+
+    def _sample(self, group: Group, soft: Soft, now_ms: int) -> str:
+        """Return the sample; where nobody said anything new it is the last one."""
+        key = [heard.reports for heard in soft.members.values()]
+        if self._sampled is not None and self._sampled[0] == key:
+            return self._sampled[1]
+        found = _json(sample_of(group, soft, now_ms).copies)
+        self._sampled = key, found
+        return found
+
+    def _note_members(self, parts: Mapping[str, list[Row]], now_ms: int) -> None:
+        for row in parts.get("joined", ()):
+            self._members[row[0]] = dict(zip(_JOINED, row, strict=True))
+        for member_id, drains_since, drain_said, away_until, gone, cause in parts.get("fates", ()):
+            known = self._members[member_id]
+            if drain_said:
+                known["draining_since"] = drains_since
+            for name, value in (("away_until", away_until), ("gone_at", gone), ("cause", cause)):
+                if value is not None:
+                    known[name] = value
+        if "emptied" in parts:
+            for known in self._members.values():
+                if known["gone_at"] is None:
+                    known |= {"gone_at": now_ms, "cause": "group-deleted"}
+
+    def rows(self) -> GroupRows:
+        """Return everything that was written down."""
+        tables = self._rows.tables
+        tables["members"] = [
+            (self._rows.group_id, *(instant(value) if name in _INSTANTS else value for name, value in known.items()))
+            for known in self._members.values()
+        ]
+        tables["snapshots"] = [
+            (
+                self._rows.group_id,
+                group.version,
+                GROUP_VERSION,
+                instant(at_ms),
+                _packed(group),
+            )
+            for group, at_ms in self._kept()
+        ]
+        return self._rows
+
+    def _kept(self) -> Iterator[tuple[Group, int]]:
+        """Yield the snapshots that the service would still have: the newest, and the last one of each day."""
+        last_of_day = {at_ms // 86_400_000: place for place, (_, at_ms) in enumerate(self._snapshots)}
+        for place, taken in enumerate(self._snapshots):
+            if place >= len(self._snapshots) - KEPT or place in last_of_day.values():
+                yield taken
+
+
+def _packed(group: Group) -> bytes:
+    return zlib.compress(encode_group(group), 1)
+
+
+def _snapshot_named(version: int, payload: bytes, group_id: str) -> bytes:
+    return _packed(replace(decode_group(version, zlib.decompress(payload)), id=GroupId(group_id)))
+
+
+_JOINED: Final = (
+    *("member_id", "instance_id", "endpoint", "capacity", "joined_at", "draining_since", "away_until", "gone_at"),
+    *("cause", "client_tags"),
+)
+_INSTANTS: Final = frozenset({"joined_at", "draining_since", "away_until", "gone_at"})
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,108 @@
+"""A scenario as a value: the group, its tasks, its members, and what happens when. Times are milliseconds.
+
+Instants count from the beginning of the scenario; state and rates are counted in records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+RECORD_BYTES: Final = 500
+RESTORE_PER_SECOND: Final = 20_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSort:
+    """One subtopology: as many tasks as it has partitions.
+
+    ``records`` is the state of each task at the beginning, ``rate`` how many records a second its changelog grows by
+    while it runs; both have one entry for each partition.
+    """
+
+    records: tuple[int, ...]
+    rate: tuple[float, ...]
+    stateful: bool = True
+
+    @property
+    def partitions(self) -> int:
+        """How many tasks there are."""
+        return len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker process. ``fenced``: its outputs are, so that it goes on when its lease is over."""
+
+    name: str
+    capacity: float = 1.0
+    tags: Mapping[str, str] = field(default_factory=dict)
+    restore_per_second: float = RESTORE_PER_SECOND
+    fenced: bool = False
+
+
+class Act(StrEnum):
+    """What may befall a group."""
+
+    JOIN = "join"
+    """A process starts that was never here."""
+    RETURN = "return"
+    """A process starts again that was here before."""
+    RESTART = "restart"
+    """A process stops in good order and says that it comes back."""
+    LEAVE = "leave"
+    """A process stops in good order for good."""
+    CRASH = "crash"
+    """A process is killed."""
+    DRAIN = "drain"
+    """A process hands everything over, then leaves."""
+    LOAD = "load"
+    """Changelogs grow faster or slower from now on."""
+    COORDINATOR = "coordinator-restart"
+    """The coordinator starts again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens.
+
+    ``worker`` is who is concerned. ``keeps_disk`` is of a return, ``deadline_ms`` of a drain (counted from the step).
+    ``factor`` is of a change of load: by how much rates differ from what the tasks say, in the subtopology
+    ``subtopology``, or in all of them.
+    """
+
+    at_ms: int
+    act: Act
+    worker: str = ""
+    keeps_disk: bool = True
+    deadline_ms: int | None = None
+    factor: float = 1.0
+    subtopology: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A group at rest and what befalls it.
+
+    ``config`` has the settings that are not the defaults. ``workers`` are all that ever take part; those of
+    ``present`` are there from the beginning. ``until_ms`` ends the scenario; None: when it has come to rest after the
+    last step.
+    """
+
+    name: str
+    tasks: tuple[TaskSort, ...]
+    workers: tuple[Worker, ...]
+    present: tuple[str, ...]
+    title: str = ""
+    group: str = "simulated"
+    config: Mapping[str, object] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    until_ms: int | None = None
+    record_bytes: int = RECORD_BYTES
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks there are."""
+        return sum(sort.partitions for sort in self.tasks)
