@@ -57,7 +57,7 @@ LONG: Final = Form(
 
 QUICK: Final = Form(
     customers=1_500,
-    restore_bytes_per_s=120_000,
+    restore_bytes_per_s=400_000,
     first_quiet_s=4,
     quiet_s=1,
     tail_s=1.5,

@@ -72,24 +72,26 @@ class Job:
 
 
 class Output(NamedTuple):
-    """What one output says. ``count`` and ``total`` are the customer's after this amount; 0 and the amount alone in the
-    job without state.
+    """What one output says.
+
+    ``amounts`` is how many amounts the customer's ``total`` holds with this one; in the job without state it is 0, and
+    ``total`` the amount alone.
     """
 
     offset: int
-    count: int
+    amounts: int
     total: int
     writer: str
 
     def encode(self) -> bytes:
         """Return the record's value."""
-        return f"{self.offset} {self.count} {self.total} {self.writer}".encode()
+        return f"{self.offset} {self.amounts} {self.total} {self.writer}".encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Return what a record's value says."""
-        offset, count, total, writer = value.decode().split(" ", 3)
-        return cls(int(offset), int(count), int(total), writer)
+        offset, amounts, total, writer = value.decode().split(" ", 3)
+        return cls(int(offset), int(amounts), int(total), writer)
 
 
 def customer(number: int) -> bytes:

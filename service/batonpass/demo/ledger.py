@@ -53,7 +53,7 @@ class _Page:
     next_offset: int = 0
     missing: set[int] = field(default_factory=set)
     doubled: int = 0
-    counts: dict[bytes, int] = field(default_factory=dict)
+    amounts: dict[bytes, int] = field(default_factory=dict)
     wrong_totals: int = 0
 
 
@@ -82,9 +82,9 @@ class Ledger:
             page.doubled += 1
         if self._stateful:
             # A customer's total has forgotten nothing and counted nothing twice if it holds one amount more each time.
-            if output.count != page.counts.get(key, 0) + 1:
+            if output.amounts != page.amounts.get(key, 0) + 1:
                 page.wrong_totals += 1
-            page.counts[key] = output.count
+            page.amounts[key] = output.amounts
         if not page.writers or page.writers[-1] != output.writer:
             page.begins.append(len(page.times))
             page.writers.append(output.writer)
@@ -116,7 +116,7 @@ class Ledger:
         return all(page.next_offset >= count for page, count in zip(self._pages, taken, strict=True))
 
     def longest_silence(self, task: int, window: Window) -> int:
-        """Return the longest time in a window in which the task put nothing out; one that began before it counts whole."""
+        """Return the longest time in a window without an output of the task; what began before it counts whole."""
         times, (begin, end) = self._pages[task].times, window
         first, last = bisect_right(times, begin), bisect_right(times, end)
         longest = 0
@@ -152,6 +152,15 @@ class Ledger:
             return None
         return page.writers[bisect_right(page.begins, index) - 1]
 
+    def writers_of(self, task: int) -> set[str]:
+        """Return who ever wrote an output of a task."""
+        return set(self._pages[task].writers)
+
+    def first_at(self, task: int) -> int | None:
+        """Return the time of the task's first output."""
+        times = self._pages[task].times
+        return times[0] if times else None
+
     def last_at(self, task: int) -> int | None:
         """Return the time of the task's last output."""
         times = self._pages[task].times
@@ -164,7 +173,7 @@ def silences(ledger: Ledger, tasks: Iterable[int], windows: Sequence[Window]) ->
 
 
 def quiet_for(phase: Window, quiet: Sequence[Window]) -> list[Window]:
-    """Return quiet windows that are together as long as a phase, or all there are: those nearest to it in time first."""
+    """Return quiet windows, the nearest in time, that are together as long as a phase, or all that there are."""
     left, found = phase[1] - phase[0], []
     for begin, end in sorted(quiet, key=lambda window: min(abs(phase[0] - window[1]), abs(window[0] - phase[1]))):
         if left <= 0:

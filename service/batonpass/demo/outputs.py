@@ -56,7 +56,7 @@ class Outputs:
             await asyncio.sleep(LOOK_S)
 
     async def until(self, taken: Sequence[int], *, within_s: float) -> bool:
-        """Wait until there is an output for the last of so many inputs of each partition; False when that takes longer."""
+        """Wait until the last of so many inputs of each partition has an output; False when that takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not self.ledger.is_done(taken):

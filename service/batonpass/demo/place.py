@@ -1,4 +1,4 @@
-"""Where a demonstration takes place: a broker, a database and a coordinator of its own, each a process, in one folder."""
+"""Where a demonstration takes place: a broker, a database and a coordinator of its own, in one folder."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ class Scene:
         self.reader = Reader(job, self.coordinator)
         self.quiet: list[Window] = []
         self.phase_name = ""
-        self.restart_moves = False
+        self.since_ms = 0
+        self.done: Callable[[PhaseFigures], None] = lambda _phase: None
         self._load: Child | None = None
         self._taken: list[int] = []
 
@@ -187,6 +188,7 @@ class Scene:
         self.phase_name = name
         self.reader.reads = Reads()
         steps = Steps(name, now_ms(), self.reader.reads)
+        self.since_ms = steps.begun_ms
         yield steps
         await asyncio.sleep(self.form.tail_s)
         # What was put out by then has to be read first.
@@ -194,6 +196,7 @@ class Scene:
         await self._read_until(window[1])
         into.append(self._figures(steps, window))
         self.phase_name = ""
+        self.done(into[-1])
 
     async def _read_until(self, at_ms: int) -> None:
         ends_at = time.monotonic() + 10

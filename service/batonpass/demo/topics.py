@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from batonpass.demo.job import Job, customer, state
 from batonpass.demo.quotas import limit_reading
@@ -79,18 +79,17 @@ async def preload(job: Job) -> int:
     Raises:
         KafkaError: when the broker does not take them.
     """
-    producer = AIOKafkaProducer(
-        bootstrap_servers=job.bootstrap, client_id="batonpass-demo", linger_ms=20, max_batch_size=256 * 1024
-    )
+    # Batches stay small: a quota lets nobody have a batch that is larger than what it allows in its window.
+    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap, client_id="batonpass-demo", linger_ms=20)
     await producer.start()
     try:
         empty = state(0, 0)
+        sent: list[asyncio.Future[object]] = []
         for number in range(job.customers):
             key = customer(number)
-            for partition in range(job.tasks):
-                last = await producer.send(job.changelog, empty, key=key, partition=partition)
+            sent = [await producer.send(job.changelog, empty, key=key, partition=part) for part in range(job.tasks)]
         await producer.flush()
-        await last
+        await asyncio.gather(*sent)
     finally:
         await producer.stop()
     return job.customers * job.tasks
@@ -110,6 +109,3 @@ async def throttle(job: Job, workers: Iterable[str], bytes_per_s: float | None) 
 def restoring_client(worker: str, task: str) -> str:
     """Return the name by which the broker knows what reads a task's changelog on a worker."""
     return f"{worker}-{task}-changelog"
-
-
-__all__ = ["KafkaError", "make_topics", "preload", "restoring_client", "throttle"]

@@ -118,7 +118,7 @@ class Questions:
         self._runtime = runtime
         self._member = member
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return

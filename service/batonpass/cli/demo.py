@@ -1,0 +1,117 @@
+"""`batonpass demo`: a real job on a real broker, and what happens to it when its workers come, go, crash and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from batonpass.cli.desk import failing_well
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import default_folder
+from batonpass.demo.conductor import Conductor
+from batonpass.demo.crew import WorkerLost
+from batonpass.demo.form import LONG, QUICK, Policy
+from batonpass.demo.place import PlaceUnavailable
+from batonpass.demo.report import write_report
+from batonpass.demo.rest import Refused
+from batonpass.demo.scene import NoRest
+from batonpass.demo.tables import bars, run_table
+from batonpass.demo.view import view_for
+from batonpass.kafka.broker_parts import BrokerUnavailable
+from batonpass.postgres.binaries import EmbeddedPostgresError
+
+
+def demo(
+    policy: Annotated[
+        Policy,
+        typer.Option(help="warm: a task moves when its new owner has caught up; eager: at once, for comparison."),
+    ] = Policy.WARM,
+    quick: Annotated[bool, typer.Option("--quick", help="The short form, about two minutes instead of ten.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where figures, pictures and logs go; made if need be.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the broker's, the database's and the workers' files.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")
+    ] = False,
+) -> None:
+    """Show what a handover costs: real workers with real state on a real Kafka broker, measured.
+
+    Nothing has to run before, and nothing is left running. Exit code 1: a record is missing or doubled, or more tasks
+    moved than had to.
+    """
+    with failing_well(as_json=as_json):
+        folder = (out or default_folder().with_name("batonpass-demo") / time.strftime("%Y%m%d-%H%M%S")).absolute()
+        _make(folder)
+        _quiet_libraries(folder)
+        conductor = Conductor(
+            QUICK if quick else LONG,
+            policy,
+            folder=folder / "work",
+            logs=folder / "logs",
+            view=view_for(as_json=as_json),
+        )
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            asyncio.run(conductor.run())
+        except (BrokerUnavailable, EmbeddedPostgresError) as error:
+            raise Failure(Exit.REFUSED, str(error)) from None
+        except (PlaceUnavailable, WorkerLost, NoRest, Refused) as error:
+            raise Failure(Exit.REFUSED, f"{error}.", todo=f"{folder / 'logs'} has the logs of all processes.") from None
+        finally:
+            files = write_report(conductor, folder)
+            if not keep:
+                shutil.rmtree(folder / "work", ignore_errors=True)
+        if as_json:
+            sys.stdout.write(json.dumps(conductor.figures.body()) + "\n")
+        else:
+            _show(conductor, files)
+        if not all(bar.held for bar in bars(conductor.figures)[:3]):
+            raise typer.Exit(Exit.REFUSED)
+
+
+def _show(conductor: Conductor, files: list[Path]) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=220)
+    console.print(run_table(conductor.figures))
+    for bar in bars(conductor.figures):
+        mark = ("reached", "green") if bar.held else ("missed ", "bold red")
+        console.print(Text.assemble(mark, f"  {bar.text}: {bar.seen}"), soft_wrap=True)
+    console.print("\nWhat is left of the run:")
+    for file in files:
+        console.print(Text(f"  {file}"), soft_wrap=True)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The database does not run as root, and has to pass through to its own folder.
+        folder.chmod(0o711)
+        (folder / "logs").mkdir(exist_ok=True)
+    except OSError as error:
+        raise Failure(
+            Exit.REFUSED,
+            f"cannot use {folder}: {error.strerror or error}.",
+            todo="Name a folder that you can write to with --out.",
+        ) from None
+
+
+def _quiet_libraries(folder: Path) -> None:
+    """Let what the Kafka client says go to a file: the terminal is for what happens."""
+    logging.basicConfig(
+        filename=folder / "logs" / "demo.log", level="WARNING", format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )

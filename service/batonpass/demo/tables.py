@@ -1,0 +1,154 @@
+"""Figures as people read them: a table for each phase, one for the whole run, and which bars it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich import box
+from rich.table import Table
+
+from batonpass.demo.figures import PhaseFigures, RunFigures, Spread
+
+REST_ALLOWANCE_S: Final = 10.0
+WARM_P50_MS: Final = 150
+WARM_P99_MS: Final = 500
+WARM_MOVES: Final = 50
+CRASH_MS: Final = 3_000
+EAGER_TIMES: Final = 50
+
+KAFKA_STREAMS: Final = {
+    "scale-out": "9 moved for 3; 3,426 / 4,930; 338 s",
+    "rolling-restart-no-standby": "16,506 / 20,280; 52 s",
+    "crash": "8 moved for 4, 12 handovers; 11,212 / 11,779; 72 s",
+    "scale-out-eager": "9 moved for 3; 20,389 / 41,035; 56 s",
+    "replaced-pod": "8 moved for 4, 12 handovers; 46,073 / 46,927; 302 s",
+}
+"""What Kafka Streams 4.3.1 did in the same shape, where it was measured: gap p50 / max in ms, seconds to rest.
+
+The crash is with one standby and a session timeout of 10 s, the replaced pod with one standby and defaults.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something that a run is to reach, and whether it did."""
+
+    text: str
+    held: bool
+    seen: str
+
+
+def phase_table(phase: PhaseFigures) -> Table:
+    """Return what one phase came to."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"{phase.name} ({phase.group})", title_justify="left", pad_edge=False)
+    for column in ("", "needed", "seen"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row("tasks moved", str(phase.moves_needed), str(phase.moves))
+    table.add_row("handovers", str(phase.handovers_needed), str(len(phase.handovers)))
+    table.add_row("seconds to rest", "", f"{phase.rest_s:.1f}")
+    table.add_row("  of these restoring", "", f"{phase.restore_s:.1f}")
+    table.add_row("records restored", "", f"{phase.restored_records:,}")
+    for title, values in (("moved", phase.moved), ("unmoved", phase.unmoved), ("quiet", phase.quiet)):
+        table.add_row(f"gap {title}, ms (p50 / p99 / max)", "", spread_words(values))
+    table.add_row("reads unanswered", "0", f"{phase.unanswered_reads} of {phase.reads:,}")
+    return table
+
+
+def run_table(figures: RunFigures) -> Table:
+    """Return all phases, one a row."""
+    table = Table(box=box.SIMPLE_HEAD, title="The whole run", title_justify="left", pad_edge=False)
+    table.add_column("phase")
+    columns = ("moved", "handovers", "gap moved, ms", "gap unmoved", "quiet", "rest s", "restored", "unread")
+    for column in columns:
+        table.add_column(column, justify="right")
+    table.add_column("Kafka Streams")
+    for row in rows(figures):
+        table.add_row(*row)
+    return table
+
+
+def rows(figures: RunFigures) -> list[list[str]]:
+    """Return the cells of the table of all phases."""
+    return [
+        [
+            phase.name,
+            f"{phase.moves} of {phase.moves_needed}",
+            f"{len(phase.handovers)} of {phase.handovers_needed}",
+            spread_words(phase.moved),
+            spread_words(phase.unmoved),
+            spread_words(phase.quiet),
+            f"{phase.rest_s:.1f} ({phase.restore_s:.1f})",
+            f"{phase.restored_records:,}",
+            f"{phase.unanswered_reads} of {phase.reads:,}",
+            KAFKA_STREAMS.get(phase.name, ""),
+        ]
+        for phase in figures.phases
+    ]
+
+
+def spread_words(values: Sequence[int]) -> str:
+    """Return p50 / p99 / max of some durations, or a dash."""
+    spread = Spread.of(values)
+    return "-" if spread.max is None else f"{spread.p50:,} / {spread.p99:,} / {spread.max:,}"
+
+
+def bars(figures: RunFigures) -> list[Bar]:
+    """Return every bar that this run can be held against, in the order of the issue's list."""
+    return [*_correctness(figures), *_times(figures)]
+
+
+def _correctness(figures: RunFigures) -> list[Bar]:
+    phases = figures.phases
+    moves = [one.name for one in phases if one.moves != one.moves_needed]
+    handovers = [one.name for one in phases if len(one.handovers) != one.handovers_needed]
+    unread = sum(one.unanswered_reads for one in phases)
+    found = [
+        Bar("moves exactly as many as needed in every phase", not moves, ", ".join(moves) or "all"),
+        Bar("handovers exactly as many as needed in every phase", not handovers, ", ".join(handovers) or "all"),
+    ]
+    if figures.accounts:
+        lost = [(account.missing, account.doubled, account.wrong_totals) for account in figures.accounts]
+        told = ", ".join(
+            f"{missing} missing, {doubled} doubled, {wrong} wrong totals" for missing, doubled, wrong in lost
+        )
+        found.append(Bar("every input record accounted for exactly once", figures.is_clean, told))
+    return [*found, Bar("no read unanswered", unread == 0, f"{unread} unanswered")]
+
+
+def _times(figures: RunFigures) -> list[Bar]:
+    found = [
+        Bar(
+            f"{one.name}: rest within the restores' own time and {REST_ALLOWANCE_S:.0f} s",
+            one.rest_s <= one.restore_s + REST_ALLOWANCE_S,
+            f"{one.rest_s:.1f} s with {one.restore_s:.1f} s restoring",
+        )
+        for one in figures.phases
+        if not one.name.startswith("rolling-restart")
+    ]
+    for one in figures.phases:
+        if one.unmoved and one.quiet:
+            fits = max(one.unmoved) <= max(one.quiet)
+            seen = f"{max(one.unmoved)} ms beside {max(one.quiet)} ms"
+            found.append(Bar(f"{one.name}: gap of unmoved tasks no longer than quiet ones", fits, seen))
+    by_name = {one.name: one for one in figures.phases}
+    warm = Spread.of([gap for name, one in by_name.items() if name in WARM for gap in one.moved])
+    count = sum(len(one.moved) for name, one in by_name.items() if name in WARM)
+    if warm.p50 is not None and warm.p99 is not None and count >= WARM_MOVES:
+        text = f"warm handover gap p50 under {WARM_P50_MS} ms, p99 under {WARM_P99_MS} ms"
+        held = warm.p50 < WARM_P50_MS and warm.p99 < WARM_P99_MS
+        found.append(Bar(text, held, f"{warm.p50} and {warm.p99} ms over {count} moves"))
+    if (killed := by_name.get("crash")) is not None and killed.moved:
+        worst = max(killed.moved)
+        found.append(Bar(f"kill -9 with a ready standby: gap under {CRASH_MS} ms", worst < CRASH_MS, f"{worst} ms"))
+    slow, quick = by_name.get("scale-out-eager"), by_name.get("scale-out")
+    if slow is not None and quick is not None and slow.moved and quick.moved:
+        times = (Spread.of(slow.moved).p50 or 0) / max(1, Spread.of(quick.moved).p50 or 1)
+        text = f"immediate reassignment at least {EAGER_TIMES} times worse (p50)"
+        found.append(Bar(text, times >= EAGER_TIMES, f"{times:.0f} times"))
+    return found
+
+
+WARM: Final = ("scale-out", "drain", "warm-handovers", "comes-back")
+"""The phases whose moves are all from a running owner to a caught-up copy."""

@@ -1,0 +1,193 @@
+"""What one sees while a demonstration goes on: a live picture in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from batonpass.demo.figures import PhaseFigures
+from batonpass.demo.rest import Refused
+from batonpass.demo.scene import Scene, now_ms
+from batonpass.demo.tables import phase_table
+
+REFRESH_S: Final = 0.5
+HISTORY_S: Final = 30
+LINES: Final = 6
+BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
+
+
+class View(Protocol):
+    """Where a run shows itself."""
+
+    def tell(self, sentence: str) -> None:
+        """Say what is done."""
+        ...
+
+    def phase_done(self, phase: PhaseFigures) -> None:
+        """Show what a phase came to."""
+        ...
+
+    def showing(self, scene: Scene) -> contextlib.AbstractAsyncContextManager[None]:
+        """Show a scene for as long as the block lasts."""
+        ...
+
+
+class PlainView:
+    """Lines with the seconds since the beginning; for files, pipes and scripts."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun = time.monotonic()
+
+    def tell(self, sentence: str) -> None:
+        """Print a line."""
+        self._console.print(Text(f"{time.monotonic() - self._begun:7.1f} s  {sentence}"), soft_wrap=True)
+
+    def phase_done(self, phase: PhaseFigures) -> None:
+        """Print the phase's table."""
+        self._console.print(phase_table(phase))
+
+    @contextlib.asynccontextmanager
+    async def showing(self, scene: Scene) -> AsyncIterator[None]:
+        """Say what begins."""
+        kind = "with state" if scene.job.stateful else "without state"
+        rate = scene.job.tasks * scene.job.rate
+        self.tell(f"{scene.job.group}: {scene.job.tasks} tasks {kind}, {rate:,} records a second")
+        yield
+
+
+class LiveView:
+    """A table of tasks that moves, under what has been said and measured so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun = time.monotonic()
+        self._said: deque[str] = deque(maxlen=LINES)
+        self._live: Live | None = None
+
+    def tell(self, sentence: str) -> None:
+        """Add a line to the last ones."""
+        line = f"{time.monotonic() - self._begun:6.1f} s  {sentence}"
+        self._said.append(line)
+        if self._live is None:
+            self._console.print(Text(line))
+
+    def phase_done(self, phase: PhaseFigures) -> None:
+        """Print the phase's table above what moves."""
+        self._console.print(phase_table(phase))
+
+    @contextlib.asynccontextmanager
+    async def showing(self, scene: Scene) -> AsyncIterator[None]:
+        """Show the scene, twice a second."""
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._live = live
+            refreshing = asyncio.ensure_future(self._refresh(scene, live))
+            try:
+                yield
+            finally:
+                refreshing.cancel()
+                await asyncio.wait((refreshing,))
+                self._live = None
+
+    async def _refresh(self, scene: Scene, live: Live) -> None:
+        members: list[dict[str, Any]] = []
+        state: dict[str, Any] = {}
+        while True:
+            with contextlib.suppress(Refused):
+                state, members = await scene.coordinator.state(), await scene.coordinator.members()
+            live.update(frame(scene, state, members, list(self._said)), refresh=True)
+            await asyncio.sleep(REFRESH_S)
+
+
+def frame(scene: Scene, state: Mapping[str, Any], members: list[dict[str, Any]], said: list[str]) -> Group:
+    """Return one picture of a scene."""
+    names = sorted(str(one["instance_id"]) for one in members)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    reads, ledger = scene.reader.reads, scene.outputs.ledger
+    doing = scene.phase_name or "nothing is done, to have something to compare with"
+    head = Text.assemble(
+        ("Batonpass ", "bold"),
+        f"{scene.job.group}: {scene.job.tasks} tasks, {scene.job.tasks * scene.job.rate:,} records a second. ",
+        (doing, "bold yellow"),
+    )
+    foot = Text(
+        f"{state_words(state)}   outputs {ledger.put_out:,}   reads {reads.asked:,}, {reads.unanswered} unanswered\n"
+        + "\n".join(said)
+    )
+    return Group(head, _tasks(scene, members, colours), foot)
+
+
+def state_words(state: Mapping[str, Any]) -> str:
+    """Return how the group stands, in a few words."""
+    if not state:
+        return "the group is being made"
+    if state["at_rest"]:
+        return "the group rests"
+    return f"the group is {state['state']}: {state['warmups']} warmups, {state['moves_pending']} moves to come"
+
+
+def _tasks(scene: Scene, members: list[dict[str, Any]], colours: Mapping[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("task", "runs on", "copies (records behind)", f"outputs of the last {HISTORY_S} s", "longest gap"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "longest gap" else "left")
+    now = now_ms()
+    for number, task in enumerate(scene.job.task_ids):
+        owner = next((one for one in members if _runs(one, task)), None)
+        name = "" if owner is None else str(owner["instance_id"])
+        silence = scene.outputs.ledger.longest_silence(number, (scene.since_ms, now - 400)) if scene.since_ms else 0
+        table.add_row(
+            task,
+            Text(name or "nobody", style=colours.get(name, "bold red")),
+            _copies(members, task, colours),
+            _strip(scene, number, now, colours),
+            Text(f"{silence:,} ms" if silence else "", style="red" if silence > 1_000 else ""),
+        )
+    return table
+
+
+def _runs(member: Mapping[str, Any], task: str) -> bool:
+    return any(grant["task"] == task for grant in member["assignment"]["active"])
+
+
+def _copies(members: list[dict[str, Any]], task: str, colours: Mapping[str, str]) -> Text:
+    found = Text()
+    for member in members:
+        for role in ("standby", "warmup"):
+            if task in member["assignment"][role]:
+                lag = (member["reports"].get(task) or {}).get("lag")
+                behind = "?" if lag is None else f"{lag:,}"
+                name = str(member["instance_id"])
+                found.append(f"{name} {'warms up ' if role == 'warmup' else ''}({behind}) ", style=colours[name])
+    return found
+
+
+def _strip(scene: Scene, number: int, now: int, colours: Mapping[str, str]) -> Text:
+    """Return the last seconds of a task's outputs as blocks, a second each, in the colours of who wrote them."""
+    strip, ledger = Text(), scene.outputs.ledger
+    # Whole seconds that have been read: a picture that trembles says nothing.
+    upto = (now - 700) // 1_000 * 1_000
+    for second in range(upto - HISTORY_S * 1_000, upto, 1_000):
+        window = (second, second + 1_000)
+        count = ledger.put_out_within(number, window)
+        block = BLOCKS[min(len(BLOCKS) - 1, round(count / scene.job.rate * (len(BLOCKS) - 2)))]
+        strip.append(block, style=colours.get(ledger.writer_at(number, window[1]) or "", ""))
+    return strip
+
+
+def view_for(*, as_json: bool) -> View:
+    """Return a live view where somebody watches a terminal, else plain lines; on standard error beside JSON."""
+    console = Console(stderr=as_json, highlight=False)
+    if console.is_terminal and not as_json and sys.stdout.isatty():
+        return LiveView(console)
+    return PlainView(Console(stderr=as_json, highlight=False, width=110))
