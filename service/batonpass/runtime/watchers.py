@@ -32,7 +32,7 @@ class Watchers:
 
     def __init__(self) -> None:
         self._waiting: dict[MemberId, list[asyncio.Future[bool]]] = {}
-        self._due: dict[int, set[asyncio.Future[bool]]] = {}
+        self._due: dict[int, dict[asyncio.Future[bool], None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -45,14 +45,14 @@ class Watchers:
         turn = math.ceil((loop.time() + timeout_s) / TURN_S)
         due = self._due.get(turn)
         if due is None:
-            due = self._due[turn] = set()
+            due = self._due[turn] = {}
             loop.call_at(turn * TURN_S, self._end, turn)
-        due.add(news)
+        due[news] = None
         self._waiting.setdefault(member_id, []).append(news)
         try:
             return await news
         finally:
-            due.discard(news)
+            due.pop(news, None)
             others = self._waiting[member_id]
             others.remove(news)
             if not others:
@@ -66,7 +66,7 @@ class Watchers:
         """Wake whoever waits for news of a member that these records concern."""
         if not self._waiting:
             return
-        for member_id in set(_concerned(records)):
+        for member_id in dict.fromkeys(_concerned(records)):
             if member_id == EVERYBODY:
                 self.wake_all()
                 return

@@ -80,7 +80,7 @@ class Driver:
             failed=reports.failed,
             again=self._tried_again,
         )
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], None] = {}  # in the order of the calls
         self._timer: asyncio.TimerHandle | None = None
         self._turned = asyncio.Event()
         self._instructions: deque[Instruction] = deque()
@@ -154,8 +154,8 @@ class Driver:
         match each:
             case Send(request):
                 call = asyncio.create_task(self._send(request), name=f"batonpass {request.kind}")
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
+                self._calls[call] = None
+                call.add_done_callback(self._calls.pop)
             case StopActive(task, commit):
                 self._work(task).end(commit=commit)
             case DemoteActive(task, role):

@@ -62,6 +62,7 @@ class MemberOptions(TypedDict, total=False):
     request_timeout_ms: int
     clock: Clock
     new_member_id: Callable[[], str]
+    jitter_seed: int | None
 
 
 def fresh_member_id() -> str:
@@ -86,6 +87,9 @@ class Options:
     `on_revoke` has ``stop_deadline_ms``; past that the commit is given up. An `on_active` that raised is called again
     after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and everything about an exit, the drain
     aside, ``exit_timeout_ms``.
+
+    What a test may want to come out the same each time: its ``clock``, the ids of its runs (``new_member_id``), and what
+    spreads its retries (``jitter_seed``, drawn where it is None).
     """
 
     instance_id: str | None = None
@@ -112,6 +116,7 @@ class Options:
     request_timeout_ms: int = 3_000
     clock: Clock = field(default_factory=system_clock)
     new_member_id: Callable[[], str] = fresh_member_id
+    jitter_seed: int | None = None
 
     @property
     def exit(self) -> Exit:
@@ -134,7 +139,7 @@ class Options:
             poll_wait_ms=self.poll_wait_ms,
             stop_early_ms=self.stop_early_ms,
             request_timeout_ms=self.request_timeout_ms,
-            jitter_seed=random.SystemRandom().getrandbits(32),
+            jitter_seed=random.SystemRandom().getrandbits(32) if self.jitter_seed is None else self.jitter_seed,
         )
 
     def wire(self) -> WireOptions:
