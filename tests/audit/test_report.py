@@ -1,0 +1,299 @@
+"""The report of an audit is one file that says what the day came to, in words, tables and plots, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from plotly.offline import get_plotlyjs
+from tests.audit.sample import DAY, WORST_HOUR_MS, clean_result, sample_result
+
+from batonpass.audit import report, report_figures, report_words
+from batonpass.audit.findings import AuditResult, Finding, GroupDay, Outcome, OwnershipInterval, Pictures, Severity
+from batonpass.audit.report import as_html, in_short, write_report
+from batonpass.audit.verdict import headline, summary
+
+NASTY = '"><script>window.hurt=1</script><img src=x onerror="window.hurt=1"><b>%{x}</b></script>\u2028&lt;'
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its texts, and whatever it would fetch."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.feed(source)
+        self.text = re.sub(r"\s+", " ", " ".join(self.said))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of a tag."""
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href", "srcset", "data", "poster", "action"} and not (value or "").startswith("#"):
+                self.fetched.append(str(value))
+            if name == "id":
+                self.ids.append(str(value))
+
+    def handle_data(self, data: str) -> None:
+        """Take note of a text that is shown."""
+        if self.tags[-1:] not in (["script"], ["style"]):
+            self.said.append(data)
+
+
+def figures_of(source: str) -> dict[str, Any]:
+    """Return the figures that a page draws, by their places."""
+    found = re.search(r"^const FIGURES = (.*);$", source, re.MULTILINE)
+    assert found is not None
+    made: dict[str, Any] = json.loads(found[1])
+    return made
+
+
+def coloured(value: Any) -> Any:
+    """Return a figure with a colour wherever it has the name of one."""
+    if isinstance(value, dict):
+        return {
+            name: "#123456" if name.endswith("color") and str(one).startswith("--") else coloured(one)
+            for name, one in value.items()
+        }
+    return [coloured(one) for one in value] if isinstance(value, list) else value
+
+
+def named(result: AuditResult, name: str) -> AuditResult:
+    """Return a result in which a group, a task, a member and every sentence of others is ``name``."""
+    told = Finding(name, "L1", Severity.FATAL, name, name, name, (1,), (WORST_HOUR_MS + 5,))
+    interval = OwnershipInterval(name, name, name, WORST_HOUR_MS, None, "running")
+    outcome = Outcome({name: name}, 5.0, 1, None)
+    advice = replace(
+        result.recommendations[0], group=name, confidence=name, present=outcome, recommended=replace(outcome, moves=2)
+    )
+    return replace(
+        result,
+        groups=(replace(result.groups[1], group=name),),
+        findings=(told,),
+        recommendations=(advice, replace(advice, recommended=Outcome({name: "other"}, 4.0, 1, None))),
+        log_lines=(name,),
+        code_version=name,
+        pictures=Pictures(
+            {name: WORST_HOUR_MS},
+            (interval, interval._replace(member=name + "2", from_ms=WORST_HOUR_MS + 9)),
+            tuple(one._replace(group=name, task=name, member=name) for one in result.pictures.warmups),
+            tuple(one._replace(group=name) for one in result.pictures.generations),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def source() -> str:
+    """The report of the sample."""
+    return as_html(sample_result())
+
+
+def test_it_needs_nothing_else(source: str) -> None:
+    """No link, script, style, font or picture comes from anywhere else."""
+    page = Page(source)
+    assert page.fetched == []
+    assert re.findall(r"url\(|@import", source.partition("<script>")[0]) == []
+
+
+def test_the_verdict_comes_first_and_in_words(source: str) -> None:
+    """Which laws were broken and what they say, what it cost, and what to change, before any table."""
+    text = Page(source).text
+    assert "L1 and L7 were broken, in 1 group." in text
+    for sentence in (
+        "L1 (at most one member runs a task at any moment) was broken once.",
+        "Added up over all tasks, nobody ran them for 21 m 25 s, 11 m 1 s of it by cold-start;",
+        "; orders was available 99.94 % of the time.",
+        "124 tasks moved, 15 more than any balanced assignment needs.",
+        "15 of 119 warmups came to nothing.",
+        "21,700 decisions made again by the same core: every one came out the same.",
+        "For orders, change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1:",
+        ": downtime should go from 2 m 16 s to 13.7 s.",
+    ):
+        assert sentence in text
+        assert text.index(sentence) < text.index("Findings")
+
+
+def test_every_finding_is_there_with_its_evidence(source: str) -> None:
+    """What, where, which records, when; of much evidence the beginning, and how much more there is."""
+    text = Page(source).text
+    for one in sample_result().findings:
+        assert one.detail in text
+    assert "Records 18,204, 18,211; at 14:12:07, 14:12:11." in text
+    assert "and 10 more." in text
+    assert "3 more like these were counted but not kept." in text
+    assert text.index("had confirmed that it stopped") < text.index("11 of 12 probes")
+
+
+def test_every_place_for_a_plot_has_one(source: str) -> None:
+    """Each figure has its place in the page and each place its figure; plotly takes them all as valid."""
+    figures = figures_of(source)
+    assert set(figures) == {"downtime", "moves", "warmups", "timeline-0", "frontier-0", "timeline-1"}
+    assert set(figures) <= set(Page(source).ids)
+    for made in figures.values():
+        go.Figure(coloured(made))
+    with pytest.raises(ValueError, match="no-such"):
+        go.Figure({"data": [{"type": "bar", "no-such": 1}]})
+
+
+def test_a_colour_is_one_that_the_page_has(source: str) -> None:
+    """Every name of a colour has a value for light, for dark and for paper."""
+    style = (Path(report.__file__).parent / "templates" / "report.css.j2").read_text()
+    used = set(re.findall(r'"(--\w+)"', json.dumps(figures_of(source)))) | set(re.findall(r"var\((--\w+)\)", style))
+    for palette in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
+        assert used <= set(re.findall(r"(--\w+):", palette))
+
+
+def test_what_came_from_users_is_only_shown() -> None:
+    """A name made of markup becomes neither a tag, nor the end of a script, nor markup or a template in a plot."""
+    made = as_html(named(sample_result(), NASTY))
+    page = Page(made)
+    assert page.fetched == []
+    assert page.tags.count("script") == Page(as_html(sample_result())).tags.count("script") == 2
+    assert "img" not in page.tags
+    figures = json.dumps(figures_of(made), ensure_ascii=False)
+    assert "<script" not in figures
+    assert "<img" not in figures
+    assert "<b>" not in figures
+    hovers = re.findall(r'"hovertemplate": "([^"]*)"', figures)
+    assert hovers
+    assert not [one for one in hovers if "%{x}" in one]
+
+
+def test_a_clean_day_says_so() -> None:
+    """Nothing was found, and what there is no picture of has no place."""
+    made = as_html(clean_result())
+    text = Page(made).text
+    assert "Every law held." in text
+    assert "Nothing was found: no law was broken, and nothing else is worth a look." in text
+    assert set(figures_of(made)) == {"downtime"}
+
+
+def test_a_day_without_groups_is_a_report_too() -> None:
+    """Nothing happened, and the page says it."""
+    text = Page(as_html(AuditResult(DAY, 0, 1_000, "v1"))).text
+    assert "Nothing happened that day." in text
+    assert "No group had a record that day." in text
+
+
+def test_it_grows_with_groups_only_so_far() -> None:
+    """Of a thousand groups the worst have pictures and all stand in the table; of many findings the first are shown."""
+    one = sample_result()
+    groups = tuple(
+        GroupDay(f"g{number}", one.groups[1].measures, one.groups[1].downtime_by_cause) for number in range(1_000)
+    )
+    ownership = tuple(
+        interval._replace(group=group.group) for group in groups for interval in one.pictures.ownership[:3]
+    )
+    hours = {group.group: WORST_HOUR_MS for group in groups}
+    notices = [replace(one.findings[2], group=f"g{number}") for number in range(1_000)]
+    findings = (*notices, replace(one.findings[0], group="g777"))
+    pictures = replace(one.pictures, ownership=ownership, worst_hour_ms=hours)
+    made = as_html(replace(one, groups=groups, findings=findings, pictures=pictures, recommendations=()))
+    figures = figures_of(made)
+    assert len([place for place in figures if place.startswith("timeline")]) == report.GROUPS_PICTURED
+    text = Page(made).text
+    assert text.index("Group g777") < text.index("Group g0")
+    assert f"{1_001 - report.FINDINGS_SHOWN} more are in the database" in text
+    assert "988 more groups have no pictures here" in text
+    assert len(made) - len(get_plotlyjs()) < 2_500_000
+
+
+def test_the_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again it is replaced; when writing fails, the old one stays and nothing is left beside it."""
+    path = write_report(clean_result(), tmp_path / "reports" / "day.html")
+    before = path.read_text()
+    assert "Every law held." in before
+    assert path.stat().st_mode & 0o777 == 0o644
+    monkeypatch.setattr(report, "as_html", lambda _result: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(sample_result(), path)
+    assert path.read_text() == before
+    monkeypatch.undo()
+    write_report(sample_result(), path)
+    assert "L1 and L7 were broken" in path.read_text()
+    assert [one.name for one in path.parent.iterdir()] == ["day.html"]
+
+
+def test_two_owners_at_once_lie_above_one_another() -> None:
+    """An interval that begins while another member has the task is drawn in the lower half; what follows is not."""
+    first = OwnershipInterval("orders", "0_1", "a", 0, 100, "running")
+    second = OwnershipInterval("orders", "0_1", "b", 50, 120, "running")
+    third = OwnershipInterval("orders", "0_1", "a", 120, None, "running")
+    restart = OwnershipInterval("orders", "0_2", "a", 0, 100, "restoring")
+    same = OwnershipInterval("orders", "0_2", "a", 90, 200, "running")
+    assert report_figures.clashing([third, second, first, restart, same]) == {second}
+
+
+def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
+    """Those with a broken law first, then those with the most intervals, in the order of their numbers."""
+    many = [
+        OwnershipInterval("orders", f"0_{task}", f"m{number}", WORST_HOUR_MS + number, WORST_HOUR_MS + number + 1, "")
+        for task in range(200)
+        for number in range(1 + task % 5)
+    ]
+    broken = Finding("orders", "L1", Severity.FATAL, "0_0", "m1", "x", (1,), (WORST_HOUR_MS + 1,))
+    made, shown, there = report_figures.timeline(many, [broken], WORST_HOUR_MS)
+    assert made is not None
+    assert (shown, there) == (report_figures.TASKS_SHOWN, 200)
+    rows = made["layout"]["yaxis"]["categoryarray"]
+    assert rows[:3] == ["0_0", "0_3", "0_4"]
+    assert rows == sorted(rows, key=lambda task: int(task[2:]))
+    assert report_figures.timeline(many, [], WORST_HOUR_MS + report_figures.HOUR_MS * 2) == (None, 0, 0)
+
+
+def test_the_frontier_is_what_nothing_beats() -> None:
+    """From the cheapest to the dearest, each has less downtime than all that cost less."""
+    tried = [Outcome({}, downtime, moves, None) for downtime, moves in ((9, 1), (8, 2), (8, 3), (5, 4), (6, 5), (1, 9))]
+    best = report_figures.unbeaten(reversed(tried), by_bytes=False)
+    assert [(one.downtime_ms, one.moves) for one in best] == [(9, 1), (8, 2), (5, 4), (1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (report_words.span(None), "–"),  # noqa: RUF001 - the dash that is shown
+        (report_words.span(0), "0 ms"),
+        (report_words.span(4_230), "4.23 s"),
+        (report_words.span(59_999), "60 s"),
+        (report_words.span(1_284_000), "21 m 24 s"),
+        (report_words.span(7_200_000), "2 h"),
+        (report_words.span(90_000_000), "1 d 1 h"),
+        (report_words.share(1), "100 %"),
+        (report_words.share(0.99938), "99.94 %"),
+        (report_words.share(0.5), "50.0 %"),
+        (report_words.share(0.999_999), "99.9999 %"),
+        (report_words.share(0.999_999_4), "99.99994 %"),
+        (report_words.share(1 - 1e-15), "> 99.9999999 %"),
+        (report_words.size(48_318_382_080), "48.3 GB"),
+        (report_words.size(3e19), "3e+04 PB"),
+        (report_words.number(21_480.0), "21,480"),
+        (report_words.number(1.2345), "1.23"),
+    ],
+)
+def test_figures_are_written_for_people(said: str, wanted: str) -> None:
+    """Spans in two units, shares that never round up to all, sizes in thousands, numbers with separators."""
+    assert said == wanted
+
+
+def test_the_verdict_is_one_sentence_and_its_figures_another() -> None:
+    """What stands in the database and at the end of the log."""
+    assert summary(clean_result()) == (
+        "Every law held. 1 group, 400 records, no fatal findings, no notices."
+        " 398 decisions made again, 0 of them with another outcome."
+    )
+    result = sample_result()
+    assert summary(result).startswith("L1 and L7 were broken, in 1 group. 3 groups, 21,880 records, 2 fatal findings,")
+    odd = replace(result, findings=tuple(replace(result.findings[0], law=law) for law in ("x", "L10", "L2")))
+    assert headline(odd) == "L2, L10 and x were broken, in 1 group."
+    assert in_short(odd)[2] == "x was broken once."
+    differing = replace(result, decisions_differing=3)
+    assert "3 outcomes differed" in " ".join(in_short(differing))

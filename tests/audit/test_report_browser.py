@@ -1,0 +1,63 @@
+"""A browser draws every plot of a report, in light and dark and on a telephone, and runs nothing of users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from tests.audit.sample import sample_result
+from tests.audit.test_report import NASTY, named
+
+from batonpass.audit.report import write_report
+
+pytestmark = pytest.mark.needs("chromium")
+CHROMIUM = "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = False) -> tuple[Page, list[str]]:
+    """Open a report; return the page, and what it complains of and asks for."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    told: list[str] = []
+    page.on("pageerror", lambda error: told.append(f"error: {error}"))
+    page.on("console", lambda message: told.append(f"console: {message.text}"))
+    page.on("request", lambda request: told.append(f"request: {request.url}"))
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+    return page, [one for one in told if one != f"request: {path.as_uri()}"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
+def test_every_plot_is_drawn(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001
+    """Each place has marks on it, nothing is complained of or fetched, and the page is no wider than the screen."""
+    page, told = opened(browser, write_report(sample_result(), tmp_path / "day.html"), width=width, dark=dark)
+    assert told == []
+    marks = "Array.from(document.querySelectorAll('.plot'), p => p.querySelectorAll('.point').length)"
+    found = page.evaluate(marks)
+    assert len(found) == 6
+    assert min(found) > 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ink = page.evaluate("getComputedStyle(document.querySelector('.plot .xtick text')).fill")
+    assert ink == ("rgb(230, 237, 243)" if dark else "rgb(27, 31, 36)")
+    page.close()
+
+
+def test_markup_of_users_stays_text(browser: Browser, tmp_path: Path) -> None:
+    """A name that would be a script, a picture or a template is shown as it was written, in plots too."""
+    page, told = opened(browser, write_report(named(sample_result(), NASTY), tmp_path / "day.html"))
+    assert told == []
+    assert page.evaluate("window.hurt") is None
+    assert page.evaluate("document.querySelectorAll('main img, main script, svg a, svg image[href^=x]').length") == 0
+    labels = page.evaluate("Array.from(document.querySelectorAll('.ytick text'), t => t.textContent)")
+    assert any("<script>window.hurt=1</script>" in one for one in labels)
+    page.close()
