@@ -1,0 +1,259 @@
+"""The laws of the log itself: nothing is missing, nobody else wrote, numbers only grow (L2, L4).
+
+Each check looks at summaries of stretches of the log first, and at single records only where a summary is off: a clean
+day of ten million records costs one pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from batonpass.audit.evidence import all_of, found, of, said, time_of
+from batonpass.audit.findings import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+STRETCH: Final = 65_536
+"""So many sequence numbers are summed up together."""
+
+FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
+
+
+def log_laws(changes: DataFrame, bounds: DataFrame) -> DataFrame:
+    """Return where records are missing (L2) or a coordinator wrote that had been deposed (L4)."""
+    records = changes.where((f.col("place") == 0)).select(
+        *("group_id", "seq", "at_ms", "coordinator_epoch", f.floor(f.col("seq") / STRETCH).alias("stretch"))
+    )
+    place = f.struct("seq", "at_ms", "coordinator_epoch")
+    stretches = records.groupBy("group_id", "stretch").agg(
+        f.count(f.lit(1)).alias("count"),
+        f.min(place).alias("least"),
+        f.max(place).alias("most"),
+        f.min("coordinator_epoch").alias("lowest"),
+        f.max("coordinator_epoch").alias("highest"),
+    )
+    of_group = Window.partitionBy("group_id").orderBy("stretch")
+    before = of_group.rowsBetween(Window.unboundedPreceding, -1)
+    joined = (
+        stretches.withColumn("previous", f.lag("most", 1).over(of_group))
+        .withColumn("highest_before", f.max("highest").over(before))
+        .join(f.broadcast(bounds), "group_id")
+    ).persist()
+    is_dirty = (f.col("most.seq") - f.col("least.seq") + 1 != f.col("count")) | (f.col("lowest") != f.col("highest"))
+    dirty = joined.where(is_dirty).select("group_id", "stretch", "first")
+    inside = _inside(records.join(dirty, ["group_id", "stretch"]))
+    return all_of([_between(joined), _deposed_between(joined), inside, _edges(bounds)])
+
+
+def _hole(after: Column, next_seq: Column, next_at: Column) -> Column:
+    return said("records ", after + 1, " to ", next_seq - 1, " are missing before ", time_of(next_at))
+
+
+def _between(stretches: DataFrame) -> DataFrame:
+    """Return holes that lie between two stretches, or before the first record that is read."""
+    after = f.coalesce(f.col("previous.seq"), f.col("base"))
+    gaps = stretches.withColumn("after", after).where(
+        (f.col("least.seq") > f.col("after") + 1) & (f.col("least.seq") > f.col("first"))
+    )
+    detail = _hole(f.col("after"), f.col("least.seq"), f.col("least.at_ms"))
+    return found(
+        *(gaps, "L2", FATAL, detail),
+        task=None,
+        member=None,
+        sequences=["previous.seq", "least.seq"],
+        at=["previous.at_ms", "least.at_ms"],
+    )
+
+
+def _deposed_between(stretches: DataFrame) -> DataFrame:
+    fell = stretches.where(
+        (f.col("least.coordinator_epoch") < f.col("highest_before")) & (f.col("least.seq") >= f.col("first"))
+    )
+    detail = said(
+        *(
+            "a coordinator of epoch ",
+            of("least.coordinator_epoch"),
+            " appended after one of epoch ",
+            of("highest_before"),
+        ),
+        *(" at ", time_of("least.at_ms")),
+    )
+    return found(
+        *(fell, "L4", FATAL, detail),
+        task=None,
+        member=None,
+        sequences=["previous.seq", "least.seq"],
+        at=["previous.at_ms", "least.at_ms"],
+    )
+
+
+def _inside(records: DataFrame) -> DataFrame:
+    """Return what is wrong within a stretch, from its single records."""
+    of_stretch = Window.partitionBy("group_id", "stretch").orderBy("seq")
+    before = of_stretch.rowsBetween(Window.unboundedPreceding, -1)
+    rows = (
+        records.withColumn("after", f.lag("seq", 1).over(of_stretch))
+        .withColumn("after_at", f.lag("at_ms", 1).over(of_stretch))
+        .withColumn("highest", f.max("coordinator_epoch").over(before))
+        .where(f.col("seq") >= f.col("first"))
+    )
+    holes = found(
+        *(
+            rows.where(f.col("seq") > f.col("after") + 1),
+            "L2",
+            FATAL,
+            _hole(f.col("after"), f.col("seq"), f.col("at_ms")),
+        ),
+        task=None,
+        member=None,
+        sequences=["after", "seq"],
+        at=["after_at", "at_ms"],
+    )
+    twice = found(
+        *(rows.where(f.col("seq") == f.col("after")), "L2", FATAL, said("record ", of("seq"), " is there twice")),
+        task=None,
+        member=None,
+        sequences=["seq"],
+        at=["at_ms"],
+    )
+    deposed = found(
+        rows.where(f.col("coordinator_epoch") < f.col("highest")),
+        *("L4", FATAL),
+        said(
+            *("a coordinator of epoch ", of("coordinator_epoch"), " appended after one of epoch ", of("highest")),
+            *(" at ", time_of("at_ms")),
+        ),
+        task=None,
+        member=None,
+        sequences=["after", "seq"],
+        at=["after_at", "at_ms"],
+    )
+    return all_of([holes, twice, deposed])
+
+
+def _edges(bounds: DataFrame) -> DataFrame:
+    """Return what is missing at the end of the log, or before its beginning."""
+    cut_off = found(
+        bounds.where(f.col("missing") > 0),
+        *("L2", FATAL),
+        said(
+            *("the last ", of("missing"), " records are missing: the head counts ", of("last") + of("missing")),
+            *(", the last one there is ", of("last")),
+        ),
+        task=None,
+        member=None,
+        sequences=["last"],
+    )
+    unknown = found(
+        bounds.where(~f.col("known")),
+        *("unknown-beginning", NOTICE),
+        said("no snapshot says what was so before record ", of("base") + 1, "; who had what before it is not known"),
+        task=None,
+        member=None,
+    )
+    return all_of([cut_off, unknown])
+
+
+def unreadable(changes: DataFrame) -> DataFrame:
+    """Return the records that no program of this version can read (L2: what they say is lost to every reader)."""
+    rows = changes.where(f.col("what") == "unreadable")
+    damaged = rows.where(f.col("place") >= 0)
+    snapshots = rows.where(f.col("place") < 0)
+    return all_of(
+        [
+            found(
+                *(damaged, "L2", FATAL, said("record ", of("seq"), " cannot be read: ", of("word"))),
+                task=None,
+                member=None,
+                sequences=["seq"],
+                at=["at_ms"],
+            ),
+            found(
+                *(
+                    snapshots,
+                    "unreadable-snapshot",
+                    NOTICE,
+                    said("the snapshot of version ", of("seq"), ": ", of("word")),
+                ),
+                task=None,
+                member=None,
+            ),
+        ]
+    )
+
+
+def member_epochs(changes: DataFrame) -> DataFrame:
+    """Return the members whose epoch fell, or grew by more than one a picture (L2: a picture was lost or undone)."""
+    pictures = changes.where(
+        (f.col("place") == 0) & f.col("what").isin("active", "standby", "warmup", "revoked", "demoted")
+    ).select("group_id", "member", "seq", "at_ms", "number")
+    # Lost commits and adoptions raise epochs out of turn.
+    raised = changes.where(f.col("what").isin("raised", "adopted")).select("group_id").distinct()
+    sums = (
+        pictures.groupBy("group_id", "member")
+        .agg(
+            f.count(f.lit(1)).alias("count"),
+            f.min(f.struct("seq", "number")).alias("least"),
+            f.max(f.struct("seq", "number")).alias("most"),
+            f.min("number").alias("lowest"),
+            f.max("number").alias("highest"),
+        )
+        .where(
+            (f.col("highest") - f.col("lowest") + 1 != f.col("count"))
+            | (f.col("least.number") != f.col("lowest"))
+            | (f.col("most.number") != f.col("highest"))
+        )
+        .select("group_id", "member")
+        .join(raised, "group_id", "leftanti")
+    )
+    of_member = Window.partitionBy("group_id", "member").orderBy("seq")
+    rows = (
+        pictures.join(sums, ["group_id", "member"])
+        .withColumn("number_before", f.lag("number", 1).over(of_member))
+        .withColumn("after", f.lag("seq", 1).over(of_member))
+        .withColumn("after_at", f.lag("at_ms", 1).over(of_member))
+        .where(f.col("number") != f.col("number_before") + 1)
+    )
+    detail = said(
+        *("its epoch ", of("number"), " follows ", of("number_before"), " at ", time_of("at_ms")),
+        "; each change of a picture adds one",
+    )
+    return found(rows, "L2", FATAL, detail, task=None, sequences=["after", "seq"], at=["after_at", "at_ms"])
+
+
+def generations_told(changes: DataFrame, generations: DataFrame, bounds: DataFrame) -> DataFrame:
+    """Return generations that the log has and readers are not shown, the other way round, or told otherwise (L2)."""
+    placed = (
+        changes.where((f.col("what") == "placed") & (f.col("token") > 0))
+        .join(f.broadcast(bounds), "group_id")
+        .where(f.col("seq") >= f.col("first"))
+        .select("group_id", "number", "seq", f.col("at_ms").alias("placed_at"), f.col("until_ms").alias("placed_moves"))
+    )
+    told = generations.select("group_id", "number", "moves", "at_ms", "version")
+    both = placed.join(told, ["group_id", "number"], "full_outer").where(
+        f.col("seq").isNull() | f.col("version").isNull() | (f.col("placed_moves") != f.col("moves"))
+    )
+    detail = (
+        f.when(
+            f.col("version").isNull(),
+            said("generation ", of("number"), " is in the log, and not among the generations"),
+        )
+        .when(f.col("seq").isNull(), said("generation ", of("number"), " is told, and not in the log"))
+        .otherwise(
+            said(
+                "generation ",
+                of("number"),
+                " moved ",
+                of("placed_moves"),
+                " tasks by the log, ",
+                of("moves"),
+                " as told",
+            )
+        )
+    )
+    when = f.coalesce(f.col("placed_at"), f.col("at_ms"))
+    return found(both, "L2", FATAL, detail, task=None, member=None, sequences=["seq"], at=[when])

@@ -1,0 +1,278 @@
+"""One audit of one day, from beginning to end: what `batonpass audit` and `spark-submit` run.
+
+spark-submit --py-files batonpass.zip job.py --day 2026-11-20 --database-url postgresql://...
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation, Severity
+from batonpass.audit.plan import DayPlan, MissingDay, plan_day
+from batonpass.codec.code import code_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from batonpass.audit.tables import DayTables, Reader
+
+__all__ = ["Audit", "MissingDay", "run"]
+
+Tell = Callable[[str], None]
+"""Hears what the audit does next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is to be audited, and how.
+
+    Attributes:
+        database_url: where the log is.
+        day: in UTC.
+        group: only this one; None: all.
+        out: the folder for the report and Parquet; None: neither is written.
+        reader: "adbc" (no jar), or "jdbc" (a driver by ``jdbc_jar`` or Spark's own settings).
+        objective: the availability below which a group is worth a look; None: none.
+        keep: whether what was found is written to the database.
+        spark: settings of Spark's own, ``spark.master`` among them.
+    """
+
+    database_url: str
+    day: date
+    group: str | None = None
+    out: Path | None = None
+    reader: str = "adbc"
+    jdbc_jar: Path | None = None
+    what_if: bool = True
+    replay: bool = True
+    objective: float | None = None
+    keep: bool = True
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
+    """Audit a day, write what was found where it is to be written, and return it.
+
+    Raises:
+        MissingDay: when there is nothing to audit; nothing was written.
+    """
+    told: list[str] = []
+
+    def note(line: str) -> None:
+        told.append(f"{datetime.now(UTC):%H:%M:%S} {line}")
+        tell(line)
+
+    with ExitStack() as stack:
+        session, reader, plan = _begin(audit, stack, note)
+        noted = _run_of(audit, plan)
+        try:
+            result = _Auditor(session, reader, plan, audit, note).result(told)
+            report = _write(audit, result, note)
+            if noted is not None:
+                from batonpass.audit import output  # noqa: PLC0415 - what writes is not needed to look
+
+                output.finish(audit.database_url, noted, result, report=report)
+        except BaseException as error:
+            _break_off(audit, noted, error)
+            raise
+    return result
+
+
+def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
+    """Return the session, the way to read, and what is to be read."""
+    from batonpass.audit.session import opened, partitions_for  # noqa: PLC0415
+    from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
+
+    settings = dict(audit.spark)
+    plan: DayPlan | None = None
+    if audit.reader == "adbc":
+        from batonpass.audit import source  # noqa: PLC0415
+
+        # Before Spark starts: a day that is not there is said at once, and how large it is decides how Spark starts.
+        note("looking for the day")
+        plan = plan_day(lambda sql: source.rows(plain_url(audit.database_url), sql), audit.day, group=audit.group)
+    elif audit.jdbc_jar is not None:
+        settings["spark.jars"] = str(audit.jdbc_jar.absolute())
+    note("starting Spark")
+    session = stack.enter_context(opened(records=plan.records if plan else None, settings=settings))
+    kind = AdbcReader if audit.reader == "adbc" else JdbcReader
+    reader: Reader = kind(session, audit.database_url)
+    if plan is None:
+        plan = plan_day(reader.rows, audit.day, group=audit.group)
+    cores = session.sparkContext.defaultParallelism
+    parts = partitions_for(plan.records, cores)
+    session.conf.set("spark.sql.shuffle.partitions", str(parts))
+    note(f"{len(plan.groups):,} groups, about {plan.records:,} records, {parts} parts on {cores} cores")
+    return session, reader, plan
+
+
+class _Auditor:
+    """Looks at one day."""
+
+    def __init__(self, session: SparkSession, reader: Reader, plan: DayPlan, audit: Audit, note: Tell) -> None:
+        from batonpass.audit.tables import DayTables  # noqa: PLC0415
+
+        self._started_ms = int(time.time() * 1_000)
+        self._session, self._plan, self._audit, self._note = session, plan, audit, note
+        self._tables: DayTables = DayTables(session, reader, plan)
+        self._parts = int(session.conf.get("spark.sql.shuffle.partitions") or "2")
+        self._kept: list[DataFrame] = []
+
+    def result(self, told: list[str]) -> AuditResult:
+        """Return everything that is found."""
+        try:
+            return self._look(told)
+        finally:
+            for frame in self._kept:
+                with suppress(Exception):
+                    frame.unpersist()
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        from pyspark import StorageLevel  # noqa: PLC0415
+
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(kept)
+        return kept
+
+    def _look(self, told: list[str]) -> AuditResult:
+        from batonpass.audit import measures, timeline  # noqa: PLC0415
+        from batonpass.audit.checks_tasks import stateless  # noqa: PLC0415
+        from batonpass.audit.downtime import gaps  # noqa: PLC0415
+        from batonpass.audit.pictures import pictures  # noqa: PLC0415
+
+        bounds = self._keep(self._tables.bounds())
+        changes = self._keep(self._tables.changes())
+        followed = self._keep(timeline.follow(timeline.story(changes, self._parts)))
+        self._note("reading the log, and following who might run each task")
+        runs = self._keep(timeline.runs(followed))
+        warmups = self._keep(timeline.warmups(followed))
+        found_gaps = self._keep(gaps(runs, changes, stateless(changes), self._plan))
+        seen = measures.Seen(
+            *(changes, runs, warmups, found_gaps),
+            *(self._keep(self._tables.generations()), self._tables.warmup_lags(), bounds, self._plan),
+        )
+        self._note("measuring")
+        days = measures.group_days(seen)
+        replayed, kept_findings, left_out, differing = self._findings(seen, followed, days)
+        recommendations = self._recommend(tuple(days.values()))
+        self._note("drawing")
+        drawn = pictures(seen, followed)
+        self._write_frames(seen, followed)
+        return AuditResult(
+            day=self._plan.day,
+            started_at_ms=self._started_ms,
+            finished_at_ms=int(time.time() * 1_000),
+            code_version=code_version(),
+            groups=tuple(day for _, day in sorted(days.items())),
+            findings=kept_findings,
+            findings_left_out=left_out,
+            records=sum(int(day.measures["records"] or 0) for day in days.values()),
+            decisions_replayed=replayed,
+            decisions_differing=differing,
+            recommendations=recommendations,
+            pictures=drawn,
+            log_lines=tuple(told),
+        )
+
+    def _findings(
+        self, seen: Any, followed: DataFrame, days: Mapping[str, GroupDay]
+    ) -> tuple[int, tuple[Finding, ...], int, int]:
+        """Return how many decisions were made again, the findings, how many were left out, and the differences."""
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        from batonpass.audit import checks, checks_tasks, measures  # noqa: PLC0415
+        from batonpass.audit.evidence import FOUND, all_of, cut  # noqa: PLC0415
+        from batonpass.audit.replay import replayed  # noqa: PLC0415
+
+        self._note("holding the day to the laws")
+        changes, runs, bounds = seen.changes, seen.runs, seen.bounds
+        excused, without = checks_tasks.excused(changes), checks_tasks.stateless(changes)
+        lawful = all_of(
+            [
+                checks_tasks.one_owner(followed),
+                checks_tasks.cold_promotions(runs, excused, without),
+                checks_tasks.handovers_per_target(runs, excused),
+                checks_tasks.warmup_budgets(seen.warmups, checks_tasks.budgets(changes)),
+                checks.member_epochs(changes),
+                checks.unreadable(changes),
+            ]
+        ).join(f.broadcast(bounds.select("group_id", "first")), "group_id")
+        # What was wrong before the day has been found on its own day.
+        of_day = lawful.where(f.coalesce(f.element_at("sequences", -1), f.col("first")) >= f.col("first"))
+        frames = [of_day, checks.log_laws(changes, bounds), checks.generations_told(changes, seen.generations, bounds)]
+        frames.append(measures.notices(seen, days, self._audit.objective))
+        count = differing = 0
+        if self._audit.replay:
+            again = self._keep(replayed(self._tables, self._parts))
+            self._note("deciding the day again")
+            sums = again.agg(f.sum("replayed").alias("replayed"), f.sum("differing").alias("differing")).first()
+            count, differing = int(sums["replayed"] or 0), int(sums["differing"] or 0)
+            frames.append(again.where(f.col("law").isNotNull()).select(*FOUND))
+        kept, left_out = cut(all_of(frames))
+        return count, kept, left_out, differing
+
+    def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[Recommendation, ...]:
+        if not self._audit.what_if:
+            return ()
+        from batonpass.audit import whatif  # noqa: PLC0415
+
+        self._note("trying other settings on the day")
+        return whatif.recommend(
+            self._session, self._tables.records(), groups, day=self._plan.day, snapshots=self._tables.snapshots()
+        )
+
+    def _write_frames(self, seen: Any, followed: DataFrame) -> None:
+        if self._audit.out is None:
+            return
+        from batonpass.audit import output  # noqa: PLC0415
+        from batonpass.audit.timeline import intervals  # noqa: PLC0415
+
+        self._note("writing Parquet")
+        frames = {"intervals": intervals(followed, self._plan), "gaps": seen.gaps, "warmups": seen.warmups}
+        output.write_frames(frames, str(self._audit.out), self._plan.day)
+
+
+def _write(audit: Audit, result: AuditResult, note: Tell) -> str | None:
+    """Write the report, and return where it lies."""
+    if audit.out is None:
+        return None
+    from batonpass.audit import output, report  # noqa: PLC0415
+
+    note("writing the report")
+    audit.out.mkdir(parents=True, exist_ok=True)
+    output.write_result(result, str(audit.out), audit.day)
+    page = audit.out / f"report-{audit.day}.html"
+    page.write_text(report.render(result), encoding="utf-8")
+    return str(page)
+
+
+def _run_of(audit: Audit, plan: DayPlan) -> Any:
+    """Note that an audit of the day is under way, so that one that never ends is seen."""
+    if not audit.keep:
+        return None
+    from batonpass.audit import output  # noqa: PLC0415
+
+    settings = {"group": audit.group, "reader": audit.reader, "objective": audit.objective, "replay": audit.replay}
+    return output.begin(audit.database_url, plan.day, code_version=code_version(), settings=settings)
+
+
+def _break_off(audit: Audit, noted: Any, error: BaseException) -> None:
+    if noted is None:
+        return
+    from batonpass.audit import output  # noqa: PLC0415
+
+    with suppress(Exception):
+        output.break_off(audit.database_url, noted, f"{type(error).__name__}: {str(error)[:500]}")
+
+
+if __name__ == "__main__":
+    from batonpass.cli.audit import app
+
+    sys.exit(app())
