@@ -91,3 +91,15 @@ def picture(served: Served, group: str) -> list[Any]:
     path = f"{served.url}/v1/groups/{group}/members/m1/assignment?after=0"
     active: list[Any] = httpx.get(path, headers=BEARER).json()["assignment"]["active"]
     return active
+
+
+def test_a_coordinator_that_was_killed_answers_at_once_when_it_is_started_again(own_url: str) -> None:
+    """At the same address, on the same machine: nobody waits for the end of the lease of a process that is dead."""
+    address = "http://coordinator.test:8420"
+    with serving(own_url, lease_ms="60000", advertised_url=address) as first:
+        declare(first, "orders")
+        assert first.call("PUT", "/v1/groups/orders/members/m1", json={}).status_code == 201
+        first.stop(signal.SIGKILL)
+        with serving(own_url, lease_ms="60000", advertised_url=address) as second:
+            assert second.call("GET", "/v1/groups/orders").json()["members"] == 1
+            assert beat(second, "orders", 1, 1, {}).status_code == 200

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
+from batonpass.postgres import fleet
 from batonpass.postgres.fleet import Berth, Fleet, rank
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
@@ -301,6 +302,24 @@ async def test_who_knows_that_it_is_alone_waits_for_nobody(start: Start) -> None
     await next_one.fleet.start(alone=True)
     assert next_one.fleet.holds(ORDERS)
     assert await next_one.log.take_over(ORDERS) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "dead", "outlived"), [("one", "one", []), ("one", "nobody", ["one"]), ("two", "one", ["one"])]
+)
+async def test_who_comes_back_in_the_place_of_a_dead_process_waits_for_nobody(
+    start: Start, monkeypatch: pytest.MonkeyPatch, address: str, dead: str, outlived: list[str]
+) -> None:
+    """At the same address, when its former process is certain to be dead: what that owned is its own at once."""
+    killed, next_one = start("one"), start(address)
+    await killed.fleet.start()
+    await killed.log.take_over(ORDERS)
+    monkeypatch.setattr(fleet, "is_dead", lambda name: dead == "one" and name == killed.fleet.id)
+    await next_one.fleet.start()
+    assert [one.id for one in next_one.fleet.living if one.id != next_one.fleet.id] == [killed.fleet.id] * len(outlived)
+    if not outlived:
+        assert all(next_one.fleet.holds(group) for group in GROUPS)
+        assert await next_one.log.take_over(ORDERS) == 2
 
 
 async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from batonpass.codec.records import VERSIONS
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
 from batonpass.postgres.leases import Leases, Living
+from batonpass.postgres.processes import fresh_name, is_dead
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -61,7 +61,7 @@ class Fleet:
         self._leases = leases
         self._berth = berth
         self._clock_ms = clock_ms
-        self._id = secrets.token_hex(8)
+        self._id = fresh_name()
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
         self._living: tuple[Living, ...] = ()
@@ -132,11 +132,7 @@ class Fleet:
         Raises:
             StoreUnavailable: when the database is away; to be called again.
         """
-        await self._begin()
-        if alone:
-            for other in await self._leases.view():
-                if other.id != self._id:
-                    await self._leases.remove(other.id)
+        await self._begin(alone=alone)
         self._look(await self._leases.view())
 
     async def run(self) -> None:
@@ -199,14 +195,21 @@ class Fleet:
         self._valid_until = float("-inf")
         await self._leases.remove(self._id)
 
-    async def _begin(self) -> None:
+    async def _begin(self, *, alone: bool = False) -> None:
         self._valid_until = float("-inf")
-        self._id = secrets.token_hex(8)
+        self._id = fresh_name()
         sent = self._clock_ms()
         berth = self._berth
         await self._leases.register(self._id, url=berth.url, code=berth.code, reads=berth.reads)
         self._to_release.clear()
+        for other in await self._leases.view():
+            if other.id != self._id and (alone or self._was_here(other)):
+                await self._leases.remove(other.id)
         self._hold_from(sent)
+
+    def _was_here(self, other: Living) -> bool:
+        """Say whether this coordinator comes back in the place of that one, whose process is certain to be dead."""
+        return bool(other.url) and other.url == self._berth.url and is_dead(other.id)
 
     def _hold_from(self, sent_ms: float) -> None:
         # From before it was sent: the database began to count later.

@@ -1,0 +1,86 @@
+"""The names of coordinators: who comes back after a crash can tell from one that its former process is dead.
+
+A name is ``place.process.start.random``: a digest of the running system and of the space in which its process ids
+count, the process id, when the process began, and what makes the name new. Only a process at the same place can tell:
+there an id that is gone, or whose process began at another instant, belongs to nobody who still runs. A name that says
+less, as names did before, or whose place is another, proves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_PROC: Final = Path("/proc")
+_PARTS: Final = 4
+# Of the fields of /proc/PID/stat behind the program's name: the first is the state, and the twentieth the start.
+_STATE: Final = 0
+_START: Final = 19
+_OVER: Final = frozenset("ZXx")
+
+
+class _Process(NamedTuple):
+    place: str
+    pid: int
+    start: str
+
+
+def fresh_name() -> str:
+    """Return a name that no coordinator ever had, and that says which process this is, where that can be known."""
+    found = _this_process()
+    unique = secrets.token_hex(8)
+    return unique if found is None else f"{found.place}.{found.pid}.{found.start}.{unique}"
+
+
+def is_dead(name: str) -> bool:
+    """Say whether it is certain that the process of this name runs no more. False: it may run, or nobody can tell."""
+    parts, here = name.split("."), _this_process()
+    if here is None or len(parts) != _PARTS or parts[0] != here.place or not parts[1].isdecimal():
+        return False
+    pid, start = int(parts[1]), parts[2]
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # It is there, and somebody else's; when it began may be seen all the same.
+        pass
+    fields = _stat(pid)
+    if fields is None:
+        return False
+    # One that has ended and that nobody has asked for yet still has its id; of its threads none is left.
+    return fields[_START] != start or (fields[_STATE] in _OVER and _threads(pid) <= 1)
+
+
+def _this_process() -> _Process | None:
+    """Return what this process is known by; None where the system does not say."""
+    fields = _stat(os.getpid())
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        space = (_PROC / "self/ns/pid").readlink()
+    except OSError:
+        return None
+    if fields is None or not boot:
+        return None
+    place = hashlib.blake2b(f"{boot}\0{space}".encode(), digest_size=8).hexdigest()
+    return _Process(place, os.getpid(), fields[_START])
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    # The name of the program stands in brackets, and may hold anything.
+    fields = text.rpartition(")")[2].split()
+    return fields if len(fields) > _START else None
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(list((_PROC / str(pid) / "task").iterdir()))
+    except OSError:
+        return 0
