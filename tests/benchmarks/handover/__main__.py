@@ -49,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.handover", description=__doc__)
     parser.add_argument("--drains", type=int, default=7, help="how often a worker is drained and let stay again")
     parser.add_argument("--every-ms", type=float, default=20, help="how often each task gets a record")
+    parser.add_argument("--steady-s", type=float, default=5, help="how long processor time is measured before")
     parser.add_argument("--moves", action="store_true", help="print every move")
     asyncio.run(measure(parser.parse_args()))
 
@@ -91,12 +92,15 @@ async def measure(asked: argparse.Namespace) -> None:
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(coordinator.kill)
                 await declare(coordinator, job)
+                pids = {"broker": broker.pid, "coordinator": coordinator.pid}
                 for name in WORKERS:
                     words = (in_words(job), str(folder), name, coordinator.url, str(folder / f"{name}.trace"))
-                    await stack.enter_async_context(process("tests.benchmarks.handover.worker", *words))
+                    pids[name] = await stack.enter_async_context(process("tests.benchmarks.handover.worker", *words))
                 every = str(asked.every_ms / 1_000)
-                await stack.enter_async_context(process("tests.benchmarks.handover.load", in_words(job), every))
+                load = process("tests.benchmarks.handover.load", in_words(job), every)
+                pids["load"] = await stack.enter_async_context(load)
                 await at_rest(coordinator, job)
+                await say_cost(pids, asked.steady_s)
                 for number in range(asked.drains):
                     await drain(coordinator, job, WORKERS[number % len(WORKERS)])
                 await asyncio.sleep(2)
@@ -132,16 +136,30 @@ async def declare(coordinator: CoordinatorProcess, job: Job) -> None:
 
 
 @asynccontextmanager
-async def process(module: str, *words: str) -> AsyncIterator[None]:
-    """Run a module in a process of its own, which is told to go at the end."""
+async def process(module: str, *words: str) -> AsyncIterator[int]:
+    """Run a module in a process of its own, which is told to go at the end; yield its id."""
     command = (sys.executable, "-m", module, *words)
     started = await asyncio.create_subprocess_exec(*command, cwd=Path(__file__).parents[3], env=dict(os.environ))
     try:
-        yield
+        yield started.pid
     finally:
         if started.returncode is None:
             started.send_signal(signal.SIGTERM)
             await started.wait()
+
+
+async def say_cost(pids: dict[str, int], seconds: float) -> None:
+    """Print how much of a core each process takes while nothing moves."""
+    before = {name: cpu_s(pid) for name, pid in pids.items()}
+    await asyncio.sleep(seconds)
+    shares = (f"{name} {100 * (cpu_s(pid) - before[name]) / seconds:.0f} %" for name, pid in pids.items())
+    say(f"of a core at rest: {', '.join(shares)}")
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def at_rest(coordinator: CoordinatorProcess, job: Job) -> None:

@@ -24,6 +24,7 @@ from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared, both
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState, progress
+from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
 from batonpass.worker.kafka.transaction import Context, Subtopology
 from batonpass.worker.protocol import Offsets
 from batonpass.worker.tasks import Task
@@ -67,9 +68,10 @@ class ActiveOptions:
     A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
     task is to stop. A broker that waits ``transaction_timeout_ms`` for the end of one aborts it. Where no offset was
     committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
-    active begins anew once ``retry_ms`` are over. With ``connect_ahead`` a copy keeps the connections ready that it
-    would need as an active, about four, so that its promotion does not wait for them. The rest are keyword arguments of
-    aiokafka's clients. ``observe`` hears of each step; it must return at once.
+    active begins anew once ``retry_ms`` are over; one whose topics are not there for ``missing_topic_ms`` has failed.
+    With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
+    promotion does not wait for them. The rest are keyword arguments of aiokafka's clients. ``observe`` hears of each
+    step; it must return at once.
     """
 
     commit_interval_ms: int = 100
@@ -77,6 +79,7 @@ class ActiveOptions:
     transaction_timeout_ms: int = 60_000
     start: str = "earliest"
     retry_ms: int = 500
+    missing_topic_ms: int = 30_000
     connect_ahead: bool = True
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
@@ -131,8 +134,11 @@ class Active:
         """Work until told to stop; the last transaction is committed unless that is cancelled.
 
         Raises:
+            TopicsMissing: when a topic was missing for too long.
             Exception: what the worker's own code raised.
         """
+        said = Said()
+        missing_since: float | None = None
         while not self._task.stopping:
             try:
                 await self._try()
@@ -142,7 +148,12 @@ class Active:
                 await self._task.stop_requested()
                 return
             except KafkaError as error:
-                log.warning("%r begins anew in %s ms: %r", self._task, self._options.retry_ms, error)
+                now = time.monotonic()
+                missing_since = (missing_since or now) if isinstance(error, MissingPartition) else None
+                if missing_since is not None and now - missing_since > self._options.missing_topic_ms / 1_000:
+                    raise TopicsMissing(str(error)) from error
+                if said.is_news(repr(error)):
+                    log.warning("%r begins anew every %s ms: %r", self._task, self._options.retry_ms, error)
                 await self._pause(self._options.retry_ms / 1_000)
 
     async def _try(self) -> None:

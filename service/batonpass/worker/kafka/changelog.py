@@ -13,6 +13,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState
+from batonpass.worker.kafka.topics import MissingPartition, look_up
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -60,6 +61,7 @@ class Changelog:
         )
         try:
             await consumer.start()
+            await self._check(consumer)
             self._consumer = consumer
             positions = await self._places()
             # Without a pause between the two, in which the client would look for a place by itself.
@@ -69,6 +71,15 @@ class Changelog:
             self._consumer = None
             await consumer.stop()
             raise
+
+    async def _check(self, consumer: AIOKafkaConsumer) -> None:
+        known = await look_up(consumer._client, self._topics.values())  # noqa: SLF001 - nothing public asks just once
+        for partition, topic in self._topics.items():
+            if partition.partition not in known[topic]:
+                raise MissingPartition(
+                    f"changelog {topic} has {len(known[topic])} partitions, and none for {self._state.task_id}: "
+                    f"it needs as many as the source has"
+                )
 
     async def ends(self, consumer: AIOKafkaConsumer) -> dict[str, int]:
         """Return where each changelog ends for a reader of committed records (its last stable offset).

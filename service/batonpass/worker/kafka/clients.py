@@ -17,6 +17,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import CoordinationType
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from batonpass.worker.kafka.topics import MissingPartition, look_up
+
 if TYPE_CHECKING:
     from batonpass.worker.kafka.active import Terms
     from batonpass.worker.kafka.transaction import Subtopology
@@ -43,9 +45,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         # Nothing public connects without fencing at once.
         await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
         await self._sender._find_coordinator(CoordinationType.GROUP, group)  # noqa: SLF001
-        for topic in topics:
-            await self.client._wait_on_metadata(topic)  # noqa: SLF001
-        await self.client.ready(self.client.get_random_node())
+        await look_up(self.client, topics)
 
     async def fence(self) -> None:
         """Become the one producer of the transactional id: the one before is refused, and its transaction ended."""
@@ -128,12 +128,12 @@ class Clients:
     async def _connect_input(self) -> None:
         consumer, part = self.input, self._part
         await consumer.start()
-        for topic in part.sources:
-            known = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - waits, as the public one does not
-            if self._partition in known:
-                self.partitions.append(TopicPartition(topic, self._partition))
-        for topic in part.changelog_topics:
-            await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - its end is asked for soon
+        known = await look_up(consumer._client, (*part.sources, *part.changelog_topics))  # noqa: SLF001 - no public way
+        self.partitions = [
+            TopicPartition(topic, self._partition) for topic in part.sources if self._partition in known[topic]
+        ]
+        if not self.partitions:
+            raise MissingPartition(f"no topic of {', '.join(part.sources)} has a partition {self._partition}")
         for partition in self.partitions[:1]:
             await consumer.committed(partition)
 
@@ -179,6 +179,11 @@ class Prepared:
         self._task_id = task_id
         self._connecting: asyncio.Task[Clients] | None = None
         self._hurry = asyncio.Event()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is being connected, be it that it was, that it failed, or that it was not asked for."""
+        return self._connecting is None or self._connecting.done()
 
     def begin(self, *, delay_s: float = 0.0) -> None:
         """Connect in the background after a while, unless that was begun already."""

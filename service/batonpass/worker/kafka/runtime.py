@@ -16,8 +16,9 @@ from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
 from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
-from batonpass.worker.kafka.state import OpenStore, StateFolder, TaskState, progress
+from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
 from batonpass.worker.kafka.stores import ReadableStore, RocksStore
+from batonpass.worker.kafka.topics import Said
 from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -25,7 +26,10 @@ from batonpass.worker.tasks import Callbacks, Revocation, Task
 log = logging.getLogger("batonpass.worker.kafka")
 
 REPORT_S = 0.2
-STANDBY_CONNECTS_AFTER_S = 2.0
+DEMOTED_CONNECTS_AFTER_S = 2.0
+CONNECTS_WITHIN_S = 3.0
+"""How long a copy may connect for its promotion before it says how far it has come all the same."""
+
 STATE_AGE_MAX_MS = 20 * 3_600_000
 """Below `delete.retention.ms` of a compacted topic (a day): a copy that slept longer may have missed deletions."""
 
@@ -122,9 +126,9 @@ class KafkaRuntime(Callbacks):
         if copy.changelog is None:
             return
         if self._options.connect_ahead:
-            # A warmup is about to be promoted; a standby may have just been the owner, whose successor comes first.
-            copy.prepared.begin(delay_s=0 if task.role is Role.WARMUP else STANDBY_CONNECTS_AFTER_S)
-        tailing = asyncio.ensure_future(self._keep_tailing(task, copy.changelog, copy.state, part))
+            # Whoever takes over from an owner that becomes a copy comes first.
+            copy.prepared.begin(delay_s=DEMOTED_CONNECTS_AFTER_S if task.was is Role.ACTIVE else 0)
+        tailing = asyncio.ensure_future(self._keep_tailing(task, copy, copy.changelog, part))
         stopping = asyncio.ensure_future(task.stop_requested())
         try:
             await asyncio.wait((tailing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -135,24 +139,28 @@ class KafkaRuntime(Callbacks):
         if not tailing.cancelled():
             tailing.result()
 
-    async def _keep_tailing(self, task: Task, changelog: Changelog, state: TaskState, part: Subtopology) -> None:
+    async def _keep_tailing(self, task: Task, copy: Copy, changelog: Changelog, part: Subtopology) -> None:
+        # A copy that reports that it is ready may be promoted the next moment, so it had better be.
+        said = Said()
+        speaks_at = 0.0 if task.was is Role.ACTIVE else time.monotonic() + CONNECTS_WITHIN_S
         while not task.stopping:
             try:
                 await changelog.resume()
-                await self._tail(task, changelog, state, part)
+                told_at = 0.0
+                while not task.stopping:
+                    came = await changelog.step()
+                    now = time.monotonic()
+                    if (not came or now - told_at > REPORT_S) and (copy.prepared.is_settled or now > speaks_at):
+                        told_at = now
+                        done = progress(copy.state.positions, changelog.known_ends(), part.changelog_topics)
+                        task.report(
+                            done.position, done.end_offset, positions=done.positions, end_offsets=done.end_offsets
+                        )
             except KafkaError as error:
                 # The copy stays where it is; a cluster that is away says nothing about it.
-                log.warning("%r cannot be tailed for now: %r", task, error)
+                if said.is_news(repr(error)):
+                    log.warning("%r cannot be tailed for now: %r", task, error)
                 await asyncio.sleep(self._options.retry_ms / 1_000)
-
-    async def _tail(self, task: Task, changelog: Changelog, state: TaskState, part: Subtopology) -> None:
-        told_at = 0.0
-        while not task.stopping:
-            came = await changelog.step()
-            if not came or time.monotonic() - told_at > REPORT_S:
-                told_at = time.monotonic()
-                done = progress(state.positions, changelog.known_ends(), part.changelog_topics)
-                task.report(done.position, done.end_offset, positions=done.positions, end_offsets=done.end_offsets)
 
     async def on_active(self, task: Task) -> None:
         """Take the task over, from the copy that is here if there is one, and process until it is to stop."""

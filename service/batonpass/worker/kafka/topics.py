@@ -1,0 +1,57 @@
+"""Whether the topics are there that a task needs. To make them is up to whoever runs the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+SAY_AGAIN_S = 30.0
+
+
+class MissingPartition(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """A topic, or a partition of one, is not there. It is looked for again; somebody may be about to make it."""
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.args))
+
+
+class TopicsMissing(Exception):
+    """Topics were missing for so long that the task counts as failed."""
+
+
+async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, set[int]]:
+    """Return the partitions of each topic, and let the client keep itself informed of them.
+
+    Raises:
+        MissingPartition: when a topic does not exist; the message says what to do.
+        KafkaError: when the cluster cannot be asked.
+    """
+    wanted = sorted(set(topics))
+    if any(client.cluster.partitions_for_topic(topic) is None for topic in wanted):
+        for topic in wanted:
+            client.add_topic(topic)
+        await client.force_metadata_update()
+    found = {topic: client.cluster.partitions_for_topic(topic) for topic in wanted}
+    missing = [topic for topic, partitions in found.items() if partitions is None]
+    if missing:
+        raise MissingPartition(f"topic {' and '.join(missing)} does not exist, or may not be read: make it first")
+    return {topic: set(partitions) for topic, partitions in found.items() if partitions is not None}
+
+
+class Said:
+    """What was said last, so that what goes on is not said again and again."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._at = 0.0
+
+    def is_news(self, words: str) -> bool:
+        """Whether something is to be said: because it is new, or was last said a while ago."""
+        now = time.monotonic()
+        if words == self._last and now - self._at < SAY_AGAIN_S:
+            return False
+        self._last, self._at = words, now
+        return True

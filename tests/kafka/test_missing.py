@@ -1,0 +1,98 @@
+"""Topics that are not there: the worker says so, the task counts as failed, and goes on once they have been made."""
+
+import asyncio
+import dataclasses
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from tests.kafka.cluster import known_to_broker
+from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
+
+from batonpass.codec.answers import to_json
+from batonpass.codec.requests import read_declaration
+from batonpass.core.ids import GroupId, TaskId
+from batonpass.core.model import ActiveState
+from batonpass.worker import Member, OnLeaseLost
+from batonpass.worker.kafka import ActiveOptions
+from batonpass.worker.protocol import Role
+from batonpass.worker.testing import LocalCoordinator
+
+pytestmark = pytest.mark.needs("kafka")
+TASK = "0_0"
+QUICK = ActiveOptions(retry_ms=50, missing_topic_ms=300)
+
+
+async def make(bootstrap: str, topic: str) -> None:
+    """Make a topic of a given name."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, 1, 1)])
+    await known_to_broker(admin, topic, 1)
+    await admin.close()
+
+
+async def test_a_missing_changelog_is_a_failed_task_until_it_is_made(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without its changelog a task is reported as failed, with the topic's name; it runs when the topic is there."""
+    job = dataclasses.replace(await new_job(bootstrap, new_topic), changelog=f"store-{uuid.uuid4().hex[:8]}")
+    await write(job, 20)
+    runtime = job.runtime(tmp_path / "a", "a", options=QUICK)
+    part = {"id": "0", "partitions": 1, "source_topics": [job.source], "changelog_topics": [job.changelog]}
+    body = to_json({"topology": {"subtopologies": [part]}, "config": {"initial_rebalance_delay_ms": 0}})
+    group_id = GroupId(job.group)
+    async with LocalCoordinator() as coordinator:
+        await coordinator.coordinator.ask(group_id, read_declaration(group_id, body, if_match=None)[0])
+
+        async def has_failed() -> bool:
+            group, _ = await coordinator.coordinator.look(group_id)
+            return group.tasks[TaskId(TASK)].state is ActiveState.FAILED
+
+        member = Member(
+            coordinator.url, job.group, runtime,
+            transport=coordinator.transport(), on_lease_lost=OnLeaseLost.CONTINUE, retry_failed_ms=200,
+        )  # fmt: skip
+        async with member:
+            await until(has_failed)
+            assert f"TopicsMissing: topic {job.changelog} does not exist" in caplog.text
+            await make(bootstrap, job.changelog)
+            await coordinator.at_rest(job.group)
+            store = runtime.store(TASK, "totals")
+            assert store is not None
+            await until(lambda: dict(store.scan()) == expected(20))
+    await check_exactly_once(job, 20)
+
+
+async def test_a_changelog_with_too_few_partitions_is_said_once(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Active and standby of a task that its changelog has no partition for say so, not each time that they look."""
+    caplog.set_level(logging.WARNING, "batonpass.worker.kafka")
+    job = dataclasses.replace(
+        await new_job(bootstrap, new_topic, partitions=2), changelog=await new_topic("store", partitions=1)
+    )
+    await write(job, 20, partition=1)
+    patient = dataclasses.replace(QUICK, missing_topic_ms=60_000)
+    active = Owner(job.runtime(tmp_path / "a", "a", options=patient))
+    standby = Owner(job.runtime(tmp_path / "b", "b", options=patient))
+    active.hold("0_1", Role.ACTIVE)
+    standby.hold("0_1", Role.STANDBY)
+    lacking = f"changelog {job.changelog} has 1 partitions, and none for 0_1"
+    await until(lambda: caplog.text.count(lacking) == 2)
+    await asyncio.sleep(1)
+    assert caplog.text.count(lacking) == 2
+    assert active.states == []
+    assert standby.progressed == {}
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_partitions({job.changelog: NewPartitions(2)})
+    await known_to_broker(admin, job.changelog, 2)
+    await admin.close()
+    await until(lambda: active.totals("0_1") == expected(20))
+    await until(lambda: standby.totals("0_1") == expected(20))
+    await standby.close()
+    await active.give_up("0_1")
+    await check_exactly_once(job, 20, partition=1)
