@@ -42,7 +42,7 @@ def log_laws(changes: DataFrame, bounds: DataFrame) -> DataFrame:
         stretches.withColumn("previous", f.lag("most", 1).over(of_group))
         .withColumn("highest_before", f.max("highest").over(before))
         .join(f.broadcast(bounds), "group_id")
-    ).persist()
+    )
     is_dirty = (f.col("most.seq") - f.col("least.seq") + 1 != f.col("count")) | (f.col("lowest") != f.col("highest"))
     dirty = joined.where(is_dirty).select("group_id", "stretch", "first")
     inside = _inside(records.join(dirty, ["group_id", "stretch"]))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation, Severity
+from batonpass.audit.findings import AuditResult, Finding, GroupDay, Recommendation
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
 from batonpass.codec.code import code_version
 
@@ -37,7 +37,7 @@ class Audit:
         database_url: where the log is.
         day: in UTC.
         group: only this one; None: all.
-        out: the folder for the report and Parquet; None: neither is written.
+        out: the folder for the report and Parquet, or a URI that Spark can write to (Parquet only); None: neither.
         reader: "adbc" (no jar), or "jdbc" (a driver by ``jdbc_jar`` or Spark's own settings).
         objective: the availability below which a group is worth a look; None: none.
         keep: whether what was found is written to the database.
@@ -47,7 +47,7 @@ class Audit:
     database_url: str
     day: date
     group: str | None = None
-    out: Path | None = None
+    out: str | None = None
     reader: str = "adbc"
     jdbc_jar: Path | None = None
     what_if: bool = True
@@ -55,6 +55,11 @@ class Audit:
     objective: float | None = None
     keep: bool = True
     spark: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self) -> dict[str, object]:
+        """Return how the audit is done, for its row in the database."""
+        named = {"group": self.group, "out": self.out, "reader": self.reader, "objective": self.objective}
+        return named | {"replay": self.replay, "what_if": self.what_if}
 
 
 def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
@@ -71,17 +76,21 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
 
     with ExitStack() as stack:
         session, reader, plan = _begin(audit, stack, note)
-        noted = _run_of(audit, plan)
-        try:
-            result = _Auditor(session, reader, plan, audit, note).result(told)
-            report = _write(audit, result, note)
-            if noted is not None:
-                from batonpass.audit import output  # noqa: PLC0415 - what writes is not needed to look
+        from batonpass.audit import output, parquet, report  # noqa: PLC0415 - the plan is made before these are needed
 
-                output.finish(audit.database_url, noted, result, report=report)
-        except BaseException as error:
-            _break_off(audit, noted, error)
-            raise
+        kept = audit.database_url if audit.keep else None
+        settings = audit.told()
+        with output.recorded(
+            kept, plan.day, code_version=code_version(), settings=settings, group=audit.group
+        ) as noted:
+            result = _Auditor(session, reader, plan, audit, note).result(told)
+            page: Path | None = None
+            if audit.out is not None:
+                note("writing the report")
+                parquet.write_result(session, result, audit.out)
+                if "://" not in audit.out:
+                    page = report.write_report(result, Path(audit.out) / f"report-{audit.day}.html")
+            noted.finish(result, report=str(page.absolute()) if page else None)
     return result
 
 
@@ -123,40 +132,35 @@ class _Auditor:
         self._session, self._plan, self._audit, self._note = session, plan, audit, note
         self._tables: DayTables = DayTables(session, reader, plan)
         self._parts = int(session.conf.get("spark.sql.shuffle.partitions") or "2")
-        self._kept: list[DataFrame] = []
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        """Return a frame as it comes out once, in memory or on the executors' disks, without the way it was made.
+
+        What is built on it is planned in no time, however long that way was. An executor that is lost takes its part along:
+        the audit then fails and is run again.
+        """
+        from pyspark import StorageLevel  # noqa: PLC0415
+
+        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
 
     def result(self, told: list[str]) -> AuditResult:
         """Return everything that is found."""
-        try:
-            return self._look(told)
-        finally:
-            for frame in self._kept:
-                with suppress(Exception):
-                    frame.unpersist()
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        from pyspark import StorageLevel  # noqa: PLC0415
-
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self._kept.append(kept)
-        return kept
-
-    def _look(self, told: list[str]) -> AuditResult:
         from batonpass.audit import measures, timeline  # noqa: PLC0415
         from batonpass.audit.checks_tasks import stateless  # noqa: PLC0415
         from batonpass.audit.downtime import gaps  # noqa: PLC0415
         from batonpass.audit.pictures import pictures  # noqa: PLC0415
 
         bounds = self._keep(self._tables.bounds())
+        self._note("reading the log")
         changes = self._keep(self._tables.changes())
+        self._note("following who might run each task")
         followed = self._keep(timeline.follow(timeline.story(changes, self._parts)))
-        self._note("reading the log, and following who might run each task")
         runs = self._keep(timeline.runs(followed))
         warmups = self._keep(timeline.warmups(followed))
         found_gaps = self._keep(gaps(runs, changes, stateless(changes), self._plan))
         seen = measures.Seen(
             *(changes, runs, warmups, found_gaps),
-            *(self._keep(self._tables.generations()), self._tables.warmup_lags(), bounds, self._plan),
+            *(self._keep(self._tables.generations()), self._keep(self._tables.warmup_lags()), bounds, self._plan),
         )
         self._note("measuring")
         days = measures.group_days(seen)
@@ -210,11 +214,12 @@ class _Auditor:
         frames.append(measures.notices(seen, days, self._audit.objective))
         count = differing = 0
         if self._audit.replay:
-            again = self._keep(replayed(self._tables, self._parts))
             self._note("deciding the day again")
+            again = self._keep(replayed(self._tables, self._parts))
             sums = again.agg(f.sum("replayed").alias("replayed"), f.sum("differing").alias("differing")).first()
             count, differing = int(sums["replayed"] or 0), int(sums["differing"] or 0)
             frames.append(again.where(f.col("law").isNotNull()).select(*FOUND))
+        self._note("sorting what was found")
         kept, left_out = cut(all_of(frames))
         return count, kept, left_out, differing
 
@@ -231,45 +236,13 @@ class _Auditor:
     def _write_frames(self, seen: Any, followed: DataFrame) -> None:
         if self._audit.out is None:
             return
-        from batonpass.audit import output  # noqa: PLC0415
+        from batonpass.audit.parquet import write_day  # noqa: PLC0415
         from batonpass.audit.timeline import intervals  # noqa: PLC0415
 
         self._note("writing Parquet")
         frames = {"intervals": intervals(followed, self._plan), "gaps": seen.gaps, "warmups": seen.warmups}
-        output.write_frames(frames, str(self._audit.out), self._plan.day)
-
-
-def _write(audit: Audit, result: AuditResult, note: Tell) -> str | None:
-    """Write the report, and return where it lies."""
-    if audit.out is None:
-        return None
-    from batonpass.audit import output, report  # noqa: PLC0415
-
-    note("writing the report")
-    audit.out.mkdir(parents=True, exist_ok=True)
-    output.write_result(result, str(audit.out), audit.day)
-    page = audit.out / f"report-{audit.day}.html"
-    page.write_text(report.render(result), encoding="utf-8")
-    return str(page)
-
-
-def _run_of(audit: Audit, plan: DayPlan) -> Any:
-    """Note that an audit of the day is under way, so that one that never ends is seen."""
-    if not audit.keep:
-        return None
-    from batonpass.audit import output  # noqa: PLC0415
-
-    settings = {"group": audit.group, "reader": audit.reader, "objective": audit.objective, "replay": audit.replay}
-    return output.begin(audit.database_url, plan.day, code_version=code_version(), settings=settings)
-
-
-def _break_off(audit: Audit, noted: Any, error: BaseException) -> None:
-    if noted is None:
-        return
-    from batonpass.audit import output  # noqa: PLC0415
-
-    with suppress(Exception):
-        output.break_off(audit.database_url, noted, f"{type(error).__name__}: {str(error)[:500]}")
+        for name, frame in frames.items():
+            write_day(frame, self._audit.out, name, self._plan.day)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str]) 
     # Without this workers run whatever `python3` is on the path, which need not have anything installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    submitted = "SPARK_ENV_LOADED" in os.environ
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     options = dict(DEFAULTS)
     if not submitted:
         wanted = master or settings.get("spark.master") or "local[*]"

@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": "Say why a task is where it is, or why nothing moves.",
     "generations": "List the generations of a group, or show what one moved.",
     "commands": "Show the audit trail: who asked for what, and why.",
+    "audit": "Audit a day of the log: the laws, what it cost, what to change.",
     "audits": "List what the nightly audits came to, or show a day.",
     "plan": "Show what would move, without moving it.",
     "watch": "Watch a group live.",

@@ -1,0 +1,233 @@
+"""`batonpass audit`: what a day came to, found out from its log by Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from batonpass.cli.desk import console, failing_well, table
+from batonpass.cli.exits import Exit, Failure
+
+if TYPE_CHECKING:
+    from batonpass.audit.findings import AuditResult
+    from batonpass.audit.job import Audit, Tell
+
+app = typer.Typer(add_completion=False)
+
+SHOWN = 20
+"""So many findings are shown; --json prints all that were kept."""
+
+MEASURES = (
+    "availability",
+    "downtime_ms",
+    "longest_unowned_ms",
+    "handovers",
+    "failovers",
+    "cold_starts",
+    "moves",
+    "warmups",
+)
+
+
+class How(StrEnum):
+    """A way to read Postgres."""
+
+    ADBC = "adbc"
+    JDBC = "jdbc"
+
+
+@app.command()
+def audit(  # noqa: PLR0913 - its options
+    *,
+    day: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day, in UTC, as in 2026-11-20 (yesterday).")
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group; nothing is kept then.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write the report and Parquet files there (or to a URI of Spark's)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
+    database: Annotated[
+        str | None, typer.Option("--database-url", metavar="URL", help="The database (better: BATONPASS_DATABASE_URL).")
+    ] = None,
+    reader: Annotated[
+        How, typer.Option(help="How to read: adbc needs no jar, jdbc needs Postgres's driver.")
+    ] = How.ADBC,
+    jdbc_jar: Annotated[Path | None, typer.Option(metavar="PATH", help="The driver's jar, for --reader jdbc.")] = None,
+    what_if: Annotated[bool, typer.Option("--what-if/--no-what-if", help="Try other settings on the day.")] = True,
+    replay: Annotated[bool, typer.Option("--replay/--no-replay", help="Decide every logged decision again.")] = True,
+    objective: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The availability below which a group is told of, as in 0.999.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write what was found to the database.")] = True,
+    master: Annotated[str | None, typer.Option(help="Spark's master (all cores of this machine).")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's own; may be given again.")
+    ] = None,
+) -> None:
+    """Read the log of a day, and say whether the laws held, what it cost, and what to change.
+
+    The exit code is 0 where nothing fatal was found, 1 where a law was broken, and 2 where there is nothing to audit.
+    """
+    with failing_well(as_json=as_json):
+        from batonpass.audit.job import Audit, MissingDay, run  # noqa: PLC0415 - `--help` needs nothing of it
+
+        settings = _settings(conf or []) | ({"spark.master": master} if master else {})
+        wanted = Audit(
+            database_url=_url(database),
+            day=_day(day),
+            group=group,
+            out=out,
+            reader=reader.value,
+            jdbc_jar=_jar(jdbc_jar),
+            what_if=what_if,
+            replay=replay,
+            objective=objective,
+            keep=keep,
+            spark=settings,
+        )
+        _need("pyspark", "pyarrow", "adbc_driver_postgresql")
+        try:
+            with _progress() as tell:
+                result = _carried_out(run, wanted, tell)
+        except MissingDay as error:
+            raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
+        _show(result, wanted, as_json=as_json)
+        if result.fatal:
+            raise typer.Exit(Exit.REFUSED)
+
+
+def _need(*packages: str) -> None:
+    """Import what the audit needs; what is missing is told by its extra (``__main__``)."""
+    import importlib  # noqa: PLC0415
+
+    for name in packages:
+        importlib.import_module(name)
+
+
+def _carried_out(run: Any, wanted: Audit, tell: Tell) -> AuditResult:
+    import adbc_driver_manager  # noqa: PLC0415 - only with the extra
+
+    from batonpass.audit.output import reason_of  # noqa: PLC0415
+
+    try:
+        result: AuditResult = run(wanted, tell)
+    except adbc_driver_manager.Error as error:
+        said = reason_of(error, wanted.database_url)
+        raise Failure(
+            Exit.UNREACHABLE,
+            f"the database could not be read: {said}",
+            todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
+        ) from None
+    return result
+
+
+def _url(given: str | None) -> str:
+    url = (given or os.environ.get("BATONPASS_DATABASE_URL", "")).strip()
+    if not url:
+        raise Failure(
+            Exit.BAD_INPUT,
+            "no database is named.",
+            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), or give --database-url.",
+        )
+    return url
+
+
+def _day(given: str | None) -> date:
+    if given is None:
+        return datetime.now(UTC).date() - timedelta(days=1)
+    try:
+        return date.fromisoformat(given)
+    except ValueError:
+        raise Failure(Exit.BAD_INPUT, f"{given!r} is no day.", todo="Write for example --day 2026-11-20.") from None
+
+
+def _jar(path: Path | None) -> Path | None:
+    if path is not None and not path.is_file():
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"there is no file {path}.",
+            todo="Name the jar of Postgres's JDBC driver, or use --conf spark.jars.packages=org.postgresql:postgresql:42.7.8",
+        )
+    return path
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise Failure(Exit.BAD_INPUT, f"{one!r} is no setting of Spark's.", todo="Write --conf spark.NAME=VALUE.")
+        settings[name] = value
+    return settings
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """Show on standard error what the audit does: a line that changes on a terminal, else a line each."""
+    shown = Console(stderr=True)
+    begun = datetime.now(UTC)
+
+    def line(said: str) -> Text:
+        return Text(f"{(datetime.now(UTC) - begun).total_seconds():5.0f} s  {said}")
+
+    if not shown.is_terminal:
+        yield lambda said: shown.print(line(said), soft_wrap=True)
+        return
+    with shown.status("") as status:
+        yield lambda said: status.update(line(said))
+
+
+def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
+    from batonpass.audit.output import ordered  # noqa: PLC0415
+    from batonpass.audit.verdict import summary  # noqa: PLC0415
+
+    if as_json:
+        body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
+        body["findings"] = [asdict(one) for one in ordered(result.findings)]
+        del body["pictures"]
+        sys.stdout.write(json.dumps(body, default=str) + "\n")
+        return
+    screen = console()
+    screen.print(Text(f"{result.day}: {summary(result)}"), soft_wrap=True)
+    found = ordered(result.findings)
+    if found:
+        rows = [
+            [one.severity.value, one.law, one.group, one.task, one.member, one.detail, _proof(one.sequences)]
+            for one in found[:SHOWN]
+        ]
+        screen.print(table("severity", "law", "group", "task", "member", "what", "records", rows=rows))
+    if len(found) > SHOWN:
+        screen.print(Text(f"{len(found) - SHOWN} more findings; --json prints them."), soft_wrap=True)
+    days = sorted(result.groups, key=lambda one: (-float(one.measures["downtime_ms"] or 0), one.group))
+    rows = [[one.group, *(_told(name, one.measures[name]) for name in MEASURES)] for one in days[:SHOWN]]
+    screen.print(table("group", *MEASURES, rows=rows))
+    if len(days) > SHOWN:
+        screen.print(Text(f"{len(days) - SHOWN} more groups with less downtime."), soft_wrap=True)
+    for advice in result.recommendations[:SHOWN]:
+        screen.print(Text(f"{advice.group}: {advice.confidence}"), soft_wrap=True)
+    if wanted.out is not None and "://" not in wanted.out:
+        screen.print(Text(f"The report is {Path(wanted.out) / f'report-{result.day}.html'}."), soft_wrap=True)
+
+
+def _proof(sequences: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sequences[:5])) + (", ..." if len(sequences) > 5 else "")
+
+
+def _told(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4%}" if name == "availability" else f"{value:,.0f}"
