@@ -1,0 +1,145 @@
+"""Parquet files of an audit, partitioned by day and group. A day is replaced whole, and stays whole whatever happens.
+
+A day is written beside its place, under a name that readers pass over, and put into its place when every file is there.
+So a day that is audited again leaves nothing of its last audit, not even groups that are gone, and a write that breaks
+off leaves what was there. It goes through Hadoop's file systems, so ``out`` may be a folder or any URI that they know;
+where renaming is copying (object stores), the exchange takes as long as that.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from batonpass.audit.output import ordered
+from batonpass.codec.answers import rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from batonpass.audit.findings import AuditResult, Finding
+
+GROUP: Final = "group_id"
+NAME_BYTES_MAX: Final = 80
+"""Up to this length a group's name is the name of its folder, with room for each byte to be escaped."""
+
+FINDINGS: Final = (
+    "group_id string, law string, severity string, task string, member string, detail string,"
+    " sequences array<bigint>, at array<string>"
+)
+MEASURES: Final = "group_id string, measure string, value double"
+DOWNTIME: Final = (
+    "group_id string, cause string, count bigint, p50_ms double, p99_ms double, max_ms double, total_ms double"
+)
+
+
+def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
+    """Write the rows of one day to ``out/name/day=…/group=…`` in place of what is there; return the day's folder.
+
+    ``frame`` has a column ``group_id``. A group's folder has its name, or of a long one the beginning and a digest.
+
+    Raises:
+        OSError: when the day could not be put into its place; what was there is there again.
+    """
+    # A group's rows come together in one file, or, where it has very many of them, in a few.
+    return _write(_with_folder(frame).hint("rebalance", "group"), out, name, day)
+
+
+def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
+    table = f"{located(out)}/{name}"
+    aside = f"{table}/.day={day}.{uuid4().hex}"
+    files = Files(parts.sparkSession)
+    try:
+        parts.write.partitionBy("group").parquet(aside)
+        files.replace(aside, f"{table}/day={day}")
+    finally:
+        files.remove(aside)
+    return f"{table}/day={day}"
+
+
+def write_result(spark: SparkSession, result: AuditResult, out: str) -> None:
+    """Write the findings and measures of an audit: tables ``findings``, ``measures`` and ``downtime``."""
+    measures = [
+        (one.group, name, None if value is None else float(value))
+        for one in result.groups
+        for name, value in one.measures.items()
+    ]
+    downtime = [
+        (one.group, cause, int(of["count"]), *(float(of[name]) for name in ("p50_ms", "p99_ms", "max_ms", "total_ms")))
+        for one in result.groups
+        for cause, of in one.downtime_by_cause.items()
+    ]
+    findings = [
+        (*(one.group, one.law, one.severity.value, one.task, one.member, one.detail), list(one.sequences), _times(one))
+        for one in ordered(result.findings)
+    ]
+    tables: tuple[tuple[str, list[Any], str], ...] = (
+        ("measures", measures, MEASURES),
+        ("downtime", downtime, DOWNTIME),
+        ("findings", findings, FINDINGS),
+    )
+    for name, rows, schema in tables:
+        _write(_with_folder(spark.createDataFrame(rows, schema).coalesce(1)), out, name, result.day)
+
+
+def _times(finding: Finding) -> list[str]:
+    return [rfc3339(at) for at in finding.at]
+
+
+def located(out: str) -> str:
+    """Return where to write, as Hadoop takes it: a URI as it is, a folder of this machine by its whole path."""
+    return out.rstrip("/") if "://" in out else f"file://{Path(out).absolute()}"
+
+
+def _with_folder(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
+
+    group = f.col(GROUP)
+    short = f.concat(f.substring(group, 1, 20), f.lit("~"), f.substring(f.sha2(group, 256), 1, 16))
+    return frame.withColumn("group", f.when(f.octet_length(group) <= NAME_BYTES_MAX, group).otherwise(short))
+
+
+class Files:
+    """The file system that a path is on, as Spark's own JVM has it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to Hadoop's file systems
+        self._settings = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
+
+    def _of(self, path: str) -> tuple[Any, Any]:
+        made = self._jvm.org.apache.hadoop.fs.Path(path)
+        return made.getFileSystem(self._settings), made
+
+    def remove(self, path: str) -> None:
+        """Remove a folder with all that is in it, if it is there."""
+        system, made = self._of(path)
+        system.delete(made, True)
+
+    def replace(self, aside: str, place: str) -> None:
+        """Put a folder into a place, where there may be another, which is gone then.
+
+        Raises:
+            OSError: when it cannot be put there; what was there is there again.
+        """
+        system, wanted = self._of(place)
+        _, given = self._of(aside)
+        before = None
+        if system.exists(wanted):
+            parent, _, name = place.rpartition("/")
+            before = self._jvm.org.apache.hadoop.fs.Path(f"{parent}/.{name}.{uuid4().hex}")
+            if not system.rename(wanted, before):
+                raise OSError(f"{place} is there and cannot be moved aside; look who may write there, and run it again")
+        failed: Exception | None = None
+        try:
+            is_there = system.rename(given, wanted)
+        except Exception as error:  # noqa: BLE001 - whatever the file system says, the day goes back to its place
+            is_there, failed = False, error
+        if not is_there:
+            if before is not None:
+                system.rename(before, wanted)
+            said = f"{place} cannot be written; look who may write there and how full it is, and run it again"
+            raise OSError(said) from failed
+        if before is not None:
+            system.delete(before, True)
