@@ -152,6 +152,13 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="Connections that are open at once, idle ones too; beyond them a request is answered 503.",
     )
+    request_arrival_s: float = Field(
+        default=60,
+        ge=1,
+        le=3_600,
+        description="How long a request may take to arrive, head and body, and a new connection to begin one; after it "
+        "the connection is closed (408).",
+    )
     polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
     requests_waiting_max: int = Field(

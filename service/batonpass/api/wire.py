@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-
+from batonpass.api.arrival import ARRIVAL_S, Timely
 from batonpass.api.express import AHEAD, Ahead
 
 if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
     from batonpass.api.express import Express
 
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 
 
-class Wire(HttpToolsProtocol):
+class Wire(Timely):
     """One connection. ``express`` is given by ``wire_for``; the class has none."""
 
     express: Express
@@ -53,6 +54,7 @@ class Wire(HttpToolsProtocol):
         if held is None:
             super().on_message_complete()
             return
+        self.is_arriving = False
         found: bytes | Ahead | None = None
         if self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.flow.write_paused:
             found = self.express.answer(self.url, self.headers, held)
@@ -94,6 +96,6 @@ class Heads:
         return self._text
 
 
-def wire_for(express: Express) -> type[Wire]:
-    """Return the protocol of a server whose heartbeats ``express`` answers."""
-    return type("ExpressWire", (Wire,), {"express": express, "heads": Heads()})
+def wire_for(express: Express, *, arrival_s: float = ARRIVAL_S) -> type[Wire]:
+    """Return the protocol of a server whose heartbeats ``express`` answers; requests arrive within ``arrival_s``."""
+    return type("ExpressWire", (Wire,), {"express": express, "heads": Heads(), "arrival_s": arrival_s})
