@@ -39,7 +39,9 @@ class Load:
         self._run: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._producer = AIOKafkaProducer(**self.job.connection.client_options(), linger_ms=2)
+        # What a broker took without having said so is not written again.
+        options = self.job.connection.client_options()
+        self._producer = AIOKafkaProducer(**options, linger_ms=2, enable_idempotence=True)
         await self._producer.start()
         self._run = asyncio.create_task(self._write())
         return self
@@ -93,11 +95,10 @@ async def worker(
         coordinator.url,
         job.group,
         runtime,
-        transport=coordinator.transport(),
         on_lease_lost=OnLeaseLost.CONTINUE,
         on_disk=await runtime.on_disk(),
         new_member_id=lambda: name,
-        **options,  # type: ignore[arg-type]
+        **({"transport": coordinator.transport()} | options),  # type: ignore[arg-type]
     )
     async with member:
         yield member, runtime

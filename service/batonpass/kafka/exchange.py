@@ -26,6 +26,7 @@ from batonpass.core.errors import ProtocolError
 from batonpass.core.replies import Answer
 from batonpass.kafka.letters import read_addressee, read_item
 from batonpass.kafka.pictures import Pictures, Standing
+from batonpass.kafka.speakers import Speakers
 from batonpass.kafka.watch import Groups
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
@@ -46,6 +47,10 @@ SWEEP_S: Final = 1.0
 """How often all groups are looked at, though nothing was committed: for those that came from other coordinators."""
 
 ACK_LOOK_S: Final = 0.1
+SILENCE_LOOK_S: Final = 0.5
+SILENCE_S: Final = 1.5
+"""How long the cluster may leave a read of the heartbeats unanswered; it answers several times a second."""
+
 AGAIN_S: Final = 1.0
 _NOT_OURS: Final = (NotOwner, StoreUnavailable, CoordinatorLoading)
 """Answers that the caller would only repeat for: over Kafka the missing acknowledgement says the same."""
@@ -87,6 +92,8 @@ class Exchange:
         self._news = asyncio.Event()
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
         self._acked_at: dict[GroupId, float] = {}
+        self._speakers = Speakers()
+        self._consumer: AIOKafkaConsumer | None = None
         self.is_connected = False
 
     def committed(self, commit: Commit) -> None:
@@ -96,6 +103,9 @@ class Exchange:
 
     async def run(self) -> None:
         """Serve until cancelled, connecting anew whenever the cluster was away."""
+        await _first_to_fail(self._serve(), self._excuse())
+
+    async def _serve(self) -> None:
         was_told = False
         while True:
             try:
@@ -104,13 +114,14 @@ class Exchange:
                     self._pictures = Pictures(self._coordinator.policy)
                     self.is_connected, was_told = True, False
                     self._away(None)
+                    self._consumer = consumer
                     await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
             except (KafkaError, OSError) as error:
                 if not was_told:
                     self._away(str(error) or repr(error))
                 was_told = True
             finally:
-                self.is_connected = False
+                self.is_connected, self._consumer = False, None
             await asyncio.sleep(AGAIN_S)
 
     @contextlib.asynccontextmanager
@@ -134,6 +145,21 @@ class Exchange:
             yield consumer, producer
         finally:
             await asyncio.gather(consumer.stop(), producer.stop(), return_exceptions=True)
+
+    async def _excuse(self) -> None:
+        """See to it that nobody is expired for heartbeats that could not be read."""
+        while True:
+            await asyncio.sleep(SILENCE_LOOK_S)
+            if not self._reads():
+                await self._speakers.excuse(self._coordinator.ask)
+
+    def _reads(self) -> bool:
+        consumer = self._consumer
+        if consumer is None:
+            return False
+        # None before the first answer; the client goes by the same clock.
+        read_ms = min(consumer.last_poll_timestamp(partition) or 0 for partition in consumer.assignment())
+        return time.time() * 1_000 - read_ms < SILENCE_S * 1_000
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -163,6 +189,7 @@ class Exchange:
             await self._publish(producer, self._pictures.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
+            self._speakers.heard(group_id, member_id)
         self._changed.add(group_id)
         self._news.set()
 
@@ -181,6 +208,8 @@ class Exchange:
             if is_sweep:
                 swept_at = time.monotonic()
             groups = {group.id: (group, soft) for group, soft in self._coordinator.loaded_groups()}
+            if is_sweep:
+                self._speakers.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for standing in self._pictures.news(*groups[group_id]):
                     await self._publish(producer, standing)

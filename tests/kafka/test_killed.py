@@ -1,0 +1,105 @@
+"""A broker that is killed under load, and stays away for longer than a session: all goes on from where it was."""
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from tests.kafka.test_away import free_port, make_job
+from tests.kafka.test_group import ALL_TASKS, Load, accounted, actives_of, declare, processed, worker
+from tests.kafka.totals import Job, until
+
+from batonpass.core.ids import GroupId
+from batonpass.kafka.broker import LocalBroker
+from batonpass.kafka.exchange import Exchange
+from batonpass.kafka.topics import TopicReader
+from batonpass.kafka.watch import ClusterWatch
+from batonpass.worker.kafka.transport import KafkaTransport
+from batonpass.worker.testing import LocalCoordinator
+
+pytestmark = pytest.mark.needs("kafka")
+SESSION_MS = 2_500
+
+
+async def kill(broker: LocalBroker) -> None:
+    """End the broker as the machine's loss of power does, but for what the system has of its files."""
+    os.kill(broker.pid, signal.SIGKILL)
+    await until(lambda: not broker.is_running)
+
+
+@asynccontextmanager
+async def kafka_side(coordinator: LocalCoordinator, job: Job) -> AsyncIterator[Exchange]:
+    """Read ends, and carry the protocol, for a coordinator."""
+    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True)
+    watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200)
+    running = [asyncio.create_task(exchange.run()), asyncio.create_task(watch.run())]
+    await until(lambda: exchange.is_connected)
+    yield exchange
+    for one in running:
+        one.cancel()
+    await asyncio.wait(running)
+
+
+async def owners(coordinator: LocalCoordinator, job: Job) -> dict[str, str | None]:
+    """Return who runs what, as the coordinator has it."""
+    group, _ = await coordinator.coordinator.look(GroupId(job.group))
+    return {task: group.tasks[task].owner for task in sorted(group.tasks)}
+
+
+async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Killed twice, once for longer than a session: no owner loses a task, by HTTP or Kafka; each record counts once."""
+    # Every client says so many times a second that the broker is away.
+    caplog.set_level(logging.CRITICAL, "aiokafka")
+    with LocalBroker(tmp_path / "broker", port=free_port(), heap_mb=256) as broker:
+        job = await make_job(broker.bootstrap_servers)
+        async with LocalCoordinator() as coordinator, kafka_side(coordinator, job), Load(job, every_s=0.05) as load:
+            await declare(coordinator, job, num_standby_replicas=1, session_timeout_ms=SESSION_MS)
+            by_kafka = KafkaTransport(job.connection)
+            async with (
+                worker(coordinator, job, tmp_path, "http") as (_, a),
+                worker(coordinator, job, tmp_path, "kafka", transport=by_kafka) as (_, b),
+            ):
+                await coordinator.at_rest(job.group)
+                before = await owners(coordinator, job)
+                assert sorted(actives_of(a) + actives_of(b)) == ALL_TASKS
+                assert set(before.values()) == {"http", "kafka"}
+                generation = (await coordinator.describe(job.group))["generation"]
+                for away_s in (0.0, SESSION_MS / 1_000 + 1.5):
+                    await until(lambda: min(load.counts) > 20)
+                    await kill(broker)
+                    await asyncio.sleep(away_s)
+                    assert await owners(coordinator, job) == before
+                    await asyncio.to_thread(broker.start)
+                    await answers(broker.bootstrap_servers)
+                    await until(functools.partial(has_grown, load, list(load.counts)))
+                await load.stop()
+                await processed(job, load, [a, b])
+                assert await owners(coordinator, job) == before
+                assert (await coordinator.describe(job.group))["generation"] == generation
+        await accounted(job, load)
+
+
+def has_grown(load: Load, before: list[int]) -> bool:
+    """Whether every partition has some more records than it had."""
+    return all(now > then + 20 for now, then in zip(load.counts, before, strict=True))
+
+
+async def answers(bootstrap: str) -> None:
+    """Wait until a broker that was started again answers."""
+    async with asyncio.timeout(60):
+        while True:
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+            try:
+                await admin.start()
+            except OSError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+            finally:
+                await admin.close()
