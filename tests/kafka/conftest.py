@@ -1,4 +1,4 @@
-"""Brings in the fixtures of the Kafka that tests run on: one broker for a run, whichever folders are in it."""
+"""Brings in the fixtures of the Kafka and the Postgres that tests run on: one of each, whichever folders are run."""
 
 import gc
 import warnings
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-PLUGIN = "tests.kafka.cluster"
+PLUGINS = ("tests.kafka.cluster", "tests.postgres.server")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the fixtures once, as a plugin; a fixture of a conftest would be made once for each folder."""
-    if not config.pluginmanager.has_plugin(PLUGIN):
-        config.pluginmanager.import_plugin(PLUGIN)
+    for plugin in PLUGINS:
+        if not config.pluginmanager.has_plugin(plugin):
+            config.pluginmanager.import_plugin(plugin)
 
 
 @pytest.fixture(autouse=True)

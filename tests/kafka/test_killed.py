@@ -53,7 +53,7 @@ async def owners(coordinator: LocalCoordinator, job: Job) -> dict[str, str | Non
 
 
 async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Killed twice, once for longer than a session: no owner loses a task, by HTTP or Kafka; each record counts once."""
+    """Killed twice, once for longer than a session: no owner loses a task, and each record counts once."""
     # Every client says so many times a second that the broker is away.
     caplog.set_level(logging.CRITICAL, "aiokafka")
     with LocalBroker(tmp_path / "broker", port=free_port(), heap_mb=256) as broker:
