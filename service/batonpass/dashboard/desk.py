@@ -181,6 +181,7 @@ def _templates(root_path: str) -> jinja2.Environment:
     environment.filters["number"] = words.number
     environment.filters["clock"] = words.clock
     environment.filters["ago"] = words.ago
+    environment.filters["soon"] = words.soon
     return environment
 
 

@@ -38,6 +38,7 @@ async def live(request: Request) -> Response:
 async def _frames(desk: Desk, ear: Ear, group: str, seen: int) -> AsyncIterator[str]:
     listener = ear.listen()
     closing = asyncio.ensure_future(desk.closing.wait())
+    news: asyncio.Future[bool] = asyncio.ensure_future(listener.wait())
     try:
         yield f"retry: {RECONNECT_MS}\n\n"
         standing = ""
@@ -51,15 +52,16 @@ async def _frames(desk: Desk, ear: Ear, group: str, seen: int) -> AsyncIterator[
             if latest > seen:
                 seen = latest
                 yield f"event: change\nid: {latest}\ndata: {latest}\n\n"
-            news = asyncio.ensure_future(listener.wait())
+            if news.done():
+                news = asyncio.ensure_future(listener.wait())
             await asyncio.wait((news, closing), timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if news.done():
                 await asyncio.sleep(GATHER_S)
             else:
-                news.cancel()
                 yield ": still here\n\n"
     finally:
         closing.cancel()
+        news.cancel()
         ear.leave(listener)
 
 

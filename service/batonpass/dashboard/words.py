@@ -129,6 +129,12 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     return f"{span_whole(whole_ms)} ago" if gone_ms > 0 else f"in {span_whole(whole_ms)}"
 
 
+def soon(text: str | None, now: datetime | None = None) -> str:
+    """Return how soon something that is due will be: `in 3 min`, or `now` where it is overdue by a moment."""
+    found = ago(text, now)
+    return "now" if found.endswith("ago") else found
+
+
 def span_whole(milliseconds: float) -> str:
     """Return a span in whole seconds, for what a clock beside it counts."""
     return span(max(round(milliseconds / 1_000), 0) * 1_000).replace(".0 s", " s") if milliseconds >= 500 else "0 s"
@@ -153,6 +159,11 @@ def reason_of(code: str) -> str:
 def why(code: str | None) -> str:
     """Return why a task is where it is, in words."""
     return WHY.get(code or "", (code or "").replace("-", " "))
+
+
+def ended(code: str | None) -> str:
+    """Return how a run ended, in words; a dash while it goes on."""
+    return DASH if not code else "was asked to give it up" if code == "revoked" else code.replace("-", " ")
 
 
 class Names:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette.responses import RedirectResponse, Response
 
 from batonpass.dashboard.desk import Visit, linked
 from batonpass.dashboard.pages.looking import Board, board
-from batonpass.dashboard.shapes.grid import BLOCK, LEGEND, fits_matrix, listing, matrix
-
-LISTED_MAX: Final = 200
-"""So many tasks are listed one by one before they are gathered in tiles."""
+from batonpass.dashboard.shapes.grid import BLOCK, LEGEND, LISTED_MAX, fits_matrix, listing, matrix
 
 
 async def show_grid(visit: Visit) -> Response:

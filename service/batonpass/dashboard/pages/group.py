@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from batonpass.dashboard.desk import Visit
 from batonpass.dashboard.pages.looking import Board, board
-from batonpass.dashboard.shapes.grid import LEGEND
+from batonpass.dashboard.shapes.grid import LEGEND, LISTED_MAX, listing
 from batonpass.dashboard.shapes.happenings import happenings
-from batonpass.dashboard.shapes.health import health
+from batonpass.dashboard.shapes.health import health, lease_over, stuck_tasks
 
 EVENTS_SHOWN: Final = 12
 WARMUPS_SHOWN: Final = 8
+STUCK_SHOWN: Final = 8
 
 
 async def show_group(visit: Visit) -> Response:
@@ -25,7 +26,13 @@ async def show_group(visit: Visit) -> Response:
         visit.line.get(visit.at("events"), newest="true", limit=EVENTS_SHOWN),
     )
     names = visit.line.names
-    found = health(explained, names, members=seen.group["members"], tasks=seen.group["tasks"])
+    found = health(
+        explained,
+        names,
+        members=seen.group["members"],
+        tasks=seen.group["tasks"],
+        lease_over_at=lease_over(list(seen.members), seen.group["config"]),
+    )
     return visit.show(
         "group.html",
         title=visit.group,
@@ -33,6 +40,7 @@ async def show_group(visit: Visit) -> Response:
         seen=seen,
         explained=explained,
         health=found,
+        stuck=stuck_tasks(explained, names)[:STUCK_SHOWN],
         happenings=happenings(events["events"], names),
         warmups=seen.warmups[:WARMUPS_SHOWN],
         warmups_more=max(len(seen.warmups) - WARMUPS_SHOWN, 0),
@@ -42,4 +50,7 @@ async def show_group(visit: Visit) -> Response:
 
 def grid_context(seen: Board) -> dict[str, Any]:
     """Return what the grid of a group needs: a matrix where one can be read, else tiles."""
-    return {"matrix": seen.matrix(), "tally": seen.tally(), "legend": LEGEND}
+    shown = seen.matrix()
+    is_listed = shown is None and len(seen.tasks) <= LISTED_MAX
+    rows = listing(seen.tasks, seen.copies) if is_listed else []
+    return {"matrix": shown, "rows": rows, "tally": seen.tally(), "legend": LEGEND}

@@ -10,8 +10,10 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from batonpass.dashboard.desk import Visit
-from batonpass.dashboard.shapes.grid import tasks_of
-from batonpass.dashboard.shapes.timeline import SPANS, axis, axis_of, lane
+from batonpass.dashboard.shapes.generations import because
+from batonpass.dashboard.shapes.grid import natural, tasks_of
+from batonpass.dashboard.shapes.timeline import SPANS, axis, axis_of, lane, look_of
+from batonpass.dashboard.words import Names
 
 LANES: Final = 16
 HISTORY: Final = 100
@@ -21,24 +23,26 @@ SPAN_USUAL: Final = "30 min"
 async def show_task(visit: Visit) -> Response:
     """Show a task: where it is, why, what it waits for, its copies, and who had it before."""
     name = str(visit.request.path_params["task"])
-    task, _ = await asyncio.gather(
+    task, members = await asyncio.gather(
         visit.line.get(visit.at("tasks", name), limit=HISTORY), visit.line.members(visit.group)
     )
     along = axis_of(task["runs"], datetime.now(UTC))
-    order = _order([task])
+    order = _order([task], members, visit.line.names)
     return visit.show(
         "task.html",
         title=name,
         tab="grid",
         task=task,
         lane=lane(name, task["runs"], along, order, visit.line.names),
+        owners=_owners([task], order),
+        because=because,
         axis=along,
     )
 
 
 async def show_timeline(visit: Visit) -> Response:
     """Show who owned which task when, some tasks a page, on one axis."""
-    group, _ = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
+    group, members = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
     tasks = tasks_of(group["topology"])
     begin = visit.asked_number("begin", 0, most=max(len(tasks) - 1, 0))
     length = visit.asked("span", SPAN_USUAL)
@@ -46,13 +50,13 @@ async def show_timeline(visit: Visit) -> Response:
     found = await asyncio.gather(*(visit.line.get(visit.at("tasks", one), limit=HISTORY) for one in shown))
     now = datetime.now(UTC)
     along = axis(now - SPANS.get(length, SPANS[SPAN_USUAL]), now)
-    order = _order(found)
+    order = _order(found, members, visit.line.names)
     return visit.show(
         "timeline.html",
         title="Timeline",
         tab="timeline",
         lanes=[lane(one["task"], one["runs"], along, order, visit.line.names) for one in found],
-        owners=[(f"own-{place % 8}", member) for place, member in enumerate(order)],
+        owners=_owners(found, order),
         axis=along,
         spans=list(SPANS),
         span=length if length in SPANS else SPAN_USUAL,
@@ -62,6 +66,13 @@ async def show_timeline(visit: Visit) -> Response:
     )
 
 
-def _order(tasks: list[Mapping[str, Any]]) -> list[str]:
-    """Return the members of some tasks' runs in a fixed order, which gives each its colour."""
-    return sorted({run["member"] for task in tasks for run in task["runs"]})
+def _order(tasks: list[Mapping[str, Any]], members: list[dict[str, Any]], names: Names) -> list[str]:
+    """Return who ran some tasks and who is there, in a fixed order, which gives each the same colour on every page."""
+    found = {run["member"] for task in tasks for run in task["runs"]} | {one["member_id"] for one in members}
+    return sorted(found, key=lambda member: (natural(names(member)), member))
+
+
+def _owners(tasks: list[Mapping[str, Any]], order: list[str]) -> list[tuple[str, str]]:
+    """Return who ran some tasks, each with its colour."""
+    ran = {run["member"] for task in tasks for run in task["runs"]}
+    return [(look_of(member, order), member) for member in order if member in ran]

@@ -18,6 +18,21 @@ KINDS: Final[Mapping[str, str]] = {
     "cold": "Cold start",
     "recovered": "Came back by itself",
 }
+CAUSES: Final[Mapping[str, str]] = {
+    "revoked": "it was asked to give it up",
+    "suspected": "its owner fell silent",
+    "expired": "its owner's lease ran out",
+    "evicted": "its owner was evicted",
+    "left": "its owner left",
+    "restarted": "its owner restarted",
+    "replaced": "its owner was replaced by its next run",
+    "taken-over": "a newer run of its instance took over",
+    "fenced": "its owner did not confirm in time",
+    "grace-over": "its owner did not come back",
+    "failed": "it failed there",
+    "lost": "its state was lost there",
+    "restoring": "its owner fell back to restoring",
+}
 DECADES_MS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 HEIGHT: Final = 200
 
@@ -76,6 +91,7 @@ def _gap(event: Json) -> Gap | None:
             kind = "recovered"
         case _:
             return None
+    cause = str(body.get("cause") or "")
     tasks = body["tasks"] if isinstance(body.get("tasks"), int) else 1
     return Gap(
         event["position"],
@@ -86,7 +102,7 @@ def _gap(event: Json) -> Gap | None:
         body.get("from"),
         event.get("member"),
         body.get("gap_ms"),
-        str(body.get("cause") or ""),
+        CAUSES.get(cause, cause.replace("-", " ")),
     )
 
 
@@ -137,4 +153,4 @@ def height(gap_ms: float) -> float:
 
 def scale() -> list[tuple[float, str]]:
     """Return the lines of the scale: how far from the top, and what they stand for."""
-    return [(height(ms), span(ms).replace(".0", "")) for ms in DECADES_MS]
+    return [(height(ms), f"{ms} ms" if ms < 1_000 else f"{ms // 1_000} s") for ms in DECADES_MS]

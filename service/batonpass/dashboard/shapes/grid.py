@@ -15,6 +15,9 @@ MATRIX_MEMBERS: Final = 24
 MATRIX_TASKS: Final = 240
 """A matrix has at most so many columns and rows."""
 
+LISTED_MAX: Final = 100
+"""Beyond a matrix, so many tasks are listed one by one before they are gathered in tiles."""
+
 BLOCK: Final = 100
 """So many tasks of a subtopology make one tile."""
 

@@ -126,6 +126,8 @@ def _words(event: Json, body: Json, names: Names) -> str:
 def _others(event: Json, body: Json, task: str, names: Names) -> str:
     member = names(event.get("member"))
     match event["type"]:
+        case "group-declared":
+            return f"The group was declared, with {task or 'no tasks'}."
         case "at-rest":
             return "At rest: every task is where it belongs."
         case "probed":

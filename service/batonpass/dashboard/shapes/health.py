@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from batonpass.dashboard.words import Names, ago, count, span_whole
+from batonpass.dashboard.words import Names, ago, count, instant, span_whole
 
 Json = Mapping[str, Any]
 
@@ -47,6 +48,15 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck:
+    """A task that is not processed: its state in words, and what it waits for."""
+
+    task: str
+    state: str
+    waits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLine:
     """One line of the list of groups."""
 
@@ -59,13 +69,19 @@ class GroupLine:
     generation: int
 
 
-def health(explained: Json, names: Names, *, members: int, tasks: int) -> Health:
-    """Return how a group is, from `explain` and the counts of the group."""
+def health(explained: Json, names: Names, *, members: int, tasks: int, lease_over_at: str | None = None) -> Health:
+    """Return how a group is, from `explain` and the counts of the group.
+
+    ``lease_over_at`` is when the lease of the member that has been silent longest is over, where that is known.
+    """
     state = explained["state"]
     counts: Mapping[str, int] = explained["tasks"]
     still = {word: counts.get(code, 0) for code, word in STANDING_STILL.items() if counts.get(code, 0)}
     between = {word: counts.get(code, 0) for code, word in BETWEEN.items() if counts.get(code, 0)}
-    reasons = tuple(names.within(sentence) for sentence in explained["sentences"])
+    members_told = tuple(one["member"] for one in explained["members"])
+    reasons = tuple(
+        names.within(sentence) for sentence in explained["sentences"] if not is_said(sentence, members_told)
+    )
     over = _over(explained)
     if state == "not-ready":
         return Health(Level.ATTENTION, "Not ready", explained["detail"] or "It waits for partition counts.", reasons)
@@ -83,15 +99,52 @@ def health(explained: Json, names: Names, *, members: int, tasks: int) -> Health
         )
     silent = [one for one in explained["members"] if one["what"] in {"suspected", "drain-blocked"}]
     if silent:
-        first = silent[0]
-        words = "has fallen silent" if first["what"] == "suspected" else "cannot hand everything over"
-        more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
-        return Health(Level.ATTENTION, "Attention", f"Member {names(first['member'])} {words}{more}.", reasons, over)
+        return _silent(silent, explained, names, (tasks, reasons, over, lease_over_at))
     if explained["pause"]:
-        return Health(Level.ATTENTION, "Paused", _paused(explained["pause"]), reasons, _pause_over(explained["pause"]))
+        headline = f"{_paused(explained['pause'])} {_meanwhile(tasks, between)}"
+        return Health(Level.ATTENTION, "Paused", headline, reasons, _pause_over(explained["pause"]))
     if explained["at_rest"]:
         return Health(Level.REST, "At rest", _all_run(tasks), () if len(reasons) < 2 else reasons[1:])
     return Health(Level.MOVING, "Moving", _moving(explained, between), reasons, over)
+
+
+def _silent(
+    silent: list[Json], explained: Json, names: Names, around: tuple[int, tuple[str, ...], str, str | None]
+) -> Health:
+    tasks, reasons, over, lease_over_at = around
+    first = silent[0]
+    more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
+    between = {word: explained["tasks"][code] for code, word in BETWEEN.items() if explained["tasks"].get(code)}
+    if first["what"] == "suspected":
+        words, over = "has fallen silent", "when it speaks again, or its lease is over"
+        over += f", {ago(lease_over_at)}" if lease_over_at else ""
+    else:
+        words = "cannot hand everything over"
+    headline = f"Member {names(first['member'])} {words}{more}. {_meanwhile(tasks, between)}"
+    return Health(Level.ATTENTION, "Attention", headline, reasons, over)
+
+
+def _meanwhile(tasks: int, between: Mapping[str, int]) -> str:
+    """Return what matters most while something is wrong: whether work goes on."""
+    if between:
+        return f"{', '.join(f'{amount} {word}' for word, amount in between.items())}; the others run."
+    return f"All {count(tasks, 'task')} run." if tasks != 1 else "Its task runs."
+
+
+def is_said(sentence: str, members: tuple[str, ...] = ()) -> bool:
+    """Whether a sentence says what the headline, and what stands beside it, say already."""
+    if sentence.endswith("still to move.") or sentence.startswith("Whatever members report"):
+        return True
+    return bool(members) and sentence.startswith(members)
+
+
+def lease_over(members: list[Json], config: Json) -> str | None:
+    """Return when the lease of the suspected member that has been silent longest is over, as far as anybody knows."""
+    heard = sorted(one["last_heard_at"] for one in members if one["suspected"] and one["last_heard_at"])
+    at = instant(heard[0]) if heard else None
+    if at is None:
+        return None
+    return (at + timedelta(milliseconds=config["session_timeout_ms"])).isoformat()
 
 
 def health_of_line(group: Json) -> Health:
@@ -124,6 +177,24 @@ def group_line(group: Json, explained: Json | None, names: Names) -> GroupLine:
         group["moves_pending"],
         group["generation"],
     )
+
+
+def stuck_tasks(explained: Json, names: Names) -> list[Stuck]:
+    """Return the tasks that are not processed, among the first that the explanation lists, the worst first."""
+    words = STANDING_STILL | {"restoring": BETWEEN["restoring"]}
+    order = list(words)
+    found = [one for one in explained["waiting"] if one["state"] in words]
+    return [
+        Stuck(one["task"], words[one["state"]], tuple(names.within(wait_words(wait)) for wait in one["waits_for"]))
+        for one in sorted(found, key=lambda one: order.index(one["state"]))
+    ]
+
+
+def wait_words(wait: Json) -> str:
+    """Return what a task waits for: who it is about, what it is, and when it ends."""
+    who = f"{wait['member']}: " if wait["member"] else ""
+    soon = f", about {span_whole(wait['eta_ms'])}" if wait["eta_ms"] else ""
+    return f"{who}{wait['detail'] or wait['what']}{soon}"
 
 
 def worst_first(lines: list[GroupLine]) -> list[GroupLine]:
@@ -168,7 +239,7 @@ def _over(explained: Json) -> str:
     after = f", then {count(held, 'move')} that wait{'s' if held == 1 else ''} now" if held else ""
     if explained["eta_ms"] is not None:
         return f"in about {span_whole(explained['eta_ms'])}{after}"
-    untils = sorted(one["until"] for one in explained["members"] if one["until"])
+    untils = sorted((one["until"], one["member"]) for one in explained["members"] if one["until"])
     if untils:
-        return f"{ago(untils[0])} at the latest for {explained['members'][0]['what'].replace('-', ' ')} members"
+        return f"{ago(untils[0][0])} at the latest"
     return "not known yet: no rate has been seen" if explained["budgets"]["warmups"]["used"] else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonpass.dashboard.shapes.grid import TONES, Cell, cells_of, member_tone, member_words, natural
-from batonpass.dashboard.words import Names
+from batonpass.dashboard.words import Names, count
 
 Json = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
                 one["member_id"],
                 names(one["member_id"]),
                 member_tone(one, cells_of(one, acceptable_lag, names).values()),
-                member_words(one) or ("stable" if one["state"] == "stable" else _waiting(one)),
+                member_words(one) or _state(one),
                 len(held["active"]),
                 len(held["standby"]),
                 len(held["warmup"]),
@@ -72,8 +72,11 @@ def member_lines(members: Sequence[Json], acceptable_lag: int, names: Names) -> 
     return sorted(lines, key=lambda line: (TONES.index(line.tone), natural(line.name)))
 
 
-def _waiting(one: Json) -> str:
-    return "waits for tasks that others give up" if one["state"] == "unreleased" else str(one["state"])
+def _state(one: Json) -> str:
+    if one["state"] == "unreleased":
+        return "waits for tasks that others give up"
+    warm = len(one["assignment"]["warmup"])
+    return f"warms {count(warm, 'task')} up" if warm else str(one["state"])
 
 
 def matching(lines: Iterable[MemberLine], text: str) -> list[MemberLine]:

@@ -43,7 +43,12 @@ def warmups_of(
         said = member["reports"]
         held = member["assignment"]
         wanted = [("warmup", task) for task in held["warmup"]]
-        wanted += [("standby", task) for task in held["standby"] if _is_behind(said.get(task), acceptable_lag)]
+        if not (member["suspected"] or member["away_until"]):
+            wanted += [
+                ("standby", task)
+                for task in held["standby"]
+                if task not in member["revoking"] and _is_behind(said.get(task), acceptable_lag)
+            ]
         wanted += [
             ("restore", grant["task"])
             for grant in held["active"]

@@ -93,7 +93,7 @@
   function tick() {
     for (const one of document.querySelectorAll("time[data-rel]")) {
       const seconds = Math.round((Date.now() - Date.parse(one.dateTime)) / 1000);
-      const text = seconds === 0 ? "now" : seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+      const text = seconds === 0 || (seconds > 0 && one.dataset.rel === "soon") ? "now" : seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
       if (one.textContent !== text) one.textContent = text;
     }
   }

@@ -1,0 +1,389 @@
+"""A coordinator of canned answers in the shapes of the real one, for groups that are too large to be made in a test.
+
+Every body is held against the schemas of the package by `test_canned.py`, so the shapes cannot drift from the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx
+
+PARTS: Final = ("orders", "stock", "clicks", "prices")
+NOW: Final = datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)
+ADMIN: Final = "an-operator-of-everything"
+VIEWER: Final = "somebody-who-looks"
+COMMANDS: Final = frozenset({"PUT", "DELETE", "POST"})
+
+
+def at(seconds: float = 0.0) -> str:
+    """Return an instant so many seconds after (or before) the hour at which everything here is told."""
+    return (NOW + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def member(name: str, active: list[str], standby: list[str], **more: Any) -> dict[str, Any]:
+    """Return a member that is well: everything runs, and every standby has caught up."""
+    reports: dict[str, Any] = {
+        task: {"role": "active", "lag": None, "at": at(-1), "state": "running"} for task in active
+    }
+    reports |= {task: {"role": "standby", "lag": 0, "at": at(-1), "position": 900} for task in standby}
+    return {
+        "member_id": name,
+        "instance_id": name,
+        "member_epoch": 2,
+        "state": "stable",
+        "capacity": 1.0,
+        "max_tasks": None,
+        "client_tags": {"zone": "abc"[len(active) % 3]},
+        "topology_epoch": 1,
+        "on_lease_lost": "stop",
+        "endpoint": None,
+        "joined_at": at(-600),
+        "last_heard_at": at(-1),
+        "draining": False,
+        "drain_deadline_at": None,
+        "suspected": False,
+        "away_until": None,
+        "assignment": {
+            "active": [{"task": task, "fencing_token": 1} for task in active],
+            "standby": standby,
+            "warmup": [],
+        },
+        "revoking": [],
+        "reports": reports,
+    } | more
+
+
+def warm(one: dict[str, Any], task: str, lag: int | None, rate: float | None = 100.0) -> None:
+    """Have a member warm a task up."""
+    one["assignment"]["warmup"].append(task)
+    said = {"role": "warmup", "lag": lag, "at": at(-1)}
+    one["reports"][task] = said | ({"records_per_second": rate} if rate is not None else {})
+
+
+def _wait(what: str, who: str | None, detail: str) -> dict[str, Any]:
+    return {"what": what, "member": who, "until": None, "eta_ms": None, "detail": detail}
+
+
+def event(position: int, kind: str, seconds: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return an event; what is neither `member`, `task`, `group` nor `generation` is its body."""
+    named = {name: more.pop(name, None) for name in ("member", "task")}
+    group, generation = more.pop("group", "fleet"), more.pop("generation", 3)
+    return {
+        "position": position,
+        "group": group,
+        "type": kind,
+        "at": at(seconds),
+        "generation": generation,
+        **named,
+        "body": more,
+    }
+
+
+@dataclass
+class Fleet:
+    """A group of so many members and tasks, in which a little of everything is going on."""
+
+    members: list[dict[str, Any]]
+    tasks: list[str]
+    group: str = "fleet"
+    failed: str = ""
+    waiting: list[str] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, members: int, tasks: int) -> Fleet:
+        """Return a group with one silent member, one that drains, two warmups, a failed task and one without owner."""
+        each = tasks // len(PARTS)
+        names = [f"{part}_{number}" for part in PARTS for number in range(each)]
+        waiting = names[-1:]
+        dealt = names[:-1]
+        found = [
+            member(f"worker-{place + 1}", dealt[place::members], dealt[(place + 1) % members :: members])
+            for place in range(members)
+        ]
+        found[-1]["suspected"] = True
+        found[-1]["last_heard_at"] = at(-30)
+        found[-2]["draining"] = True
+        warm(found[0], dealt[2], 12_000)
+        warm(found[1], dealt[3], None, None)
+        failed = found[2]["assignment"]["active"][0]["task"]
+        found[2]["reports"][failed] |= {"state": "failed", "detail": "disk <full>"}
+        events = [
+            event(1, "member-joined", -600, member="worker-1", instance_id="worker-1"),
+            event(2, "warmup-started", -60, member="worker-1", task=dealt[2], owner="worker-3"),
+            event(
+                3, "handover-done", -50, member="worker-2", task=dealt[1], **{"from": "worker-3"}, warm=True, gap_ms=38
+            ),
+            event(4, "takeover-done", -40, member="worker-1", task=dealt[0], **{"from": "x"}, warm=False, gap_ms=9_000),
+            event(5, "member-suspected", -28, member=found[-1]["member_id"], running=9),
+        ]
+        return cls(found, names, failed=failed, waiting=waiting, events=events)
+
+    def group_get(self) -> dict[str, Any]:
+        """Return the group."""
+        each = len(self.tasks) // len(PARTS)
+        parts = [
+            {
+                "id": part,
+                "partitions": each,
+                "stateful": True,
+                "weight": 1.0,
+                "source_topics": [part],
+                "changelog_topics": [f"{part}-store"],
+            }
+            for part in PARTS
+        ]
+        held = [{"task": task, "to": None, "reason": "no-eligible-member"} for task in self.waiting]
+        return self.summary() | {
+            "detail": "",
+            "topology": {"epoch": 1, "subtopologies": parts},
+            "config": {"acceptable_recovery_lag": 100, "max_warmup_replicas": 2, "session_timeout_ms": 45_000},
+            "eta_ms": 119_000,
+            "next_probe_at": at(20),
+            "held_back": held,
+            "pause": None,
+            "storm_since": None,
+            "warnings": [],
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return the group as one of the list."""
+        return {
+            "group": self.group,
+            "state": "balancing",
+            "group_epoch": 3,
+            "generation": 3,
+            "members": len(self.members),
+            "tasks": len(self.tasks),
+            "paused": False,
+            "at_rest": False,
+            "warmups": 2,
+            "moves_pending": 3,
+        }
+
+    def explain(self) -> dict[str, Any]:
+        """Return the explanation of the group."""
+        states = Counter({"running": len(self.tasks) - 4, "warming": 2, "failed": 1, "waiting": len(self.waiting)})
+        silent = self.members[-1]["member_id"]
+        return {
+            "group": self.group,
+            "state": "balancing",
+            "detail": "",
+            "at_rest": False,
+            "group_epoch": 3,
+            "generation": 3,
+            "sentences": ["3 tasks have still to move.", "1 task is held back: no member may take it."],
+            "tasks": {name: amount for name, amount in states.items() if amount},
+            "moves_pending": 3,
+            "eta_ms": 119_000,
+            "next_probe_at": at(20),
+            "next_placement_at": None,
+            "triggers": [],
+            "pause": None,
+            "storm_since": None,
+            "grants_held_until": None,
+            "judges_from": None,
+            "budgets": {
+                "warmups": {"used": 2, "limit": 2},
+                "drain_warmups": {"used": 0, "limit": 2},
+                "warmups_per_member": {"limit": 2, "full": []},
+            },
+            "members": [
+                {"member": silent, "what": "suspected", "tasks": 9, "since": at(-28), "until": None, "detail": "silent"}
+            ],
+            "held_back": self.group_get()["held_back"],
+            "held_back_by_reason": {"no-eligible-member": len(self.waiting)} if self.waiting else {},
+            "waiting": [
+                {
+                    "task": task,
+                    "state": state,
+                    "held_back": None,
+                    "waits_for": [_wait("report", who, "it failed there")],
+                }
+                for task, state, who in (
+                    (self.failed, "failed", "worker-3"),
+                    *((t, "waiting", None) for t in self.waiting),
+                )
+            ],
+            "waiting_total": 1 + len(self.waiting),
+        }
+
+    def assignment(self) -> dict[str, Any]:
+        """Return where tasks belong: where they are."""
+        held = {
+            one["member_id"]: {
+                "active": [grant["task"] for grant in one["assignment"]["active"]],
+                "standby": one["assignment"]["standby"],
+            }
+            for one in self.members
+        }
+        return {
+            "group": self.group,
+            "generation": 3,
+            "target": held,
+            "intermediate": held,
+            "current": held,
+            "revoking": {},
+        }
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Return a task with two runs."""
+        first = {
+            "member": "worker-3",
+            "fencing_token": 1,
+            "generation": 1,
+            "granted_at": at(-600),
+            "running_at": at(-599),
+        }
+        second = {
+            "member": "worker-2",
+            "fencing_token": 2,
+            "generation": 2,
+            "granted_at": at(-50),
+            "running_at": at(-49),
+        }
+        return {
+            "group": self.group,
+            "generation": 3,
+            "task": name,
+            "stateful": True,
+            "weight": 1.0,
+            "state": "running",
+            "owner": "worker-2",
+            "endpoint": None,
+            "since": at(-50),
+            "fencing_token": 2,
+            "target": "worker-2",
+            "target_standbys": ["worker-1"],
+            "to": "worker-2",
+            "why": "stays",
+            "held_back": None,
+            "copies": [],
+            "waits_for": [],
+            "stopped": None,
+            "pin": None,
+            "parked": False,
+            "failures": [],
+            "sentences": [f"worker-2 runs {name}."],
+            "last_placement": None,
+            "runs": [
+                second | {"stopped_at": None, "ended": None, "warm": True, "why": "handover", "gap_ms": 38},
+                first | {"stopped_at": at(-49.5), "ended": "revoked", "warm": False, "why": "no-owner", "gap_ms": None},
+            ],
+            "history": [],
+        }
+
+
+class Canned:
+    """Answers as a coordinator would; ``asked`` are the calls that it was made, ``is_away`` whether nobody answers."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.asked: list[tuple[str, str, str]] = []
+        self.is_away = False
+        self.audits: list[dict[str, Any]] = []
+        self.news: list[asyncio.Queue[bytes]] = []
+
+    def transport(self) -> httpx.MockTransport:
+        """Return the way to it."""
+        return httpx.MockTransport(self._answer)
+
+    async def tell(self, told: dict[str, Any]) -> None:
+        """Send an event to all who follow."""
+        for queue in self.news:
+            await queue.put(f"id: {told['position']}\ndata: {json.dumps(told)}\n\n".encode())
+
+    def calls(self, method: str) -> list[tuple[str, str]]:
+        """Return path and query of the calls by one method."""
+        return [(path, query) for one, path, query in self.asked if one == method]
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self.is_away:
+            message = "connection refused"
+            raise httpx.ConnectError(message)
+        path = request.url.path.removeprefix("/v1")
+        self.asked.append((request.method, path, request.url.query.decode()))
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if bearer not in {ADMIN, VIEWER}:
+            return _problem(401, "unauthenticated", "the token is unknown, revoked or expired")
+        if bearer == VIEWER and (path.endswith("/commands") or (request.method in COMMANDS and "/plan" not in path)):
+            return _problem(403, "forbidden", "ann has the role viewer; this call needs admin or operator")
+        if request.headers.get("accept") == "text/event-stream":
+            return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=_Stream(self))
+        if request.method in COMMANDS and not path.endswith("/plan"):
+            return httpx.Response(204)
+        found = self._body(path.strip("/").split("/"), request.url.params)
+        return (
+            httpx.Response(200, json=found) if found is not None else _problem(404, "not-found", f"nothing at {path}")
+        )
+
+    def _body(self, parts: list[str], query: httpx.QueryParams) -> Any:
+        fleet = self.fleet
+        match parts:
+            case ["groups"]:
+                return {"groups": [fleet.summary()], "next": None}
+            case ["commands"] | ["groups", _, "commands"]:
+                return {"commands": [], "next": None}
+            case ["audits"]:
+                return {"audits": self.audits, "next": None}
+            case ["groups", name, *_] if name != fleet.group:
+                return None
+            case ["groups", _]:
+                return fleet.group_get()
+            case ["groups", _, "explain"]:
+                return fleet.explain()
+            case ["groups", _, "assignment"]:
+                return fleet.assignment()
+            case ["groups", _, "events"]:
+                return {"events": fleet.events[::-1], "next": 1, "more": False}
+            case ["groups", _, "generations"]:
+                return {"generations": [], "next": None}
+            case ["groups", _, "tasks", task] if task in fleet.tasks:
+                return fleet.task(task)
+            case ["groups", _, "members", *one]:
+                return self._members(one, query)
+            case _:
+                return None
+
+    def _members(self, parts: list[str], query: httpx.QueryParams) -> Any:
+        known = sorted(self.fleet.members, key=lambda one: str(one["member_id"]))
+        if parts:
+            found = next((one for one in known if one["member_id"] == parts[0]), None)
+            is_safe = len(parts) == 2
+            return {"member_id": parts[0], "safe_to_stop": True} if found and is_safe else found
+        limit = int(query.get("limit", 100))
+        left = [one for one in known if one["member_id"] > query.get("after", "")]
+        return {"members": left[:limit], "next": left[limit - 1]["member_id"] if len(left) > limit else None}
+
+
+class _Stream(httpx.AsyncByteStream):
+    """A stream of events without an end."""
+
+    def __init__(self, canned: Canned) -> None:
+        self._canned = canned
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._canned.news.append(self._queue)
+        try:
+            yield b"retry: 2000\nid: 5\n\n"
+            while not self._canned.is_away:
+                try:
+                    yield await asyncio.wait_for(self._queue.get(), 0.2)
+                except TimeoutError:
+                    continue
+        finally:
+            self._canned.news.remove(self._queue)
+
+
+def _problem(status: int, kind: str, detail: str) -> httpx.Response:
+    return httpx.Response(
+        status, json={"type": kind, "title": kind, "status": status, "detail": detail, "action": "fix"}
+    )
