@@ -1,0 +1,323 @@
+"""A group's day as a scenario: who came, went, crashed and drained, and how fast state grew and was restored.
+
+It is made of the day's records, in their order, and of the samples of the day. Pure; runs on executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Final
+
+from batonpass.core import records as r
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Cause, Group, Member, OnLeaseLost
+from batonpass.core.policy import GroupConfig
+from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.staged.tally import Counted, Tally
+
+TAKEN_OVER_AFTER_MS: Final = 10_000
+"""A run that another one took over from is assumed to have ended so long before; the records do not say when."""
+
+RECORDS_UNKNOWN: Final = 100_000
+"""So much state has a task of which nothing is known, in a group in which nothing is known of any."""
+
+_SLOPE_LEAST_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the samples of a day tell of one group: the largest lag of each task, and how fast each member restored."""
+
+    lags: Mapping[str, int] = field(default_factory=dict)
+    restored: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A day as it can be played again, and what it came to when it was lived.
+
+    ``gaps`` say, in words for a person, what is not known or not simulated.
+    """
+
+    scenario: Scenario
+    lived: Counted
+    gaps: tuple[str, ...] = ()
+
+
+class NoStory(Exception):
+    """The day of a group cannot be played again; the text says why."""
+
+
+def tell(
+    base: Group, records: Sequence[tuple[int, int, r.Record]], rates: Rates, *, begin_ms: int, end_ms: int
+) -> Story:
+    """Return the day from ``begin_ms`` to ``end_ms``, told from the group as it was before the first record.
+
+    ``records`` have the coordinator epoch and the instant with which each of them was appended.
+
+    Raises:
+        NoStory: when there is nothing to play: no members, no tasks, or the group was deleted.
+    """
+    before = [one for _, at_ms, one in records if at_ms < begin_ms]
+    day = [entry for entry in records if entry[1] >= begin_ms]
+    start = evolve(base, before)
+    teller = _Teller(start, begin_ms)
+    tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
+    for epoch, at_ms, record in day:
+        teller.take(record, at_ms, epoch)
+        tally.take((record,), at_ms)
+    end = evolve(start, (one for _, _, one in day))
+    if not end.declared or not end.topology.subtopologies:
+        raise NoStory("the group is not declared when the day ends")
+    if not teller.workers:
+        raise NoStory("the group has no members all day")
+    sorts, unknown = _sorts(end, teller.ends, rates, begin_ms)
+    workers, slow = _workers(teller, rates)
+    scenario = Scenario(
+        name=f"day of {end.id}",
+        group=end.id,
+        tasks=tuple(sorts),
+        workers=workers,
+        present=tuple(teller.present),
+        config=_config(end.config),
+        steps=tuple(sorted(teller.steps, key=lambda one: one.at_ms)),
+        until_ms=end_ms - begin_ms,
+    )
+    return Story(scenario, tally.counted(), (*teller.gaps(), *unknown, *slow, *_left_out(end)))
+
+
+class _Teller:
+    """Follows one day: who is there, and what befalls them."""
+
+    def __init__(self, start: Group, begin_ms: int) -> None:
+        self._begin_ms = begin_ms
+        self._config = start.config
+        self.names: dict[MemberId, str] = {}
+        self._up: dict[str, MemberId] = {}
+        self._draining: set[str] = set()
+        self._seen: set[str] = set()
+        self._suspected_ms: dict[MemberId, int] = {}
+        self._had: dict[str, set[TaskId]] = {}
+        self._first_picture: dict[MemberId, int] = {}
+        self._epoch: int | None = None
+        self._unusual: dict[str, int] = {}
+        self.workers: dict[str, Member] = {}
+        self.present: list[str] = []
+        self.steps: list[Step] = []
+        # Where each changelog ended, and when that was said.
+        self.ends: dict[TaskId, list[tuple[int, int]]] = {}
+        for member_id, member in sorted(start.members.items()):
+            name = self._name(member)
+            self.workers[name] = member
+            self._had[name] = set(member.picture)
+            self._seen.add(name)
+            if member.away_until_ms is None:
+                self._up[name] = member_id
+                self.present.append(name)
+                if member.drain is not None:
+                    self._draining.add(name)
+                    self._step(begin_ms, Act.DRAIN, name)
+            else:
+                # It restarts over midnight: it is there, and goes at once.
+                self.present.append(name)
+                self._step(begin_ms, Act.RESTART, name)
+
+    def take(self, record: r.Record, at_ms: int, epoch: int) -> None:
+        """Take the next record of the day."""
+        if self._epoch is not None and epoch != self._epoch:
+            self._step(at_ms, Act.COORDINATOR)
+        self._epoch = epoch
+        match record:
+            case r.MemberJoined(member=member):
+                self._joined(member)
+            case r.MemberGone():
+                self._gone(record)
+            case r.MemberAway(member_id=member_id):
+                self._ended(member_id, Act.RESTART, record.at_ms)
+            case r.MemberSuspected(member_id=member_id):
+                self._suspected_ms[member_id] = at_ms
+            case r.SuspicionCleared(member_id=member_id):
+                self._suspected_ms.pop(member_id, None)
+            case r.DrainStarted(member_id=member_id):
+                self._drains(record)
+            case r.PictureChanged():
+                self._picture(record)
+            case r.TaskReleased(task=task, final=final) if final:
+                self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
+            case r.ConfigChanged(config=config):
+                self._config = config
+                self._note("changes of settings")
+            case r.TopologyChanged():
+                self._note("changes of the topology")
+            case r.Paused() | r.TaskPinned() | r.StormBegan() | r.GrantsHeld() | r.TaskParked():
+                self._note("pauses, pins, storms and parked tasks")
+            case _:
+                pass
+
+    def gaps(self) -> tuple[str, ...]:
+        """Say what happened that is not played again."""
+        return tuple(f"{count} {what} are left out" for what, count in sorted(self._unusual.items()))
+
+    def _note(self, what: str) -> None:
+        self._unusual[what] = self._unusual.get(what, 0) + 1
+
+    def _name(self, member: Member) -> str:
+        name = str(member.instance_id or member.id)
+        self.names[member.id] = name
+        return name
+
+    def _step(self, at_ms: int, act: Act, worker: str = "", **more: object) -> None:
+        self.steps.append(Step(max(0, at_ms - self._begin_ms), act, worker, **more))  # type: ignore[arg-type]
+
+    def _joined(self, member: Member) -> None:
+        name = self._name(member)
+        if name in self._up:
+            # The run before it ended unseen.
+            self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
+        act = Act.RETURN if name in self._seen else Act.JOIN
+        self._first_picture[member.id] = len(self.steps)
+        self._step(member.joined_ms, act, name)
+        self._seen.add(name)
+        self._up[name] = member.id
+        self._draining.discard(name)
+        self.workers[name] = member
+
+    def _crashed(self, name: str, at_ms: int) -> None:
+        del self._up[name]
+        self._step(at_ms, Act.CRASH, name)
+
+    def _gone(self, record: r.MemberGone) -> None:
+        match record.cause:
+            case Cause.EXPIRED | Cause.FENCED:
+                since = self._suspected_ms.pop(record.member_id, None)
+                heard_ms = record.at_ms - self._config.session_timeout_ms
+                broke_ms = None if since is None else since - self._config.suspect_timeout_ms
+                self._ended(record.member_id, Act.CRASH, heard_ms if broke_ms is None else max(heard_ms, broke_ms))
+            case Cause.REPLACED | Cause.TAKEN_OVER:
+                self._ended(record.member_id, Act.CRASH, record.at_ms - TAKEN_OVER_AFTER_MS)
+            case Cause.EVICTED:
+                self._ended(record.member_id, Act.CRASH, record.at_ms)
+            case Cause.LEFT:
+                self._ended(record.member_id, Act.LEAVE, record.at_ms)
+            case Cause.RESTARTED | Cause.GRACE_OVER:
+                # It has stopped before, which has been told.
+                pass
+
+    def _ended(self, member_id: MemberId, act: Act, at_ms: int) -> None:
+        name = self.names.get(member_id)
+        if name is None or self._up.get(name) != member_id:
+            return
+        del self._up[name]
+        if not (act is Act.LEAVE and name in self._draining):
+            self._step(at_ms, act, name)
+        self._draining.discard(name)
+
+    def _drains(self, record: r.DrainStarted) -> None:
+        name = self.names.get(record.member_id)
+        if name is not None and name in self._up and name not in self._draining:
+            self._draining.add(name)
+            deadline_ms = None if record.deadline_ms is None else max(1, record.deadline_ms - record.since_ms)
+            self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
+
+    def _picture(self, record: r.PictureChanged) -> None:
+        name = self.names.get(record.member_id)
+        if name is None:
+            return
+        place = self._first_picture.pop(record.member_id, None)
+        had = self._had.setdefault(name, set())
+        if place is not None and self.steps[place].act is Act.RETURN:
+            again = had & set(record.granted)
+            actives = {task for task in again if record.granted[task].token}
+            if actives and not actives & set(record.ready):
+                step = self.steps[place]
+                self.steps[place] = Step(step.at_ms, step.act, step.worker, keeps_disk=False)
+        had.update(record.granted)
+        had.difference_update(record.revoked)
+
+
+def _config(config: GroupConfig) -> dict[str, object]:
+    """Return the settings that are not the defaults, as a declaration would name them."""
+    usual = asdict(GroupConfig())
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(config).items()
+        if value != usual[name]
+    }
+
+
+def _sorts(
+    group: Group, ends: Mapping[TaskId, Sequence[tuple[int, int]]], rates: Rates, begin_ms: int
+) -> tuple[list[TaskSort], list[str]]:
+    """Return the tasks by subtopology, with state and growth, and what is not known of them."""
+    growth = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
+    usual_growth = median(growth.values()) if growth else 0.0
+    sizes: dict[str, int] = {}
+    for task, said in ends.items():
+        at_ms, end = said[0]
+        sizes[str(task)] = max(0, end - round(growth.get(task, usual_growth) * (at_ms - begin_ms) / 1_000))
+    for name, lag in rates.lags.items():
+        sizes[name] = max(sizes.get(name, 0), lag)
+    usual_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
+    sorts, known, stateful = [], 0, 0
+    for one in group.topology.subtopologies:
+        names = [f"{one.id}_{partition}" for partition in range(one.partitions or 0)]
+        if not names:
+            continue
+        if one.stateful:
+            stateful += len(names)
+            known += sum(name in sizes for name in names)
+        sorts.append(
+            TaskSort(
+                records=tuple(sizes.get(name, usual_size) if one.stateful else 0 for name in names),
+                rate=tuple(growth.get(TaskId(name), usual_growth) if one.stateful else 0.0 for name in names),
+                stateful=one.stateful,
+            )
+        )
+    if not sorts:
+        raise NoStory("the group has no tasks when the day ends")
+    missing = stateful - known
+    unknown = [f"the state of {missing} of {stateful} tasks is not known and taken to be the usual"] if missing else []
+    return sorts, unknown
+
+
+def _slope(said: Sequence[tuple[int, int]]) -> float | None:
+    """Return by how many records a second a changelog grew, from where it was said to end."""
+    (first_ms, first), (last_ms, last) = said[0], said[-1]
+    if last_ms - first_ms < _SLOPE_LEAST_MS or last < first:
+        return None
+    return (last - first) * 1_000 / (last_ms - first_ms)
+
+
+def _workers(teller: _Teller, rates: Rates) -> tuple[tuple[Worker, ...], list[str]]:
+    """Return the workers, with how fast they restore, and what is not known of them."""
+    speeds: dict[str, float] = {}
+    for member_id, speed in rates.restored.items():
+        name = teller.names.get(MemberId(member_id))
+        if name is not None:
+            speeds[name] = max(speeds.get(name, 0.0), speed)
+    usual = median(speeds.values()) if speeds else RESTORE_PER_SECOND
+    found = tuple(
+        Worker(
+            name,
+            capacity=member.capacity,
+            tags=dict(member.client_tags),
+            restore_per_second=speeds.get(name, usual),
+            fenced=member.on_lease_lost is OnLeaseLost.CONTINUE,
+        )
+        for name, member in sorted(teller.workers.items())
+    )
+    if speeds:
+        return found, []
+    return found, [f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"]
+
+
+def _left_out(group: Group) -> list[str]:
+    found = []
+    if any(one.weight != 1.0 for one in group.topology.subtopologies):
+        found.append("weights of tasks are left out")
+    if any(member.max_tasks is not None for member in group.members.values()):
+        found.append("limits of tasks per member are left out")
+    return found

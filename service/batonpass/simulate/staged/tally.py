@@ -1,0 +1,122 @@
+"""What a stretch of time cost a group, counted from its records alone.
+
+The same counting serves a day that was and the simulation of one, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from batonpass.core import records as r
+from batonpass.core.decide import Decision
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Input
+from batonpass.core.model import ActiveState, Cause, Group, Role
+from batonpass.core.soft import Soft
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted. ``moves`` are changes of targets, ``downtime_ms`` is summed over all tasks.
+
+    ``handovers`` counts tasks that came to run on another member than before; ``stops`` how often a task stood still.
+    """
+
+    downtime_ms: int
+    moves: int
+    handovers: int
+    stops: int
+    warmups: int
+    generations: int
+
+
+class Tally:
+    """Follows who runs which task from record to record; what is before ``begin_ms`` costs nothing.
+
+    A task is down from when it is known that nobody runs it to when its owner reports that it runs. Of a member that
+    expired nothing had been heard for a session timeout: its tasks are down since then.
+    """
+
+    def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
+        self._begin_ms = begin_ms
+        self._end_ms = end_ms
+        self._session_ms = group.config.session_timeout_ms
+        self._runs: dict[TaskId, tuple[MemberId, int]] = {}
+        self._last: dict[TaskId, MemberId] = {}
+        self._down_ms: dict[TaskId, int] = {}
+        self._downtime_ms = self._moves = self._handovers = self._stops = self._warmups = self._generations = 0
+        for task_id, task in group.tasks.items():
+            if task.owner is not None and task.state is ActiveState.RUNNING:
+                self._runs[task_id] = task.owner, task.since_ms
+                self._last[task_id] = task.owner
+            elif task.stop is not None and task.stop.at_ms is not None:
+                self._down_ms[task_id] = task.stop.at_ms
+
+    def take(self, records: Iterable[r.Record], at_ms: int) -> None:
+        """Take records that were appended together at an instant."""
+        for record in records:
+            match record:
+                case r.ActiveReported():
+                    self._reported(record)
+                case r.TaskReleased(task=task, member_id=member_id):
+                    self._stopped(task, member_id, record.at_ms or at_ms)
+                case r.MemberGone(member_id=member_id, cause=cause):
+                    self._gone(member_id, record.at_ms, expired=cause is Cause.EXPIRED)
+                case r.MemberAway(member_id=member_id):
+                    self._gone(member_id, record.at_ms, expired=False)
+                case r.TargetPlaced() if record.at_ms >= self._begin_ms:
+                    self._moves += record.moves
+                    self._generations += bool(record.changes)
+                case r.PictureChanged() if record.at_ms >= self._begin_ms:
+                    self._warmups += sum(one.role is Role.WARMUP for one in record.granted.values())
+                case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
+                    self._session_ms = config.session_timeout_ms
+                case _:
+                    pass
+
+    def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
+        """Take the records of a decision."""
+        del group, soft, item
+        self.take(decision.records, now_ms)
+
+    def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
+        """Take no note of time."""
+
+    def counted(self) -> Counted:
+        """Return what it came to by the end; a task that is still down counts until then."""
+        still = sum(max(0, self._end_ms - max(since, self._begin_ms)) for since in self._down_ms.values())
+        return Counted(
+            downtime_ms=self._downtime_ms + still,
+            moves=self._moves,
+            handovers=self._handovers,
+            stops=self._stops,
+            warmups=self._warmups,
+            generations=self._generations,
+        )
+
+    def _reported(self, record: r.ActiveReported) -> None:
+        task, at_ms = record.task, record.at_ms
+        if record.state is not ActiveState.RUNNING:
+            self._stopped(task, record.member_id, at_ms)
+            return
+        since = self._down_ms.pop(task, None)
+        if at_ms >= self._begin_ms:
+            if since is not None:
+                self._downtime_ms += max(0, min(at_ms, self._end_ms) - max(since, self._begin_ms))
+            self._handovers += self._last.get(task, record.member_id) != record.member_id
+        self._runs[task] = record.member_id, at_ms
+        self._last[task] = record.member_id
+
+    def _stopped(self, task: TaskId, member_id: MemberId, at_ms: int) -> None:
+        run = self._runs.get(task)
+        if run is not None and run[0] == member_id:
+            del self._runs[task]
+            self._down_ms[task] = at_ms
+            self._stops += at_ms >= self._begin_ms
+
+    def _gone(self, member_id: MemberId, at_ms: int, *, expired: bool) -> None:
+        for task, (runner, since_ms) in list(self._runs.items()):
+            if runner == member_id:
+                down_ms = max(since_ms, at_ms - self._session_ms) if expired else at_ms
+                self._stopped(task, member_id, down_ms)
