@@ -49,7 +49,7 @@ class How(StrEnum):
 
 
 @app.command()
-def audit(  # noqa: PLR0913 - its options
+def audit(
     *,
     day: Annotated[
         str | None, typer.Option(metavar="DATE", help="The day, in UTC, as in 2026-11-20 (yesterday).")
