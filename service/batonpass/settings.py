@@ -81,6 +81,16 @@ class Settings(BaseSettings):
     )
     keep_commands_days: int = Field(default=400, ge=2, le=36_500, description="The audit trail of mutating calls.")
 
+    keep_audits_days: int = Field(default=400, ge=2, le=36_500, description="What the nightly audits came to.")
+    keep_unexported_days: int = Field(
+        default=0,
+        ge=0,
+        le=3_650,
+        description="For how many days more changes, traces, samples, records and generations of a day are kept that no "
+        "audit has exported yet. Then the day goes all the same, so that the disk does not fill up when no audit runs; "
+        "0 waits for none.",
+    )
+
     # Kafka
     kafka_bootstrap: str | None = Field(
         default=None,

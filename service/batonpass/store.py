@@ -130,6 +130,8 @@ def store_of(settings: Settings, url: str, clock: Clock) -> Store:
                 generations=settings.keep_generations_days,
                 events=settings.keep_events_days,
                 commands=settings.keep_commands_days,
+                audits=settings.keep_audits_days,
+                unexported=settings.keep_unexported_days,
             ),
         )
     )

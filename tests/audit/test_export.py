@@ -106,7 +106,7 @@ async def test_a_day_that_was_exported_is_marked(filled: AsyncEngine, database_u
     told = await exported(database_url.replace("postgresql:", "postgresql+asyncpg:"), DAY, tmp_path / "second")
     ((day, place, counts),) = await sql(filled, "select day, place, row_counts from exported_days")
     assert (day, place) == (DAY, str(tmp_path / "second" / "log"))
-    assert counts == told.rows | {"samples": 0}
+    assert counts == {**told.rows, "samples": 0}
     assert pq.read_table(tmp_path / "second" / "log" / "samples").num_rows == 0
 
 
@@ -135,12 +135,11 @@ async def test_an_export_that_fails_marks_nothing_and_leaves_whole_files(
     await sql(filled, "delete from exported_days")
     before = files_of(tmp_path)
 
-    class Full(pq.ParquetWriter):
-        def write_batch(self, *_: Any, **__: Any) -> None:
-            raise OSError("no space left on device")
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(export.pq, "ParquetWriter", Full)
+        patch.setattr(pq.ParquetWriter, "write_batch", full)
         with pytest.raises(OSError, match="no space left"):
             await exported(database_url, DAY, tmp_path)
     assert files_of(tmp_path) == before

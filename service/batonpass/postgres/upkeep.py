@@ -39,7 +39,9 @@ class Retention:
     """For how many days what is kept.
 
     Records go only once a snapshot that is as old makes them needless; so whatever day is kept can be replayed. Events
-    stay for a reader of the outbox that is behind for as long again.
+    stay for a reader of the outbox that is behind for as long again. A day that no audit has exported yet is kept for
+    ``unexported`` days more, of everything that is exported, and then goes all the same: a disk must not fill up
+    because nobody audits.
     """
 
     changes: int = 30
@@ -50,6 +52,8 @@ class Retention:
     events: int = 7
     commands: int = 400
     gone_members: int = 30
+    audits: int = 400
+    unexported: int = 0
 
 
 KEPT_BY_DEFAULT: Final = Retention()
@@ -89,6 +93,12 @@ _OLD_MEMBERS: Final = text(
     "delete from members where (group_id, member_id) in (select group_id, member_id from members"
     " where gone_at < :cut limit :chunk)"
 )
+# Its findings go with it.
+_OLD_AUDITS: Final = text(
+    "with old_days as (delete from audit_daily where day < :day), old_exports as (delete from exported_days where day < :day)"
+    " delete from audit_runs where day < :day"
+)
+_EXPORTED: Final = text("select day from exported_days where day >= :since and day < :until")
 # Whoever asks for a group makes a head of that name, also when there is no such group.
 _EMPTY_HEADS: Final = text(
     "delete from group_heads h where version = 0"
@@ -127,6 +137,20 @@ class Upkeep:
             await self._drop_days(table, now.date() - timedelta(days=kept_days[table]))
         await self._forget(now)
 
+    async def _waiting(self, oldest: date, *, with_oldest: bool = False) -> list[date]:
+        """Return the days before ``oldest`` that are kept because nobody has exported them yet, in order.
+
+        ``with_oldest`` asks for that one too, where only a part of it is to be kept.
+        """
+        if not self._retention.unexported:
+            return []
+        since = oldest - timedelta(days=self._retention.unexported)
+        until = oldest + timedelta(days=int(with_oldest))
+        async with reaching(self._engine) as connection:
+            exported = set((await connection.execute(_EXPORTED, {"since": since, "until": until})).scalars())
+        days = (since + timedelta(days=number) for number in range((until - since).days))
+        return [day for day in days if day not in exported]
+
     async def _make_days(self, table: Table, today: date) -> None:
         for ahead in range(DAYS_AHEAD + 1):
             day = today + timedelta(days=ahead)
@@ -143,12 +167,14 @@ class Upkeep:
             await self._alone(lambda connection, table=table: _make_day(connection, table, day))
 
     async def _drop_days(self, table: Table, oldest: date) -> None:
+        waiting = await self._waiting(oldest)
         for name in await self._days(table):
             day = day_of(table, name)
-            if day is not None and day < oldest:
+            if day is not None and day < oldest and day not in waiting:
                 await self._alone(lambda connection, name=name: _run(connection, f"drop table if exists {name}"))
+        cut = min([oldest, *waiting])
         await self._alone(
-            lambda connection: _run(connection, f"delete from {table.name}_rest where at < '{oldest}'")  # noqa: S608
+            lambda connection: _run(connection, f"delete from {table.name}_rest where at < '{cut}'")  # noqa: S608
         )
 
     async def _days(self, table: Table) -> list[str]:
@@ -169,17 +195,23 @@ class Upkeep:
         def before(days: int) -> datetime:
             return now - timedelta(days=days)
 
-        grace = before(2 * kept.events)
+        async def exported_before(days: int) -> datetime:
+            cut = before(days)
+            waiting = await self._waiting(cut.date(), with_oldest=True)
+            return min([cut, *(datetime.combine(day, datetime.min.time(), UTC) for day in waiting)])
+
+        grace, old_records = before(2 * kept.events), await exported_before(kept.records)
         await self._delete(_OLD_EVENTS, cut=before(kept.events), grace=grace)
         await self._delete(_OLD_COMMANDS, cut=before(kept.commands))
-        await self._delete(_OLD_GENERATIONS, cut=before(kept.generations))
+        await self._delete(_OLD_GENERATIONS, cut=await exported_before(kept.generations))
         await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
         async with reaching(self._engine) as connection:
             await connection.execute(_EMPTY_HEADS)
-            await connection.execute(_OLD_SNAPSHOTS, {"cut": before(kept.records), "kept": KEPT})
+            await connection.execute(_OLD_AUDITS, {"day": before(kept.audits).date()})
+            await connection.execute(_OLD_SNAPSHOTS, {"cut": old_records, "kept": KEPT})
             floors = [tuple(row) for row in await connection.execute(_FLOORS, {"format": GROUP_VERSION})]
         for group_id, floor in floors:
-            await self._delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=before(kept.records))
+            await self._delete(_OLD_RECORDS, of_group=group_id, floor=floor, cut=old_records)
 
     async def _delete(self, statement: Any, **parameters: Any) -> None:
         given: Mapping[str, Any] = {**parameters, "chunk": CHUNK}
