@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.running import Up, running
+
+from batonpass.kafka.broker import GIVEN
+from batonpass.kafka.broker_parts import find_jars, find_java
 
 PLUGIN = "tests.postgres.server"
 
@@ -21,6 +25,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which commands look for what runs."""
     return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def kafka_here() -> dict[str, str]:
+    """The variables by which a program that a test starts finds a broker, whatever its home is."""
+    if given := os.environ.get(GIVEN):
+        return {GIVEN: given}
+    return {"BATONPASS_KAFKA_JARS": str(find_jars(find_java(), lambda _: None))}
 
 
 @pytest.fixture(scope="session")

@@ -54,8 +54,8 @@ class Up:
         return json.loads(done.stdout)
 
     def workers(self) -> dict[str, int]:
-        """Return the process ids of the simulated workers that it named."""
-        return {name: int(pid) for name, pid in re.findall(r"(demo-\d+) \(process (\d+)\)", self.greeting)}
+        """Return the process ids of the workers that it named."""
+        return {name: int(pid) for name, pid in re.findall(r"(\w+-\d+) \(process (\d+)\)", self.greeting)}
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
         """Have it end; return what it wrote since the greeting."""
@@ -70,10 +70,16 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, *options: str, home: Path, port: int = 0) -> Iterator[Up]:
-    """Run `batonpass up` on a folder; yield when it has said its greeting. What still runs at the end is killed."""
+def running(
+    folder: Path, *options: str, home: Path, port: int = 0, broker: Mapping[str, str] | None = None
+) -> Iterator[Up]:
+    """Run `batonpass up` on a folder; yield when it has said its greeting. What still runs at the end is killed.
+
+    ``broker`` are the variables by which it finds a broker; None: it starts simulated workers, and no broker.
+    """
     command = [*PROGRAM, "up", "--data", str(folder), "--port", str(port), *options]
-    around = environment(home)
+    command += ["--simulated"] if broker is None else []
+    around = environment(home) | dict(broker or {})
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=around) as process:
         try:

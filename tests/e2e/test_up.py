@@ -92,6 +92,52 @@ def test_everything_is_kept_and_nothing_is_left(open_folder: Path, tmp_path: Pat
         assert up.process.returncode == 0
 
 
+@pytest.mark.needs("kafka")
+def test_the_real_job_runs_and_is_found_again(open_folder: Path, tmp_path: Path, kafka_here: dict[str, str]) -> None:
+    """A broker, a load and workers with state: totals come out, one more worker joins, and nothing is left behind."""
+    folder = open_folder / "real"
+    with running(folder, "--workers", "1", home=tmp_path, broker=kafka_here) as up:
+        assert "12 tasks with state, on Kafka at 127.0.0.1:" in up.greeting
+        soon(lambda: _running_tasks(up) == {"totals-1": 12})
+        with subprocess.Popen([*PROGRAM, "worker"], stdout=subprocess.PIPE, text=True, env=up.environment) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline().startswith("Worker totals-2 joins group totals")
+            soon(lambda: _running_tasks(up) == {"totals-1": 6, "totals-2": 6})
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+        before = _totals(up)
+        soon(lambda: _totals(up) > before > 0)
+        started = descendants(up.process.pid)
+        up.stop(signal.SIGINT)
+        assert up.process.returncode == 0
+        assert not [pid for pid in started if is_alive(pid)]
+        assert not (folder / "job.json").exists()
+
+
+def _running_tasks(up: Up) -> dict[str, int]:
+    members = up.ask("members", "totals")["members"]
+    states = {one["instance_id"]: [said.get("state") for said in one["reports"].values()] for one in members}
+    return {name: found.count("running") for name, found in states.items() if found.count("running")}
+
+
+def _totals(up: Up) -> int:
+    """Return how many amounts the totals of ten customers hold, by the word of the task's owner."""
+    with up.client() as client:
+        active = client.get("/groups/totals/tasks/0_1/route").json()["active"]
+    answers = [httpx.get(f"{active['endpoint']}/0_1/{number}") for number in range(10)]
+    return sum(answer.json()["count"] for answer in answers)
+
+
+def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: Path) -> None:
+    """Simulated workers take the place of real ones, and are called so."""
+    nowhere = {"BATONPASS_KAFKA_JARS": str(tmp_path)}
+    with running(open_folder / "no broker", "--workers", "1", home=tmp_path, broker=nowhere) as up:
+        assert "demo: simulated workers, which only pretend to have state demo-1 (process" in up.greeting
+        soon(lambda: up.ask("members", "demo")["members"])
+        _, told = up.stop()
+    assert f"no real workers: BATONPASS_KAFKA_JARS names {tmp_path}, which does not hold the jars of a broker." in told
+
+
 def test_a_token_is_needed(up: Up) -> None:
     """The one that it prints opens everything; without it nothing but health and metrics is to be had."""
     assert httpx.get(f"{up.url}/v1/groups").status_code == 401
@@ -206,7 +252,7 @@ def test_nobody_is_expired_for_a_silence_of_the_coordinator_itself(up: Up) -> No
 def test_a_database_that_died_is_started_again(open_folder: Path, tmp_path: Path) -> None:
     """The coordinator outlives its database; a script learns from one line of JSON where all of it is."""
     folder = open_folder / "json"
-    command = [*PROGRAM, "up", "--data", str(folder), "--port", "0", "--workers", "1", "--json"]
+    command = [*PROGRAM, "up", "--data", str(folder), "--port", "0", "--workers", "1", "--simulated", "--json"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(tmp_path)) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The simulated workers of `batonpass up`: real processes that speak the protocol and pretend to have state."""
+"""The workers that `batonpass up` starts: real processes, of the real job where there is a broker, else simulated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
@@ -55,13 +55,78 @@ class Pace(NamedTuple):
     growth: int = 20
 
 
+class Program(NamedTuple):
+    """A module to run as a process of its own, and its arguments."""
+
+    module: str
+    arguments: list[str]
+
+    def flat(self) -> list[str]:
+        """Return it as it stands behind `python -m`."""
+        return [self.module, *self.arguments]
+
+
+class Cast(Protocol):
+    """What kind of workers they are."""
+
+    @property
+    def group(self) -> str:
+        """The group that they work in."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What they are, for people."""
+        ...
+
+    def declaration(self) -> Mapping[str, Any]:
+        """Return the group as it is declared."""
+        ...
+
+    async def ready(self) -> None:
+        """Do what has to be done before any of them starts."""
+        ...
+
+    def beside(self) -> Iterable[tuple[str, Program]]:
+        """Return what runs beside the workers, by name."""
+        ...
+
+    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
+        """Return the program of one worker."""
+        ...
+
+
+class SimulatedCast:
+    """Workers that speak the protocol and pretend to have state."""
+
+    group = DEMO
+    words = "simulated workers, which only pretend to have state"
+
+    def declaration(self) -> Mapping[str, Any]:
+        """Return the group as it is declared."""
+        return DECLARATION
+
+    async def ready(self) -> None:
+        """Nothing has to be done."""
+
+    def beside(self) -> Iterable[tuple[str, Program]]:
+        """Nothing runs beside them."""
+        return ()
+
+    def worker(self, name: str, url: str, folder: Path, token_file: Path) -> Program:
+        """Return the program of one worker."""
+        given = arguments(url=url, group=DEMO, instance=name, folder=folder, pace=Pace())
+        return Program(SIMULATED, [*given, "--token-file", str(token_file), "--json"])
+
+
 @dataclass(slots=True)
 class Worker:
-    """One worker, its process and its log."""
+    """One process, and its log. ``again`` is what starts it again, for people."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    again: str
     missed: bool = False
 
 
@@ -71,87 +136,98 @@ class Crew:
 
     folder: UpFolder
     count: int
+    cast: Cast
     tell: Callable[[str], None]
     workers: list[Worker] = field(default_factory=list)
+    beside: list[Worker] = field(default_factory=list)
 
     async def start(self, url: str, token: str) -> None:
         """Declare the group unless it is there, and start the workers.
 
         Raises:
-            Failure: when the group cannot be declared.
+            Failure: when the group cannot be declared, or what the workers need cannot be had.
         """
-        await asyncio.to_thread(declare_demo, url, token)
+        await self.cast.ready()
+        await asyncio.to_thread(declare, url, token, self.cast)
         await asyncio.to_thread(self._admit, url, token)
         for number in range(1, self.count + 1):
-            self.workers.append(self._start(f"{DEMO}-{number}", url))
+            name = f"{self.cast.group}-{number}"
+            place = self.folder.workers / name
+            program = self.cast.worker(name, url, place, self.folder.workers_token_file)
+            again = f"`batonpass worker --instance {name}` starts it again"
+            self.workers.append(start(name, program, place, again))
+        for name, program in self.cast.beside():
+            again = "the next `batonpass up` starts it again"
+            self.beside.append(start(name, program, self.folder.workers / name, again))
 
     async def stop(self) -> None:
         """Have them stop in good order, their places kept, and wait for that; kill who does not."""
-        for worker in self.workers:
+        everybody = [*self.beside, *self.workers]
+        for worker in everybody:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGTERM)
-        ends = (asyncio.to_thread(worker.process.wait, STOP_PATIENCE_S) for worker in self.workers)
+        ends = (asyncio.to_thread(worker.process.wait, STOP_PATIENCE_S) for worker in everybody)
         await asyncio.gather(*ends, return_exceptions=True)
         self.kill()
 
     def kill(self) -> None:
         """End whoever still runs, at once."""
-        for worker in self.workers:
+        for worker in (*self.beside, *self.workers):
             if worker.process.poll() is None:
                 worker.process.kill()
             worker.process.wait()
             if worker.process.stdin is not None:
                 worker.process.stdin.close()
         self.workers.clear()
+        self.beside.clear()
 
     async def watch(self) -> None:
-        """Tell of every worker that ends; runs until it is cancelled."""
+        """Tell of everything that ends; runs until it is cancelled."""
         while True:
-            for worker in self.workers:
+            for worker in (*self.workers, *self.beside):
                 code = worker.process.poll()
                 if code is not None and not worker.missed:
                     worker.missed = True
                     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                    again = f"`batonpass worker --instance {worker.name}` starts it again"
-                    self.tell(f"Worker {worker.name} {how}; {again}, {worker.log} is its log.")
+                    what = "Worker " if worker in self.workers else ""
+                    self.tell(f"{what}{worker.name} {how}; {worker.again}, {worker.log} is its log.")
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _admit(self, url: str, token: str) -> None:
         """Have a token that opens their group to the workers, and nothing else."""
-        file = self.folder.workers_token_file
+        file, group = self.folder.workers_token_file, self.cast.group
         kept = self.folder.kept(file)
         if kept is not None:
             try:
                 with Coordinator(url, kept) as coordinator:
-                    coordinator.get(f"/groups/{DEMO}")
+                    coordinator.get(f"/groups/{group}")
             except Failure as failure:
                 if failure.code is not Exit.NOT_ALLOWED:
                     raise
             else:
                 return
         with Coordinator(url, token) as coordinator:
-            wish = {"name": f"{DEMO}-workers", "role": "worker", "group": DEMO}
+            wish = {"name": f"{group}-workers", "role": "worker", "group": group}
             self.folder.keep(file, coordinator.call("POST", "/tokens", body=wish).body["secret"])
 
-    def _start(self, name: str, url: str) -> Worker:
-        place = self.folder.workers / name
-        place.mkdir(parents=True, exist_ok=True)
-        log = place / "log"
-        command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), SIMULATED]
-        command += arguments(url=url, group=DEMO, instance=name, folder=place, pace=Pace())
-        command += ["--token-file", str(self.folder.workers_token_file), "--json"]
-        with log.open("ab") as output:
-            # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                cwd=place,
-                env=os.environ | {"NO_PROXY": "*"},
-                start_new_session=True,
-            )
-        return Worker(name, process, log)
+
+def start(name: str, program: Program, place: Path, again: str) -> Worker:
+    """Start a process that ends with this one; what it says goes to a log in its place."""
+    place.mkdir(parents=True, exist_ok=True)
+    log = place / "log"
+    command = [sys.executable, "-P", tethered.__file__, str(os.getpid()), program.module, *program.arguments]
+    with log.open("ab") as output:
+        # In a session of its own, so that Ctrl-C reaches us alone, and we stop it while its coordinator answers.
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=place,
+            env=os.environ | {"NO_PROXY": "*"},
+            start_new_session=True,
+        )
+    return Worker(name, process, log, again)
 
 
 def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:
@@ -161,8 +237,8 @@ def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) 
     return [*given, "--on-lease-lost", "continue"]
 
 
-def declare_demo(url: str, token: str) -> None:
-    """Declare the group of the simulated workers; one that is there stays as it is.
+def declare(url: str, token: str, cast: Cast) -> None:
+    """Declare the group of the workers; one that is there stays as it is.
 
     A coordinator that was killed a moment ago may hold its lease for some seconds more: that is waited out.
 
@@ -173,7 +249,7 @@ def declare_demo(url: str, token: str) -> None:
     with Coordinator(url, token) as coordinator:
         while True:
             try:
-                coordinator.call("PUT", f"/groups/{DEMO}", body=DECLARATION)
+                coordinator.call("PUT", f"/groups/{cast.group}", body=dict(cast.declaration()))
             except Failure as failure:
                 if failure.code is Exit.UNREACHABLE and time.monotonic() < ends_at:
                     time.sleep(DECLARE_AGAIN_S)

@@ -7,28 +7,39 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from batonpass.cli.crew import DEMO
 from batonpass.cli.folder import UpFolder
 
 
-def greeting(console: Console, url: str, token: str, folder: UpFolder, workers: list[tuple[str, int]]) -> None:
+class Around(NamedTuple):
+    """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are."""
+
+    url: str
+    token: str
+    folder: UpFolder
+    group: str
+    words: str
+
+
+def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -> None:
     """Say where everything is, and what to try next."""
+    url = around.url
     console.print(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
     # A line of its own that begins so, for whoever reads it by program.
-    print(f"token: {token}\n")
+    print(f"token: {around.token}\n")
     print(f"  API         {url}/docs")
     print(f"  Readiness   {url}/readyz")
     print(f"  Metrics     {url}/metrics")
-    print(f"  Data        {folder.path} (the database, the token, the workers' state and logs)")
+    print(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
     if workers:
         listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
-        print(f"  Group       {DEMO}: simulated workers {listed}")
+        print(f"  Group       {around.group}: {around.words} {listed}")
     print("\nTry next, in another terminal:\n")
-    tries = _tries(program(), workers)
+    tries = _tries(program(), around.group, workers)
     width = max(len(command) for command, _ in tries)
     for command, words in tries:
         print(f"  {command:<{width}}   {words}")
@@ -47,7 +58,7 @@ def program() -> str:
     return shlex.quote(str(called) if shown.startswith("..") else shown)
 
 
-def _tries(own: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
+def _tries(own: str, group: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
     if not workers:
         return [
             (f"{own} groups declare orders FILE", "declare a group; docs/first-handover.md goes on from there"),
@@ -56,9 +67,9 @@ def _tries(own: str, workers: list[tuple[str, int]]) -> list[tuple[str, str]]:
     _, last = workers[-1]
     first, _ = workers[0]
     return [
-        (f"{own} watch {DEMO}", "watch it live"),
+        (f"{own} watch {group}", "watch it live"),
         (f"{own} worker", "add a worker: it warms up before it gets anything to run"),
         (f"kill -9 {last}", "kill one: its warm standbys take over"),
-        (f"{own} drain {DEMO} {first} --wait", "drain one: it hands over, and goes on until it has"),
-        (f"{own} explain {DEMO}", "ask why everything is where it is"),
+        (f"{own} drain {group} {first} --wait", "drain one: it hands over, and goes on until it has"),
+        (f"{own} explain {group}", "ask why everything is where it is"),
     ]

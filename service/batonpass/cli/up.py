@@ -1,4 +1,4 @@
-"""`batonpass up`: run the whole of Batonpass on this machine: a database, a coordinator, and workers to look at."""
+"""`batonpass up`: run the whole of Batonpass on this machine: a database, a broker, a coordinator, and real workers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import SecretStr
 from rich.console import Console
 
 from batonpass.bootstrap import bind
-from batonpass.cli.crew import DEMO, Crew
+from batonpass.cli.crew import Crew, SimulatedCast
 from batonpass.cli.database import upgraded
 from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, default_folder
-from batonpass.cli.greeting import greeting
+from batonpass.cli.greeting import Around, greeting
+from batonpass.cli.jobcast import JobCast, NoKafka
 from batonpass.cli.serve import busy, listen, settings_of
 from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
@@ -43,12 +45,15 @@ def up(
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     demo: Annotated[
-        bool, typer.Option("--demo/--no-demo", help="A group of simulated workers, to have something to see.")
+        bool, typer.Option("--demo/--no-demo", help="A Kafka broker and a job under load, to have something to see.")
     ] = True,
-    workers: Annotated[int, typer.Option(min=0, max=100, help="How many simulated workers.")] = 3,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Without a broker: workers that only pretend to have state.")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Say in one line of JSON what runs.")] = False,
 ) -> None:
-    """Run everything on this machine: a database of its own, a coordinator, and simulated workers.
+    """Run everything on this machine: a database and a Kafka broker of its own, a coordinator, a job and its workers.
 
     Everything is kept in one folder; the next start finds it again. Ctrl-C stops all of it.
     """
@@ -56,7 +61,9 @@ def up(
         _die_in_order()
         named = os.environ.get("BATONPASS_DATA", "").strip()
         folder = UpFolder(data or (Path(named) if named else default_folder()))
-        stay = _Stay(folder, crew=Crew(folder, workers, _tell) if demo else None, as_json=as_json)
+        cast = None if simulated or not demo else JobCast(folder, workers, _tell)
+        crew = Crew(folder, workers, cast or SimulatedCast(), _tell) if demo else None
+        stay = _Stay(folder, crew=crew, job=cast, as_json=as_json)
         try:
             stay.run(port=port, host=host)
         except EmbeddedPostgresError as error:
@@ -66,9 +73,10 @@ def up(
 class _Stay:
     """One run of `up`, from taking the folder to letting go of it."""
 
-    def __init__(self, folder: UpFolder, *, crew: Crew | None, as_json: bool) -> None:
+    def __init__(self, folder: UpFolder, *, crew: Crew | None, job: JobCast | None, as_json: bool) -> None:
         self._folder = folder
         self._crew = crew
+        self._job = job
         self._as_json = as_json
         self._postgres = EmbeddedPostgres(folder.postgres, port=_free_port())
         self._token = ""
@@ -83,19 +91,20 @@ class _Stay:
                 self._token = self._folder.token(new_secret)
                 if not self._as_json and not self._folder.postgres.exists():
                     print(f"Making a database in {self._folder.path}; that takes some seconds, once.", flush=True)
-                url = self._postgres.start()
-                upgraded(url)
+                url, bootstrap = self._servers()
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
                 # What happens is shown by `watch` and `explain`; the terminal is for what is wrong.
                 level = settings.log_level if "log_level" in settings.model_fields_set else "warning"
                 # The documentation is for the browser of whoever sits here, and a browser brings no token.
                 opened = settings.open_paths if "open_paths" in settings.model_fields_set else OPEN_PATHS
-                own = {
+                own: dict[str, Any] = {
                     "advertised_url": None,
                     "log_level": level,
                     "open_paths": opened,
                     "sole_coordinator": True,
                 }
+                if bootstrap is not None:
+                    own["kafka_bootstrap"] = bootstrap
                 settings = settings.model_copy(update={**secrets, **own})
                 listen(settings, listening=self._begin, stopping=self._end, listener=listener)
         except KeyboardInterrupt:
@@ -104,15 +113,36 @@ class _Stay:
         finally:
             if self._crew is not None:
                 self._crew.kill()
+            if self._job is not None:
+                self._job.stop()
             self._postgres.stop()
             self._folder.release()
         if not self._as_json:
             print(f"Stopped. Everything is kept in {self._folder.path}.")
 
+    def _servers(self) -> tuple[str, str | None]:
+        """Start the database, and the broker beside it; return where they are. None: there is no broker."""
+        with ThreadPoolExecutor(1) as aside:
+            broker = None if self._job is None else aside.submit(self._job.prepare)
+            url = self._postgres.start()
+            upgraded(url)
+            try:
+                return url, None if broker is None else broker.result()
+            except NoKafka as lacking:
+                _tell(f"no real workers: {lacking} Until then, simulated ones are started.")
+                self._job = None
+                if self._crew is not None:
+                    self._crew.cast = SimulatedCast()
+                return url, None
+
     def _begin(self, url: str) -> None:
         """Go on within the server's loop, once it listens."""
         self._folder.announce(url)
-        self._tasks = [asyncio.create_task(self._greet(url)), asyncio.create_task(self._keep_postgres())]
+        self._tasks = [
+            asyncio.create_task(self._greet(url)),
+            asyncio.create_task(self._keep_postgres()),
+            asyncio.create_task(self._keep_broker()),
+        ]
 
     async def _greet(self, url: str) -> None:
         workers: list[tuple[str, int]] = []
@@ -122,14 +152,17 @@ class _Stay:
             except Failure as failure:
                 failure.show(as_json=self._as_json)
             except OSError as error:
-                _tell(f"cannot start the simulated workers: {error}")
+                _tell(f"cannot start the workers: {error}")
             workers = [(one.name, one.process.pid) for one in self._crew.workers]
+        group = None if self._crew is None else self._crew.cast.group
         if self._as_json:
             shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
-            group = None if self._crew is None else DEMO
-            print(json.dumps({**shown, "group": group, "workers": dict(workers)}), flush=True)
+            kafka = None if self._job is None else self._job.job.bootstrap
+            print(json.dumps({**shown, "group": group, "workers": dict(workers), "kafka": kafka}), flush=True)
         else:
-            greeting(Console(highlight=False, soft_wrap=True), url, self._token, self._folder, workers)
+            words = "" if self._crew is None else self._crew.cast.words
+            around = Around(url, self._token, self._folder, group or "", words)
+            greeting(Console(highlight=False, soft_wrap=True), around, workers)
         if self._crew is not None:
             await self._crew.watch()
 
@@ -143,6 +176,13 @@ class _Stay:
                     await asyncio.to_thread(self._postgres.start)
                 except EmbeddedPostgresError as error:
                     _tell(f"The database does not start: {error}")
+
+    async def _keep_broker(self) -> None:
+        """Start the broker again when it died."""
+        while self._job is not None:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if said := await asyncio.to_thread(self._job.keep_running):
+                _tell(said)
 
     async def _end(self) -> None:
         """Stop what works with the coordinator while it still answers."""

@@ -1,7 +1,8 @@
-"""`batonpass worker`: one more simulated worker, in the foreground."""
+"""`batonpass worker`: one more worker of the job that `up` runs, in the foreground; or a simulated one of any group."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -11,45 +12,57 @@ from typing import Annotated
 
 import typer
 
-from batonpass.cli.crew import DEMO, SIMULATED, Pace, arguments
+from batonpass.cli.crew import DEMO, SIMULATED, Pace, Program, arguments
 from batonpass.cli.desk import Folder, Token, Url, failing_well, find
 from batonpass.cli.folder import default_folder, running_here
+from batonpass.cli.jobcast import real_worker
 from batonpass.cli.rest import Coordinator, path
 
 
 def worker(
-    group: Annotated[str, typer.Argument(metavar="[GROUP]", help="The group to join.")] = DEMO,
+    group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="The group to join; left out: that of the running `up`.")
+    ] = None,
     instance: Annotated[
         str | None, typer.Option("--instance", metavar="NAME", help="Its instance id; left out: the next free one.")
     ] = None,
-    size: Annotated[int, typer.Option(min=0, help="Records of state that a task has at first.")] = Pace().size,
-    rate: Annotated[int, typer.Option(min=1, help="Records a second that it restores.")] = Pace().rate,
+    size: Annotated[
+        int, typer.Option(min=0, help="Simulated: records of state that a task has at first.")
+    ] = Pace().size,
+    rate: Annotated[int, typer.Option(min=1, help="Simulated: records a second that it restores.")] = Pace().rate,
     growth: Annotated[
-        int, typer.Option(min=0, help="Records a second that a task's changelog grows by.")
+        int, typer.Option(min=0, help="Simulated: records a second that a task's changelog grows by.")
     ] = Pace().growth,
     url: Url = None,
     token: Token = None,
     folder: Folder = None,
 ) -> None:
-    """Run one more simulated worker until Ctrl-C: it joins, restores what it is told to, and says so on every change.
+    """Run one more worker until Ctrl-C: it joins, restores what it is told to, and says so on every change.
 
-    What it keeps on disk stays there, so that it resumes when it is started again under the same name.
+    In the group of the job that `up` runs on Kafka it is a real one, elsewhere it only pretends to have state. What it
+    keeps on disk stays there, so that it resumes when it is started again under the same name.
     """
     with failing_well(as_json=False):
         at, secret = find(url, token, folder)
+        job = _job_of(at)
+        own = DEMO if job is None else str(json.loads(job)["group"])
+        group = group or own
         with Coordinator(at, secret) as coordinator:
             found = coordinator.pages(path("groups", group, "members"), "members")
             name = instance or next_name(group, (str(one["instance_id"]) for one in found))
         place = _kept(at) / name
         place.mkdir(parents=True, exist_ok=True)
-        given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
-        shown = _own_token(at, group)
+        shown = _own_token(at) if group == own else None
         if shown is None and secret:
             shown = _hand_over(place / "token", secret)
-        if shown is not None:
-            given += ["--token-file", str(shown)]
+        if job is not None and group == own and shown is not None:
+            program = real_worker(job, name, url=at, folder=place, token_file=shown)
+        else:
+            given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
+            given += [] if shown is None else ["--token-file", str(shown)]
+            program = Program(SIMULATED, [*given, "--json"])
         print(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.", flush=True)
-        os.execv(sys.executable, [sys.executable, "-m", SIMULATED, *given, "--json"])  # noqa: S606 - this very program
+        os.execv(sys.executable, [sys.executable, "-m", *program.flat()])  # noqa: S606 - this very program
 
 
 def next_name(group: str, taken: Iterable[str]) -> str:
@@ -58,9 +71,15 @@ def next_name(group: str, taken: Iterable[str]) -> str:
     return f"{group}-{max(numbers, default=0) + 1}"
 
 
-def _own_token(url: str, group: str) -> Path | None:
+def _job_of(url: str) -> str | None:
+    """Return the job that an `up` of this machine runs on Kafka; None where there is no such thing."""
+    files = [one.folder / "job.json" for one in running_here() if one.url == url]
+    return next((file.read_text() for file in files if os.access(file, os.R_OK)), None)
+
+
+def _own_token(url: str) -> Path | None:
     """Return the file with the token that an `up` of this machine made for the workers of its own group."""
-    files = [one.folder / "workers-token" for one in running_here() if one.url == url and group == DEMO]
+    files = [one.folder / "workers-token" for one in running_here() if one.url == url]
     return next((file for file in files if os.access(file, os.R_OK)), None)
 
 

@@ -41,15 +41,20 @@ async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.close()
 
 
-async def make_topics(job: Job) -> bool:
+async def make_topics(job: Job, *, keep_bytes: int | None = None) -> bool:
     """Make the topics of a job; return whether they were not there yet.
+
+    ``keep_bytes`` is how much of each partition's input and output is kept, about; None: a week's.
 
     Raises:
         KafkaError: when the broker refuses, or does not answer.
     """
+    kept: dict[str, str] = {}
+    if keep_bytes is not None:
+        kept = {"retention.bytes": str(keep_bytes), "segment.bytes": str(keep_bytes // 4)}
     wanted = [
-        NewTopic(job.source, job.tasks, 1),
-        NewTopic(job.output, job.tasks, 1, topic_configs={"message.timestamp.type": "LogAppendTime"}),
+        NewTopic(job.source, job.tasks, 1, topic_configs=kept),
+        NewTopic(job.output, job.tasks, 1, topic_configs=kept | {"message.timestamp.type": "LogAppendTime"}),
     ]
     if job.stateful:
         wanted.append(NewTopic(job.changelog, job.tasks, 1, topic_configs=COMPACTED))
