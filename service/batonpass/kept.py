@@ -1,0 +1,159 @@
+"""The life of a server that this process runs for itself: it holds a folder, has a keeper, and ends with its parent.
+
+What kind of server it is, and when that is ready, is its owner's to say (`batonpass.postgres.embedded`,
+`batonpass.kafka.broker`); `batonpass.keeper` is the process between the two.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from batonpass import keeper
+
+START_TIMEOUT_S = 120.0
+"""A start after a crash may have to replay what was written last."""
+
+STOP_TIMEOUT_S = 45.0
+PORT_ATTEMPTS = 5
+LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the keeper is to run. ``user`` is keywords of ``Popen`` that make it another user's process."""
+
+    command: Sequence[str]
+    user: dict[str, Any] = field(default_factory=dict)
+
+
+class Kept:
+    """A folder that is held, and the keeper of the server on it."""
+
+    def __init__(self, folder: Path, log: Path, *, name: str, kind: str, error: type[Exception]) -> None:
+        """Name everything; nothing happens yet.
+
+        ``log`` gets what the server says. ``name`` and ``kind`` are what errors call it (Kafka, a broker); they are
+        raised as ``error``.
+        """
+        self._folder = folder
+        self._log = log
+        self._name = name
+        self._kind = kind
+        self._error = error
+        self._lock: IO[str] | None = None
+        self.keeper: subprocess.Popen[str] | None = None
+        self.pid = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server runs; one that died by itself does not."""
+        return self.keeper is not None and self.keeper.poll() is None
+
+    def hold_folder(self, *, mode: int = 0o777) -> None:
+        """Make the folder and hold it, so that no second process starts a server on it.
+
+        Raises:
+            Exception: the owner's, when that is not possible.
+        """
+        try:
+            self._folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            self._lock = (self._folder / "lock").open("a")
+        except OSError as error:
+            raise self._error(
+                f"cannot write to {self._folder}: {error.strerror}. Choose a folder of your own for the data."
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.stop()
+            raise self._error(
+                f"another process runs {self._kind} on {self._folder}. Stop it, or choose another folder."
+            ) from None
+
+    def launch(self, port: int | None, order: Callable[[int], Order], is_ready: Callable[[int], bool]) -> int:
+        """Run the server on a port, any free one if none is named, and return the port once it is ready.
+
+        ``order`` says what to run on a port. ``is_ready`` is asked again and again with the length of the log before
+        the start.
+
+        Raises:
+            Exception: the owner's, with the server's own words, when it does not start.
+        """
+        for _ in range(PORT_ATTEMPTS):
+            tried = port or free_port()
+            wanted = order(tried)
+            before = self._log.stat().st_size if self._log.exists() else 0
+            if self._try(wanted, lambda before=before: is_ready(before)):  # type: ignore[misc]
+                return tried
+            said = self.said_since(before)
+            self._end_keeper()
+            taken = "Address already in use" in said
+            if taken and port:
+                raise self._error(f"port {port} is taken. Choose another one, or none.")
+            if not taken:
+                raise self._error(f"{self._name} did not start; {self._log} says: {said[-2_000:]}")
+        raise self._error("found no free port.")
+
+    def said_since(self, size: int) -> str:
+        """Return what the server said after its log was so long."""
+        with self._log.open("rb") as log:
+            log.seek(size)
+            return log.read().decode(errors="replace").strip()
+
+    def stop(self) -> None:
+        """Stop the server in good order, wait until it has ended, and let go of the folder."""
+        self._end_keeper()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _try(self, order: Order, is_ready: Callable[[], bool]) -> bool:
+        told = {"command": list(order.command), "log": str(self._log), "user": order.user}
+        self.keeper = process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+            text=True,
+        )
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        self.pid = int(process.stdout.readline() or 0)
+        ends_at = time.monotonic() + START_TIMEOUT_S
+        while process.poll() is None:
+            if is_ready():
+                return True
+            if time.monotonic() > ends_at:
+                raise self._error(f"{self._name} was not ready within {START_TIMEOUT_S:.0f} s; see {self._log}.")
+            time.sleep(LOOK_S)
+        return False
+
+    def _end_keeper(self) -> None:
+        process, self.keeper = self.keeper, None
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # The server is told by the system when its keeper goes.
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
