@@ -17,9 +17,14 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
-run: ## start Batonpass on this machine (batonpass up)
-	$(ENVIRONMENT) run
+run: ## start everything on this machine, with a broker and a job to look at (batonpass up)
+	$(ENVIRONMENT) demo
 	.venv/bin/batonpass up $(ARGS)
+
+.PHONY: demo
+demo: ## measure on a real broker what handovers cost (batonpass demo)
+	$(ENVIRONMENT) demo
+	.venv/bin/batonpass demo $(ARGS)
 
 .PHONY: test
 test: ## check, then every test; what CI runs

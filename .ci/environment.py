@@ -32,7 +32,7 @@ PURPOSES = {
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
 }
 # What these purposes install into .venv; what they need beside it, `main` adds.
-SYNONYMS = {"kafka": "run", "test": "dev"}
+SYNONYMS = {"demo": "run", "kafka": "run", "test": "dev"}
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
@@ -117,7 +117,7 @@ def prepare(purpose: str) -> None:
 
 def wants_broker(purpose: str) -> bool:
     """Tell whether a purpose includes a broker of this machine's own."""
-    return purpose == "kafka" or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
+    return purpose in {"demo", "kafka"} or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
 
 
 def write_locks(*options: str) -> None:
