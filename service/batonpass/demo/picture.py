@@ -12,7 +12,10 @@ from batonpass.demo.ledger import Ledger, Window
 WIDTH: Final = 1_180
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 74, 30
 ROW, GAP = 30, 6
-BINS_MAX: Final = 1_100
+BINS_MAX: Final = 900
+BIN_MIN_MS: Final = 300.0
+"""Outputs come in transactions, several a second: finer than this, a row would show these and nothing else."""
+
 COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5566", "#004488", "#999933")
 """Told apart by most people whatever their eyes (Paul Tol's schemes)."""
 
@@ -80,7 +83,7 @@ def _row(ledger: Ledger, task: int, window: Window, scale: float, look: _Look) -
         f'<text x="{LEFT - 8}" y="{floor - 10}" text-anchor="end">0_{task}</text>',
         f'<line class="base" x1="{LEFT}" y1="{floor}" x2="{WIDTH - RIGHT}" y2="{floor}"/>',
     ]
-    step = max(100.0, (window[1] - window[0]) / BINS_MAX)
+    step = max(BIN_MIN_MS, (window[1] - window[0]) / BINS_MAX)
     path, writer_before = "", None
     for number in range(int((window[1] - window[0]) / step)):
         begin, end = window[0] + number * step, window[0] + (number + 1) * step
