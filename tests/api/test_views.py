@@ -2,11 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from tests.api.conftest import Api
 
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
+from batonpass.codec.views import group_body
+from batonpass.core.budget import HeldBack
+from batonpass.core.describe import describe_group
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Held
+from batonpass.core.soft import Soft
 
 RUNNING = {"role": "active", "state": "running"}
 
@@ -58,6 +67,17 @@ async def test_a_group_shows_where_it_stands(api: Api) -> None:
     assert body["next_probe_at"].endswith("Z")
     assert body["config"]["acceptable_recovery_lag"] == 100
     assert task in {"0_0", "0_1"}
+
+
+def test_a_group_lists_so_many_moves_that_are_held_back_and_counts_them_all() -> None:
+    """A large group that waits for slots is described in a body of bounded size."""
+    group, policy = Group(GroupId("g")), Policy()
+    status = describe_group(group, Soft(), 0, policy)
+    held = [HeldBack(TaskId(f"0_{number}"), MemberId("m"), Held.WARMUP_BUDGET) for number in range(2_000)]
+    held[0] = held[0]._replace(reason=Held.STALLED)
+    body = group_body(group, replace(status, held_back=tuple(held)), ())
+    assert [one["task"] for one in body["held_back"]] == [one.task for one in held[:1_000]]
+    assert body["held_back_by_reason"] == {"warmup-budget": 1_999, "warmup-stalled": 1}
 
 
 async def test_what_a_group_shows_can_be_declared_again(api: Api) -> None:

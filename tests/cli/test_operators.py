@@ -53,6 +53,7 @@ def group(**more: Any) -> dict[str, Any]:
         "eta_ms": 41_000,
         "next_probe_at": None,
         "held_back": [{"task": "0_3", "to": M3, "reason": "warmup-budget"}],
+        "held_back_by_reason": {"warmup-budget": 1},
         "pause": None,
         "storm_since": None,
         "warnings": ["beware"],

@@ -8,8 +8,17 @@ from tests.core.scene import Scene, copy, failed, running, topology
 from batonpass.core.explain import Awaited, TaskExplanation, TaskState, Wait, explain_task
 from batonpass.core.explain_group import GroupExplanation, explain_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Eviction, GroupDeletion, PauseRequest, PinRequest, PollBroken
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeletion,
+    PauseRequest,
+    PinRequest,
+    PollBroken,
+)
 from batonpass.core.model import OnLeaseLost, PauseScope
+from batonpass.core.soft import TaskReport
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TIMEOUT_MS = 60_000
@@ -158,3 +167,66 @@ def test_a_pause_without_an_end_or_a_reason_names_neither() -> None:
     scene = guarded()
     scene.do(PauseRequest(PauseScope.BALANCE))
     assert of_group(scene).sentences[0] == "An operator holds moves for balance."
+
+
+def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
+    """Who was killed before it confirmed is not fenced at last: it expires sooner, and that is what is said."""
+    scene, told_ms = revoking()
+    heard_ms = scene.soft.members[B].heard_ms
+    fenced = Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, "it must first confirm that it gave up 1 task")
+    assert of_task(scene, "0_1").waits == (fenced,)
+    scene.now_ms = heard_ms + 7_000
+    (wait,) = of_task(scene, "0_1").waits
+    assert (wait.until_ms, wait.detail) == (
+        heard_ms + scene.group.config.session_timeout_ms,
+        "it must first confirm that it gave up 1 task; it is silent, and expires when its lease is over",
+    )
+    (claim,) = [one for one in of_task(scene).waits if one.what is Awaited.CONFIRMATION]
+    assert claim.until_ms == wait.until_ms
+    (obstacle,) = of_group(scene).obstacles
+    assert (obstacle.until_ms, obstacle.detail) == (
+        wait.until_ms,
+        "it was told to give tasks up and has not confirmed it; it is silent, and expires when its lease is over",
+    )
+
+
+def test_a_task_that_its_owner_does_not_run_any_more_keeps_its_group_from_rest() -> None:
+    """An owner that ran a task and says now that it does not: nobody runs it, and the group says so."""
+    scene = guarded()
+    scene.join("c")
+    scene.settle()
+    assert of_group(scene).status.at_rest
+    given: list[dict[str, TaskReport]] = [{}, {TASK: copy("none", 0)}]
+    for said in given:
+        scene.beat("a", said)
+        found, whole = of_task(scene), of_group(scene)
+        assert (found.state, found.task.owner) == (TaskState.STARTING, A)
+        assert [(one.what, one.member_id) for one in found.waits] == [(Awaited.REPORT, A)]
+        assert found.sentences[-1] == (
+            "It waits for the report of a: it ran the task, and reports now that it does not."
+        )
+        assert not whole.status.at_rest
+        assert [one.task for one in whole.waiting] == [TASK]
+        assert "1 task ran, and its owner reports now that nobody runs it." in whole.sentences
+    scene.beat("a", {TASK: running()})
+    assert of_group(scene).status.at_rest
+
+
+def test_more_slots_taken_than_there_are_is_said_to_be_right() -> None:
+    """What a drain began goes on after it, on the group's own slots, of which there may be fewer."""
+    scene = Scene()
+    scene.declare(topology(8), acceptable_recovery_lag=10, max_warmup_replicas=1, max_drain_warmups=3)
+    scene.join("a")
+    scene.settle()
+    scene.do(DrainRequest(A))
+    for name in "bc":
+        scene.join(name)
+    scene.obey(lag=5_000)
+    scene.obey(lag=5_000)
+    assert of_group(scene).drain_warmups.used == 3
+    scene.do(DrainReversal(A))
+    scene.do(PauseRequest(PauseScope.ALL, "", None))
+    found = of_group(scene)
+    assert (found.warmups.used, found.warmups.limit) == (3, 1)
+    words = "what was begun for a drain, or under a larger budget, goes on"
+    assert any(f"3 slots taken where there are 1: {words}" in sentence for sentence in found.sentences)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -155,7 +154,7 @@ def standing(body: dict[str, Any]) -> list[str]:
         lines.append(f"Paused ({pause['scope']}){why}{until}.")
     if body.get("storm_since"):
         lines.append(f"Storm since {ago(body['storm_since'])}: balance moves are held; `batonpass resume` ends it.")
-    held = Counter(entry["reason"] for entry in body["held_back"])
+    held = body["held_back_by_reason"]
     if held:
         lines.append("Held back: " + ", ".join(f"{count} by {reason}" for reason, count in sorted(held.items())) + ".")
     if body.get("next_probe_at"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections import Counter, deque
+from collections import deque
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -161,9 +161,8 @@ def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
 
 def held_by_reason(group: dict[str, Any], most: int = 8) -> list[tuple[str, str]]:
     """Return the tasks that are held back, by reason, each list cut to what can be read."""
-    counts = Counter(entry["reason"] for entry in group["held_back"])
     told = []
-    for reason, count in sorted(counts.items()):
+    for reason, count in sorted(group["held_back_by_reason"].items()):
         tasks = [entry["task"] for entry in group["held_back"] if entry["reason"] == reason]
         told.append((reason, ", ".join(tasks[:most]) + (f" and {count - most} more" if count > most else "")))
     return told

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from batonpass.codec.answers import rfc3339
-from batonpass.codec.views import held_back_body, pause_body
+from batonpass.codec.views import count_by_reason, held_back_body, pause_body
 from batonpass.core.explain import CopyStatus, TaskExplanation, Wait
 from batonpass.core.explain_group import Budget, GroupExplanation, Obstacle, Waiting
 from batonpass.core.model import Group, Stop, Task
@@ -103,7 +102,7 @@ def group_explanation_body(group: Group, found: GroupExplanation, *, limit: int)
         },
         "members": [_obstacle_body(one) for one in found.obstacles],
         "held_back": held_back_body(status.held_back[:limit]),
-        "held_back_by_reason": dict(Counter(one.reason.value for one in status.held_back).most_common()),
+        "held_back_by_reason": count_by_reason(status.held_back),
         "waiting": [_waiting_body(one) for one in found.waiting],
         "waiting_total": found.waiting_total,
     }

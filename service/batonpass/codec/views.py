@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from batonpass.codec.answers import picture_body, positions_body, rfc3339
 from batonpass.core.budget import HeldBack
@@ -13,6 +14,9 @@ from batonpass.core.ids import MemberId, TaskId, task_order
 from batonpass.core.model import Group, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
 from batonpass.core.soft import MemberSoft, Report, Soft
+
+HELD_BACK_SHOWN: Final = 1_000
+"""How many moves that are held back a group's own description lists; all of them are counted by reason."""
 
 
 def _time(at_ms: int | None) -> str | None:
@@ -43,7 +47,8 @@ def group_body(group: Group, status: GroupStatus, warnings: tuple[str, ...]) -> 
         "config": config_body(group.config),
         "eta_ms": status.eta_ms,
         "next_probe_at": _time(status.next_probe_ms),
-        "held_back": held_back_body(status.held_back),
+        "held_back": held_back_body(status.held_back[:HELD_BACK_SHOWN]),
+        "held_back_by_reason": count_by_reason(status.held_back),
         "pause": pause_body(group.pause),
         "storm_since": _time(group.storm_since_ms),
         "warnings": list(warnings),
@@ -65,6 +70,11 @@ def pause_body(pause: Pause | None) -> dict[str, Any] | None:
 def held_back_body(held: tuple[HeldBack, ...]) -> list[dict[str, Any]]:
     """Return the moves that are held back, each with why."""
     return [{"task": one.task, "to": one.to, "reason": one.reason.value} for one in held]
+
+
+def count_by_reason(held: tuple[HeldBack, ...]) -> dict[str, int]:
+    """Return how many moves are held back for each reason, the most frequent first."""
+    return dict(Counter(one.reason.value for one in held).most_common())
 
 
 def topology_body(topology: Topology) -> dict[str, Any]:

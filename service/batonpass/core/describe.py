@@ -67,7 +67,7 @@ def describe_group(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Gro
 def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
-    at_rest = is_ready(group.topology) and is_at_rest(view)
+    at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view)
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
     etas = [
         ready_in_ms(view.copy(task, member_id), group.config)
@@ -89,6 +89,29 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
         next_probe_ms=None if at_rest else group.next_probe_ms,
         held_back=tuple(held) if group.members else (),
     )
+
+
+def idle_tasks(view: View) -> list[TaskId]:
+    """Return the tasks that ran and that their owners say they do not run now, in order.
+
+    Nothing moves for that: an owner whose lease was over may start them again. A group is not at rest meanwhile.
+    """
+    found = []
+    for member_id, heard in view.soft.members.items():
+        member = view.member(member_id)
+        # Whoever lists as many tasks as it has, none of them as state on disk, lists each in its role.
+        if member is not None and heard.full and not (heard.tails_all and len(heard.reports) >= len(member.picture)):
+            found += [task_id for task_id in member.picture if is_idle(view, view.group.tasks[task_id])]
+    return sorted(found, key=task_order)
+
+
+def is_idle(view: View, task: Task) -> bool:
+    """Say whether a task ran on its owner, which says now that it does not run it: not started again, or given up."""
+    heard = view.soft.members.get(task.owner) if task.owner is not None else None
+    if task.owner is None or task.state is not ActiveState.RUNNING or heard is None or not heard.full:
+        return False
+    grant, report = view.members[task.owner].picture[task.id], heard.reports.get(task.id)
+    return heard.echoed >= grant.epoch and (report is None or report.said.role != Role.ACTIVE)
 
 
 def ready_in_ms(copy: Copy, config: GroupConfig) -> int | None:

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from batonpass.core.budget import HeldBack
 from batonpass.core.copies import Staged
-from batonpass.core.describe import ready_in_ms
+from batonpass.core.describe import is_idle, ready_in_ms
 from batonpass.core.handover import Choice, choose
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why
@@ -119,6 +120,8 @@ HELD: Final[Mapping[str, tuple[Awaited, str]]] = {
 }
 """What each reason for which something is held back waits for, and what it means."""
 
+SILENT: Final = "; it is silent, and expires when its lease is over"
+
 
 def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy: Policy) -> TaskExplanation:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
@@ -160,7 +163,7 @@ def state_of(view: View, task: Task) -> TaskState:
         return TaskState.PARKED
     if task.owner is None:
         return TaskState.HANDING_OVER if task.heir is not None else TaskState.WAITING
-    if task.state is ActiveState.GRANTED:
+    if task.state is ActiveState.GRANTED or is_idle(view, task):
         return TaskState.STARTING
     if task.state is not ActiveState.RUNNING:
         return TaskState(task.state.value)
@@ -239,8 +242,11 @@ def _claim_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | N
         return Wait(Awaited.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), HELD["lease-not-over"][1])
     member = view.group.members.get(member_id)
     revocation = member.revoking.get(task.id) if member is not None else None
-    fenced_ms = None if revocation is None else revocation.since_ms + view.config.rebalance_timeout_ms
-    return Wait(Awaited.CONFIRMATION, member_id, fenced_ms, None, "it was told to stop and has not confirmed it")
+    detail = "it was told to stop and has not confirmed it"
+    if member is None or revocation is None:
+        return Wait(Awaited.CONFIRMATION, member_id, None, None, detail)
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, revocation.since_ms)
+    return Wait(Awaited.CONFIRMATION, member_id, until_ms, None, detail + (SILENT if is_silent else ""))
 
 
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
@@ -280,13 +286,16 @@ def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
 def _others_first(view: View, member: Member) -> Wait:
     """Return the wait for a member that is granted nothing before it has confirmed what it gave up."""
     since_ms = min(one.since_ms for one in member.revoking.values())
-    until_ms = since_ms + view.config.rebalance_timeout_ms
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     count = len(member.revoking)
     detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
+    detail += SILENT if is_silent else ""
     return Wait(Awaited.CONFIRMATION, member.id, until_ms, None, detail)
 
 
 def _owner_waits(view: View, task: Task) -> list[Wait]:
+    if task.owner is not None and is_idle(view, task):
+        return [Wait(Awaited.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
     if task.owner is None or task.state is ActiveState.RUNNING:
         return []
     if task.state is ActiveState.GRANTED:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.budget import HeldBack, extra_copies
 from batonpass.core.copies import Staged, is_for_drain
-from batonpass.core.describe import GroupState, GroupStatus, status_of
-from batonpass.core.explain import HELD, TaskState, Wait, lasting, state_of, waits_of
+from batonpass.core.describe import GroupState, GroupStatus, idle_tasks, status_of
+from batonpass.core.explain import HELD, SILENT, TaskState, Wait, lasting, state_of, waits_of
 from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
@@ -89,6 +90,7 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     waiting = [_waiting(view, one, held_of.get(one.task.id)) for one in unsettled[:limit]]
     status = status_of(view, held)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
+    idle = idle_tasks(view)
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
     states = Counter(state_of(view, one.task) for one in unsettled)
@@ -105,9 +107,9 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
         full_members=full,
         states={state: states[state] for state in TaskState if states[state]},
         obstacles=obstacles,
-        waiting=tuple(waiting or behind[:limit]),
-        waiting_total=len(unsettled) or len(behind),
-        sentences=(*_sentences(view, status, warmups, obstacles), *_of_copies(behind)),
+        waiting=tuple(waiting or [*_idle(view, idle), *behind][:limit]),
+        waiting_total=len(unsettled) or len(idle) + len(behind),
+        sentences=(*_sentences(view, status, warmups, obstacles), *_of_idle(idle), *_of_copies(behind)),
     )
 
 
@@ -127,6 +129,16 @@ def _behind(view: View) -> Iterator[Waiting]:
                 )
 
 
+def _idle(view: View, idle: list[TaskId]) -> Iterator[Waiting]:
+    for task in map(view.group.tasks.__getitem__, idle):
+        yield Waiting(task.id, state_of(view, task), None, tuple(waits_of(view, task, choose(view, task), None)))
+
+
+def _of_idle(idle: list[TaskId]) -> Iterator[str]:
+    if idle:
+        yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
+
+
 def _of_copies(behind: list[Waiting]) -> Iterator[str]:
     if behind:
         yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
@@ -138,9 +150,11 @@ def _budgets(view: View, staged: list[Staged]) -> tuple[Budget, Budget, tuple[Me
     used = {True: 0, False: 0}
     per_member: Counter[MemberId] = Counter()
     for one in staged:
-        present = one._replace(copies=view.holders(one.task))
+        # The copy of whoever is to have the task is the active to be, and no warmup any more.
+        copies = {member_id: role for member_id, role in view.holders(one.task).items() if member_id != one.task.heir}
+        present = one._replace(copies=copies)
         used[is_for_drain(view, one.task)] += max(0, extra_copies(present, config.num_standby_replicas))
-        per_member.update(member_id for member_id, role in present.copies.items() if role is Role.WARMUP)
+        per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
     full = tuple(sorted(one for one, count in per_member.items() if count >= config.max_warmups_per_member))
     return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
 
@@ -153,8 +167,9 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.revoking:
             since_ms = min(one.since_ms for one in member.revoking.values())
-            until_ms = since_ms + view.config.rebalance_timeout_ms
-            detail = "it was told to give tasks up and has not confirmed it; after that it is fenced"
+            until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+            detail = "it was told to give tasks up and has not confirmed it"
+            detail += SILENT if is_silent else "; after that it is fenced"
             yield Obstacle(member_id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
         if member.suspected:
             yield Obstacle(
@@ -196,7 +211,7 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         soon = (
             "" if status.eta_ms is None else f"; the last of them should be caught up in about {lasting(status.eta_ms)}"
         )
-        yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({warmups.used} of {warmups.limit} slots taken){soon}."
+        yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
     reasons = Counter(entry.reason.value for entry in status.held_back)
     for reason, count in reasons.most_common():
         yield f"{_count(count, 'task is', 'tasks are')} held back: {HELD.get(reason, (None, reason))[1]}."
@@ -206,6 +221,15 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     if status.next_probe_ms is not None and status.state is GroupState.BALANCING:
         left = lasting(status.next_probe_ms - now_ms)
         yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
+
+
+def _slots(warmups: Budget) -> str:
+    if warmups.used <= warmups.limit:
+        return f"{warmups.used} of {warmups.limit} slots taken"
+    return (
+        f"{warmups.used} slots taken where there are {warmups.limit}: "
+        "what was begun for a drain, or under a larger budget, goes on"
+    )
 
 
 def _headline(view: View, status: GroupStatus) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.leases import lease_end_ms
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Reason
@@ -102,17 +103,8 @@ class Work:
         self._view = None
 
     def lease_end_ms(self, member: Member) -> int:
-        """Return when a member's lease is over as this coordinator counts it: from receipt, by the largest timeout.
-
-        The present timeout counts along, answered or not: a long-poll may have told it without anybody noting so.
-        """
-        heard = self.soft.members.get(member.id)
-        if heard is None:
-            # The instant of joining may come from a coordinator whose clock was ahead; nobody joined after now.
-            joined_ms = min(member.joined_ms, self.now_ms)
-            return max(self.soft.judge_from_ms, joined_ms + self.group.longest_session_ms)
-        answered_ms = max((timeout for _, timeout in heard.timeouts), default=self.group.longest_session_ms)
-        return heard.heard_ms + max(answered_ms, self.group.config.session_timeout_ms)
+        """Return when a member's lease is over as this coordinator counts it."""
+        return lease_end_ms(self.group, self.soft, self.now_ms, member)
 
     def remaining(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
