@@ -186,7 +186,7 @@ def test_the_core_knows_its_types() -> None:
 
 
 def test_names_say_what_a_thing_is() -> None:
-    """No module, class or function of the service is named by a word that fits everything, but where asyncio names it."""
+    """Nothing of the service, but what asyncio names, is named by a word that fits everything."""
     found = []
     for path, tree in MODULES.items():
         if "service" not in path.parts:
