@@ -1,0 +1,139 @@
+"""The images and the compose file: well formed, without root, without secrets, and in step with the rest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.deploy.queries import DEPLOY, ROOT
+
+from batonpass.settings import Settings
+
+BIN = Path(sys.executable).parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE = ROOT / "docker-compose.yml"
+# Settings of programs other than the coordinator.
+OTHERS = {
+    "BATONPASS_URL",
+    "BATONPASS_TOKEN",
+    "BATONPASS_DASHBOARD_HOST",
+    "BATONPASS_DASHBOARD_PORT",
+    "BATONPASS_DASHBOARD_TOKEN",
+    "BATONPASS_DASHBOARD_BEHIND_TLS",
+}
+SETTINGS = {f"BATONPASS_{name.upper()}" for name in Settings.model_fields} | OTHERS
+
+
+def services() -> dict[str, dict[str, Any]]:
+    """Return the services of the compose file."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
+    return found
+
+
+def stages() -> dict[str, str]:
+    """Return the text of each stage of the Dockerfile by its name."""
+    found = re.split(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    return {name: f"FROM {base}{text}" for base, name, text in zip(*[iter(found[1:])] * 3, strict=True)}
+
+
+def test_hadolint_finds_nothing() -> None:
+    """The Dockerfile keeps the rules for Dockerfiles."""
+    done = subprocess.run([BIN / "hadolint", "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    """It is what the compose specification says."""
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_shell_scripts_can_be_read() -> None:
+    """The shell understands each script, and each stops at its first error."""
+    scripts = sorted(DEPLOY.rglob("*.sh"))
+    assert scripts
+    for script in scripts:
+        assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+        assert "set -euo pipefail" in script.read_text()
+
+
+def test_images_run_as_nobody_in_particular() -> None:
+    """Every stage that is a target ends as a user with a number that is not root's."""
+    made = stages()
+    for target in ("service", "dashboard", "worker", "audit"):
+        users: list[str] = []
+        stage = target
+        while stage in made:
+            users = re.findall(r"^USER (\S+)$", made[stage], re.MULTILINE) + users
+            stage = re.match(r"FROM (\S+)", made[stage])[1]  # type: ignore[index]
+        assert users[-1] == "10001:10001"
+
+
+def test_images_install_what_is_locked() -> None:
+    """Packages come by hash from locks that exist; the coordinator's have no Spark, and the audit's no web server."""
+    locks = set(re.findall(r"deploy/locks/(\w+)\.lock", DOCKERFILE))
+    assert locks == {"bootstrap", "run", "audit"}
+    assert DOCKERFILE.count("--require-hashes") == len(locks)
+    packages = {
+        name: set(re.findall(r"^([a-z0-9-]+)==", (DEPLOY / "locks" / f"{name}.lock").read_text(), re.MULTILINE))
+        for name in locks
+    }
+    assert packages["run"] & {"pyspark", "pandas", "pyarrow"} == set()
+    assert packages["audit"] & {"fastapi", "uvicorn", "starlette", "sqlalchemy"} == set()
+
+
+def test_what_is_copied_is_sent_to_the_builder() -> None:
+    """Every path that the Dockerfile copies from here exists and is let through by .dockerignore."""
+    let = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copies = re.findall(r"^COPY (?!--from)(?:--\S+ )*(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    for path in " ".join(copies).split():
+        assert (ROOT / path).exists(), path
+        assert any(path == one or path.startswith(f"{one}/") for one in let), path
+
+
+def test_compose_builds_targets_that_are_there() -> None:
+    """Each service that is built names a stage, and services of one image build the same one."""
+    built = {one["image"]: one["build"]["target"] for one in services().values() if "build" in one}
+    assert set(built.values()) <= set(stages())
+    for one in services().values():
+        if "build" in one:
+            assert built[one["image"]] == one["build"]["target"]
+        else:
+            assert re.fullmatch(r"[\w./-]+:v?\d[\w.]+", one["image"]), "an image of others has a version"
+
+
+def test_compose_has_no_secret_of_its_own() -> None:
+    """Every password and token must be given; nothing listens beyond this machine."""
+    text = COMPOSE.read_text()
+    given = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN|SECRET)\w*)([^}]*)\}", text)
+    assert {name for name, _ in given} == {"POSTGRES_PASSWORD", "BATONPASS_ADMIN_TOKEN", "GRAFANA_PASSWORD"}
+    assert all(rest.startswith(":?") for _, rest in given)
+    for name, one in services().items():
+        for variable, value in one.get("environment", {}).items():
+            if re.search(r"PASSWORD|TOKEN(?!_FILE)|SECRET|DATABASE_URL", variable):
+                assert ":?" in str(value), f"{name}: {variable}"
+        assert all(port.startswith("127.0.0.1:") for port in one.get("ports", []))
+
+
+def test_compose_sets_what_there_is() -> None:
+    """Every variable of ours that a service sets is a setting, and every file that it mounts from here exists."""
+    for name, one in services().items():
+        ours = {variable for variable in one.get("environment", {}) if variable.startswith("BATONPASS_")}
+        assert ours <= SETTINGS, name
+        for mount in one.get("volumes", []):
+            source = mount.split(":")[0]
+            if source.startswith("."):
+                assert (ROOT / source).is_dir(), source
+
+
+def test_the_workers_can_be_scaled() -> None:
+    """Nothing of the workers is bound to a single container, and they have the time to hand over before they go."""
+    worker = services()["worker"]
+    assert "container_name" not in worker
+    assert "ports" not in worker
+    assert worker["stop_grace_period"] == "2m"
