@@ -1,0 +1,122 @@
+"""The account of a job's outputs: what is missing, doubled or forgotten shows, and silences are the records' own."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batonpass.demo.job import Output
+from batonpass.demo.ledger import Ledger, needed, quiet_for, silences
+
+A, B = "demo-1", "demo-2"
+
+
+def noted(*outputs: tuple[int, int, str], stateful: bool = False) -> Ledger:
+    """Return a ledger of one task with outputs of (offset, time, writer)."""
+    ledger = Ledger(1, stateful=stateful)
+    for offset, at_ms, writer in outputs:
+        ledger.note(0, b"customer", Output(offset, 0, 1, writer), at_ms)
+    return ledger
+
+
+def test_every_input_once_is_a_clean_account() -> None:
+    """As many outputs as inputs, each for another input, and nothing is missing or doubled."""
+    account = noted((0, 10, A), (1, 20, A), (2, 30, B)).account([3])
+    assert account.is_clean
+    assert (account.taken_in, account.put_out) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "missing", "doubled"),
+    [
+        ([0, 2], 1, 0),
+        ([0, 1], 1, 0),
+        ([], 3, 0),
+        ([0, 1, 1, 2], 0, 1),
+        ([0, 1, 2, 0, 1, 2], 0, 3),
+        ([0, 2, 1], 0, 0),
+        ([0, 1, 2, 3], 0, 1),
+        ([1, 2, 2], 1, 1),
+    ],
+)
+def test_what_is_missing_or_doubled_is_counted(offsets: list[int], missing: int, doubled: int) -> None:
+    """Of three inputs one has no output, at the end too, one has two, and there is an output of none of them."""
+    account = noted(*((offset, 10 * number, A) for number, offset in enumerate(offsets))).account([3])
+    assert (account.missing, account.doubled) == (missing, doubled)
+    assert account.is_clean == (not missing and not doubled)
+
+
+@given(st.permutations(list(range(12))), st.lists(st.integers(0, 11), max_size=5))
+def test_the_account_does_not_depend_on_the_order(offsets: list[int], again: list[int]) -> None:
+    """Late is not lost: in whatever order outputs come, only those that come again are counted as doubled."""
+    account = noted(*((offset, number, A) for number, offset in enumerate([*offsets, *again]))).account([12])
+    assert (account.missing, account.doubled) == (0, len(again))
+
+
+@pytest.mark.parametrize(("amounts", "wrong"), [([1, 2, 3], 0), ([1, 1, 2], 1), ([1, 3, 4], 1), ([2], 1)])
+def test_a_total_that_forgot_or_counted_twice_is_wrong(amounts: list[int], wrong: int) -> None:
+    """Each total of a customer holds one amount more than the one before; a state that was lost or doubled does not."""
+    ledger = Ledger(1, stateful=True)
+    for offset, count in enumerate(amounts):
+        ledger.note(0, b"customer", Output(offset, count, 1, A), offset)
+    account = ledger.account([len(amounts)])
+    assert (account.wrong_totals, account.is_clean) == (wrong, wrong == 0)
+
+
+def test_customers_are_told_apart_by_task() -> None:
+    """The same customer of two tasks has two totals."""
+    ledger = Ledger(2, stateful=True)
+    for task in (0, 1):
+        ledger.note(task, b"customer", Output(0, 1, 5, A), 10)
+    assert ledger.account([1, 1]).is_clean
+
+
+def test_a_handover_is_a_change_of_writer() -> None:
+    """Its gap is the silence between the last record of the one and the first of the other."""
+    ledger = noted((0, 100, A), (1, 110, A), (2, 190, B), (3, 200, B), (4, 260, A))
+    assert [(one.giver, one.taker, one.gap_ms) for one in ledger.handovers((0, 300))] == [(A, B, 80), (B, A, 60)]
+    assert [one.gap_ms for one in ledger.handovers((195, 300))] == [60]
+    assert ledger.handovers((260, 300)) == []
+
+
+@pytest.mark.parametrize(
+    ("window", "longest"), [((0, 300), 130), ((150, 300), 130), ((240, 300), 60), ((0, 105), 0), ((240, 400), 160)]
+)
+def test_the_longest_silence_of_a_window(window: tuple[int, int], longest: int) -> None:
+    """A silence counts where it ends, whole; one that goes on at the end of the window counts up to there."""
+    ledger = noted((0, 100, A), (1, 110, A), (2, 240, B))
+    assert ledger.longest_silence(0, window) == longest
+    assert silences(ledger, [0], [(0, 1), window]) == [longest]
+
+
+def test_who_wrote_when_and_how_much() -> None:
+    """The picture asks for the writer at a time, and for the number of outputs of a stretch."""
+    ledger = noted((0, 100, A), (1, 110, A), (2, 240, B))
+    assert [ledger.writer_at(0, at) for at in (99, 100, 200, 240)] == [None, A, A, B]
+    assert ledger.put_out_within(0, (100, 240)) == 2
+    assert (ledger.first_at(0), ledger.last_at(0), ledger.writers_of(0)) == (100, 240, {A, B})
+
+
+@pytest.mark.parametrize(
+    ("held", "tasks", "fewest"),
+    [
+        ({"a": 4, "b": 4, "c": 4, "d": 0}, 12, 3),
+        ({"a": 4, "b": 4}, 12, 4),
+        ({"a": 4, "b": 4, "c": 4}, 12, 0),
+        ({"a": 3, "b": 3, "c": 3}, 12, 3),
+        ({"a": 2, "b": 2, "c": 0}, 6, 2),
+        ({"a": 12, "b": 0}, 12, 6),
+        ({"a": 3, "b": 2, "c": 2}, 7, 0),
+        ({"a": 5, "b": 1, "c": 1}, 7, 2),
+    ],
+)
+def test_the_fewest_tasks_that_must_move(held: dict[str, int], tasks: int, fewest: int) -> None:
+    """What nobody has any more, and what is above an equal share; whoever has most keeps the larger share."""
+    assert needed(held, tasks) == fewest
+
+
+def test_quiet_windows_are_as_long_as_the_phase_and_the_nearest() -> None:
+    """Of the quiet windows those nearest in time are taken, and of the last of them what is nearest."""
+    quiet = [(0, 100), (200, 230), (400, 500)]
+    assert quiet_for((250, 290), quiet) == [(200, 230), (400, 410)]
+    assert quiet_for((250, 270), quiet) == [(210, 230)]
+    assert quiet_for((500, 10_000), quiet) == quiet
