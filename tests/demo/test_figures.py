@@ -137,7 +137,7 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
 
 
 def test_the_time_of_restores_is_that_of_their_union() -> None:
-    """Two at once take as long as the longer one; what goes on counts up to the end, what had nothing to do not at all."""
+    """Two at once take as long as the longer one; what goes on counts up to the end; one of nothing does not count."""
     job = Job(bootstrap="", group="demo", tasks=1, customers=1, rate=1)
     crew = Crew(job, place=None, caught_up=1, tell=print)  # type: ignore[arg-type]
     crew.restores = [
