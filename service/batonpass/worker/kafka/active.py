@@ -172,7 +172,7 @@ class Active:
             if not await self._lease_holds():
                 return
             self._observe(Step.CHECKED_LEASE)
-            await self._find_input(clients)
+            await clients.find_input()
             self._observe(Step.READ_OFFSETS)
             if self._changelog is not None:
                 self._changelog.pause()
@@ -202,9 +202,14 @@ class Active:
         """Read the changelog to where it ended after all others were fenced; nothing can be added to that."""
         changelog = self._changelog
         if changelog is None:
+            clients.read_ahead()
             return
         await changelog.resume()
-        ends = await changelog.ends(clients.input)
+        asking = asyncio.ensure_future(changelog.ends(clients.input))
+        # The question goes out first: over one connection a broker answers in order, and a read may wait.
+        await asyncio.sleep(0)
+        clients.read_ahead()
+        ends = await asking
         self._observe(Step.READ_END)
         before = changelog.records_read
         try:
@@ -229,15 +234,6 @@ class Active:
                 return False
             await self._pause(LEASE_LOOK_S)
         return not self._task.stopping
-
-    async def _find_input(self, clients: Clients) -> None:
-        """Go to the committed offsets of every source partition of the task."""
-        consumer = clients.input
-        offsets = {partition: await consumer.committed(partition) for partition in clients.partitions}
-        consumer.assign(clients.partitions)
-        for partition, offset in offsets.items():
-            if offset is not None:
-                consumer.seek(partition, offset)
 
     async def _process(self, clients: Clients) -> None:
         stopping = asyncio.ensure_future(self._task.stop_requested())

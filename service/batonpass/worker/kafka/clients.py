@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import CoordinationType
@@ -37,14 +37,24 @@ Close = Callable[[], Awaitable[None]]
 
 
 class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
-    """A transactional producer whose start has two parts: to connect, and to fence."""
+    """A transactional producer whose start has two parts, to connect and to fence; it says early what is to come.
 
-    async def connect(self, topics: tuple[str, ...], group: str) -> None:
+    ``group`` is the consumer group whose offsets its transactions commit.
+    """
+
+    def __init__(self, group: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._group = group
+        self._announced = False
+        # Asked by the task that makes the requests of transactions, one after another.
+        self._txn_manager.consumer_group_to_add = self._group_to_add
+
+    async def connect(self, topics: tuple[str, ...]) -> None:
         """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
         await self.client.bootstrap()
         # Nothing public connects without fencing at once.
         await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
-        await self._sender._find_coordinator(CoordinationType.GROUP, group)  # noqa: SLF001
+        await self._sender._find_coordinator(CoordinationType.GROUP, self._group)  # noqa: SLF001
         await look_up(self.client, topics)
 
     async def fence(self) -> None:
@@ -56,9 +66,24 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         finally:
             sender._retry_backoff = patience_s  # noqa: SLF001
 
-    def announce(self, partition: TopicPartition) -> None:
-        """Say that a partition will be written to in this transaction, so that this needs no time at its end."""
-        self._txn_manager.maybe_add_partition_to_txn(partition)
+    async def begin_transaction(self) -> None:
+        """Begin; the cluster hears of it with the first announcement or record."""
+        await super().begin_transaction()
+        self._announced = False
+
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these, and the offsets, will be part of this transaction, so that its end needs no time for that."""
+        self._announced = True
+        for partition in partitions:
+            self._txn_manager.maybe_add_partition_to_txn(partition)
+        self._txn_manager.notify_task_waiter()
+
+    def _group_to_add(self) -> str | None:
+        manager = self._txn_manager
+        if manager._txn_consumer_group is not None:  # noqa: SLF001
+            return None
+        is_due = (self._announced and manager.is_in_transaction()) or manager._pending_txn_offsets  # noqa: SLF001
+        return self._group if is_due else None
 
     async def write_out(self) -> None:
         """Send what lingers, and wait until it is written or has failed."""
@@ -75,6 +100,7 @@ class Clients:
         self._transactional_id = f"{terms.group}-{task_id}"
         options, connection = terms.options, terms.connection.client_options()
         self.producer = Producer(
+            self._group,
             **(
                 connection
                 # What lingers is sent when the transaction ends at the latest.
@@ -93,6 +119,7 @@ class Clients:
             auto_offset_reset=options.start,
         )
         self.partitions: list[TopicPartition] = []
+        self._guess: dict[TopicPartition, int | None] = {}
 
     async def connect(self) -> None:
         """Connect, and learn where everything is kept. Nobody is fenced, and what is committed is read later.
@@ -102,7 +129,7 @@ class Clients:
         """
         part = self._part
         topics = (*part.changelog_topics, *part.outputs)
-        await both(self.producer.connect(topics, self._group), self._connect_input())
+        await both(self.producer.connect(topics), self._connect_input())
 
     async def fence(self) -> None:
         """Fence whoever had the task before, and end its transaction.
@@ -112,9 +139,39 @@ class Clients:
         """
         try:
             async with asyncio.timeout(FENCE_TIMEOUT_S):
-                await self.producer.fence()
+                await both(self.producer.fence(), self._guess_input())
         except TimeoutError:
             raise KafkaTimeoutError(f"no answer to {self._transactional_id} within {FENCE_TIMEOUT_S:.0f} s") from None
+
+    def read_ahead(self) -> None:
+        """Begin to read where the input goes on, as far as that is known; nothing of it is handed out yet."""
+        if self._guess:
+            self.input.assign(self.partitions)
+            self._seek(self._guess)
+
+    async def find_input(self) -> None:
+        """Go to the committed offsets of every source partition; what was read ahead is kept where it fits.
+
+        Raises:
+            KafkaError: when they cannot be read.
+        """
+        offsets = await self._committed()
+        if offsets != self._guess or not self.input.assignment():
+            self.input.assign(self.partitions)
+            self._seek(offsets)
+
+    async def _committed(self) -> dict[TopicPartition, int | None]:
+        return {partition: await self.input.committed(partition) for partition in self.partitions}
+
+    async def _guess_input(self) -> None:
+        with suppress(KafkaError):
+            self._guess = await self._committed()
+
+    def _seek(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        for partition, offset in offsets.items():
+            # Without one, the client begins where it is told to by itself.
+            if offset is not None:
+                self.input.seek(partition, offset)
 
     async def close(self) -> None:
         """Disconnect. A transaction that is open stays so: it is ended by the next producer, or by its timeout."""

@@ -91,9 +91,8 @@ class Context:
 
     def announce(self) -> None:
         """Let the cluster know which changelogs will be written to, before that is waited for."""
-        for name, store in self._stores.items():
-            if store.changes:
-                self._producer.announce(TopicPartition(self._topics[name], self.partition))
+        changed = [self._topics[name] for name, store in self._stores.items() if store.changes]
+        self._producer.announce(TopicPartition(topic, self.partition) for topic in changed)
 
     async def flush(self) -> None:
         """Write the stores' changes to their changelogs and wait until everything is written.
