@@ -21,6 +21,7 @@ from batonpass.core.inputs import (
     Join,
     Leave,
 )
+from batonpass.core.membership import GOODBYES_MAX
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role
 from batonpass.core.replies import Answer
 
@@ -176,6 +177,30 @@ def test_ids_never_seen_are_unknown() -> None:
         scene.refused(asked, UnknownMember)
         empty.refused(asked, UnknownGroup)
     empty.refused(Join(M3), UnknownGroup)
+
+
+def test_a_goodbye_that_overtakes_its_own_join_leaves_no_ghost() -> None:
+    """A worker that joins and goes at once may be heard in the other order: the join that comes late is refused."""
+    scene = alone()
+    scene.refused(Leave(M3), UnknownMember)
+    assert "before its join arrived" in scene.refused(Join(M3), Gone).detail
+    assert M3 not in scene.group.members
+    assert scene.last is not None
+    assert scene.last.records == ()
+
+
+def test_of_goodbyes_without_a_join_the_newest_are_remembered() -> None:
+    """Whoever says goodbye under any number of names fills no memory; after a while each name may be used."""
+    scene = alone()
+    for number in range(GOODBYES_MAX + 5):
+        scene.now_ms += 1
+        scene.do(Leave(MemberId(f"x{number}")))
+    assert len(scene.soft.goodbyes) == GOODBYES_MAX
+    scene.refused(Join(MemberId("x104")), Gone)
+    scene.join("x4")
+    scene.now_ms += scene.policy.gone_retention_ms
+    scene.do(Leave(M3))
+    assert list(scene.soft.goodbyes) == ["x104", M3]
 
 
 def test_used_ids_are_remembered_for_at_least_a_day() -> None:

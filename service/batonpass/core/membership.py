@@ -16,6 +16,7 @@ from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
 from batonpass.core.lag import changelogs_of, digest, measure
 from batonpass.core.model import Cause, Member
+from batonpass.core.pmap import PMap
 from batonpass.core.records import (
     DrainCancelled,
     DrainStarted,
@@ -33,6 +34,9 @@ from batonpass.core.work import Work
 FIRST_EPOCH = 1
 """The epoch of a member's first picture, which is empty."""
 
+GOODBYES_MAX = 100
+"""How many ids are remembered that left before they joined."""
+
 
 def join(work: Work, item: Join) -> Reply:
     """Let a new run of a worker in, or answer a join whose reply was lost with the present picture.
@@ -45,6 +49,8 @@ def join(work: Work, item: Join) -> Reply:
     present = group.members.get(item.member_id)
     if present is not None and present.away_until_ms is None:
         return _lost_reply(work, present)
+    if item.member_id in work.soft.goodbyes:
+        return Gone(f"member {item.member_id!r} left before its join arrived; join with a new id")
     if present is not None or item.member_id in group.gone:
         return Gone(f"member id {item.member_id!r} was used before; join with a new id")
     predecessors = _predecessors(work, item)
@@ -189,6 +195,8 @@ def leave(work: Work, item: Leave) -> Reply:
     """
     group = work.group
     member = group.members.get(item.member_id)
+    if group.declared and member is None and item.member_id not in group.gone:
+        _note_goodbye(work, item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
@@ -203,6 +211,18 @@ def leave(work: Work, item: Leave) -> Reply:
     work.record(MemberGone(member.id, Cause.LEFT, at_ms=work.now_ms, lease_end_ms=work.now_ms))
     work.schedule("leave")
     return Done()
+
+
+def _note_goodbye(work: Work, member_id: MemberId) -> None:
+    """Remember an id that left and was never seen: its own join may be under way, and would stay until its lease ends.
+
+    The join is not long behind, so that what a coordinator knows of it may be lost with its process, and the newest of
+    such ids are enough.
+    """
+    known = {**work.soft.goodbyes, member_id: work.now_ms}
+    oldest_ms = work.now_ms - work.policy.gone_retention_ms
+    kept = sorted((at_ms, one) for one, at_ms in known.items() if at_ms >= oldest_ms)[-GOODBYES_MAX:]
+    work.soft = replace(work.soft, goodbyes=PMap({one: at_ms for at_ms, one in kept}))
 
 
 def evict(work: Work, item: Eviction) -> Reply:

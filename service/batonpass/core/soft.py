@@ -114,6 +114,7 @@ class Soft:
     ``bound_target`` says that the present target respects what lasts only for a while, so that another may be better
     once the group would rest; after a start nobody knows, and it is taken to be so. ``rest`` spares the next look
     whether the group rests a pass over all members; it says nothing that they do not, and is no part of the value.
+    ``goodbyes`` are the ids that left before they joined, and when: their joins were overtaken and are still to come.
     """
 
     started_ms: int = 0
@@ -123,3 +124,4 @@ class Soft:
     wake_ms: int | None = None
     bound_target: bool = True
     rest: Rest | None = field(default=None, compare=False, repr=False)
+    goodbyes: PMap[MemberId, int] = field(default_factory=PMap)

@@ -75,6 +75,7 @@ def answer_to_repeated(
         soft.wake_ms,
         soft.bound_target,
         soft.rest,
+        soft.goodbyes,
     )
     reply = Answer(
         member_id=member.id,
