@@ -133,7 +133,8 @@ def located(out: str) -> tuple[Any, str]:
     if "://" not in out:
         return arrow_fs.LocalFileSystem(), str(Path(out).absolute())
     try:
-        files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/"))
+        # Spark knows a bucket by another name than everybody else.
+        files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/").replace("s3a://", "s3://", 1))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OSError(f"{out} is no place to export to: {error}") from error
     return files, path

@@ -41,6 +41,7 @@ class Audit:
         reader: "adbc" (no jar), or "jdbc" (a driver by ``jdbc_jar`` or Spark's own settings).
         objective: the availability below which a group is worth a look; None: none.
         keep: whether what was found is written to the database.
+        export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -54,6 +55,7 @@ class Audit:
     replay: bool = True
     objective: float | None = None
     keep: bool = True
+    export: bool = True
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def told(self) -> dict[str, object]:
@@ -96,8 +98,21 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
 
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
     """Return the session, the way to read, and what is to be read."""
+        if audit.export and audit.out is not None and kept is not None and audit.group is None:
+            _export(audit, audit.out, note)
     from batonpass.audit.session import opened, partitions_for  # noqa: PLC0415
     from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
+
+def _export(audit: Audit, out: str, note: Tell) -> None:
+    """Take the day's rows out of the database, so that retention may drop them; of a day under way nothing is taken."""
+    from batonpass.audit.export import NotOver, export_day  # noqa: PLC0415
+
+    note("exporting the day's rows")
+    try:
+        export_day(audit.database_url, audit.day, out)
+    except NotOver as error:
+        note(f"nothing was exported: {error}")
+
 
     settings = dict(audit.spark)
     plan: DayPlan | None = None

@@ -129,7 +129,7 @@ def moves(points: Sequence[GenerationPoint]) -> Figure | None:
         stems["y"] += [one.lower_bound, one.moves, None]
     told = [[escape(one.group), one.number, one.moves, one.lower_bound] for one in ordered]
     hover = "%{customdata[0]}, generation %{customdata[1]}: %{customdata[2]} moves, at least %{customdata[3]}<extra></extra>"
-    data = [
+    data: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "name": "more than needed", "line": {"color": "--bad", "width": 2}}
         | {"hoverinfo": "skip", "showlegend": bool(over)}
         | stems,
@@ -312,7 +312,8 @@ def _bars(intervals: Sequence[OwnershipInterval], begin_ms: int, end_ms: int) ->
 
 def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInterval]:
     """Return the intervals that begin while another member has the task."""
-    found, latest = set(), {}
+    found: set[OwnershipInterval] = set()
+    latest: dict[str, tuple[float, str]] = {}
     for one in sorted(intervals, key=lambda o: (o.task, o.from_ms, o.member)):
         until, owner = latest.get(one.task, (0.0, ""))
         if one.from_ms < until and one.member != owner:

@@ -73,6 +73,9 @@ def audit(
         float | None, typer.Option(min=0, max=1, help="The availability below which a group is told of, as in 0.999.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write what was found to the database.")] = True,
+    export: Annotated[
+        bool, typer.Option("--export/--no-export", help="Write the day's rows to --out too, before retention drops them.")
+    ] = True,
     master: Annotated[str | None, typer.Option(help="Spark's master (all cores of this machine).")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's own; may be given again.")
@@ -97,6 +100,7 @@ def audit(
             replay=replay,
             objective=objective,
             keep=keep,
+            export=export,
             spark=settings,
         )
         _need("pyspark", "pyarrow", "adbc_driver_postgresql")
