@@ -9,11 +9,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import httpx
+
+from batonpass.core.policy import GroupConfig
 
 PARTS: Final = ("orders", "stock", "clicks", "prices")
 NOW: Final = datetime(2026, 11, 20, 3, 4, 5, tzinfo=UTC)
@@ -115,13 +117,15 @@ class Fleet:
         warm(found[1], dealt[3], None, None)
         failed = found[2]["assignment"]["active"][0]["task"]
         found[2]["reports"][failed] |= {"state": "failed", "detail": "disk <full>"}
+        joined = {"capacity": 1.0, "max_tasks": None, "client_tags": {}, "endpoint": None, "on_lease_lost": "stop"}
+        moved = {"stopped_at": at(-49.5), "granted_at": at(-49.4), "fencing_token": 2}
+        warm_up = {"from": "worker-3", "warm": True, "gap_ms": 38, "cause": "revoked"}
+        cold = {"from": "worker-9", "warm": False, "gap_ms": 9_000, "cause": "expired"}
         events = [
-            event(1, "member-joined", -600, member="worker-1", instance_id="worker-1"),
+            event(1, "member-joined", -600, member="worker-1", instance_id="worker-1", in_place_of=None, **joined),
             event(2, "warmup-started", -60, member="worker-1", task=dealt[2], owner="worker-3"),
-            event(
-                3, "handover-done", -50, member="worker-2", task=dealt[1], **{"from": "worker-3"}, warm=True, gap_ms=38
-            ),
-            event(4, "takeover-done", -40, member="worker-1", task=dealt[0], **{"from": "x"}, warm=False, gap_ms=9_000),
+            event(3, "handover-done", -50, member="worker-2", task=dealt[1], **warm_up, **moved),
+            event(4, "takeover-done", -40, member="worker-1", task=dealt[0], **cold, **moved),
             event(5, "member-suspected", -28, member=found[-1]["member_id"], running=9),
         ]
         return cls(found, names, failed=failed, waiting=waiting, events=events)
@@ -144,7 +148,7 @@ class Fleet:
         return self.summary() | {
             "detail": "",
             "topology": {"epoch": 1, "subtopologies": parts},
-            "config": {"acceptable_recovery_lag": 100, "max_warmup_replicas": 2, "session_timeout_ms": 45_000},
+            "config": asdict(GroupConfig(acceptable_recovery_lag=100, num_standby_replicas=1)),
             "eta_ms": 119_000,
             "next_probe_at": at(20),
             "held_back": held,
@@ -233,6 +237,59 @@ class Fleet:
             "revoking": {},
         }
 
+    def generation(self) -> dict[str, Any]:
+        """Return the generation that gave the second task another owner."""
+        return {
+            "generation": 3,
+            "group_epoch": 3,
+            "at": at(-60),
+            "triggers": ["join"],
+            "members": len(self.members),
+            "tasks": len(self.tasks),
+            "moves": 1,
+            "lower_bound": 1,
+            "warmups": 0,
+            "imbalance": {"before": 2.0, "after": 0.0},
+            "decide_ms": 2.4,
+            "reasons": [{"code": "stays", "task": None, "to": None, "detail": "", "tasks": len(self.tasks) - 1}],
+            "diff": [
+                {
+                    "task": self.tasks[1],
+                    "from": "worker-3",
+                    "to": "worker-2",
+                    "standbys_before": ["worker-2"],
+                    "standbys": ["worker-1"],
+                    "why": "balance",
+                }
+            ],
+        }
+
+    def plan(self) -> dict[str, Any]:
+        """Return what would come of one more member, which takes the first task."""
+        first, *others = self.members
+        task = first["assignment"]["active"][0]["task"]
+        roles = {
+            one["member_id"]: {"active": [grant["task"] for grant in one["assignment"]["active"]], "standby": []}
+            for one in others
+        }
+        rest = [grant["task"] for grant in first["assignment"]["active"][1:]]
+        target = roles | {
+            first["member_id"]: {"active": rest, "standby": []},
+            "join-1": {"active": [task], "standby": []},
+        }
+        return {
+            "target": target,
+            "assignment": {member_id: held | {"warmup": []} for member_id, held in target.items()},
+            "moves": 1,
+            "lower_bound": 1,
+            "at_rest": False,
+            "probing_needed": True,
+            "decide_ms": 1.7,
+            "held_back": [],
+            "reasons": [{"task": task, "code": "warming", "detail": ""}],
+            "balance": {"before": {"least": 9.0, "most": 10.0}, "after": {"least": 1.0, "most": 10.0}},
+        }
+
     def task(self, name: str) -> dict[str, Any]:
         """Return a task with two runs."""
         first = {
@@ -279,6 +336,49 @@ class Fleet:
             ],
             "history": [],
         }
+
+
+AUDIT: Final[dict[str, Any]] = {
+    "day": "2026-11-19",
+    "state": "failed",
+    "verdict": "failed",
+    "started_at": at(-3_600),
+    "finished_at": at(-3_000),
+    "groups": 1,
+    "records": 12_345,
+    "fatal": 1,
+    "notices": 0,
+    "detail": "",
+    "code_version": "0.1.0",
+    "report": "/var/lib/reports/2026-11-19.html",
+    "findings": [
+        {
+            "number": 1,
+            "group": "fleet",
+            "law": "L1",
+            "severity": "fatal",
+            "task": "orders_1",
+            "member": "worker-1",
+            "detail": "two members ran <orders_1> at once",
+            "evidence": {"sequences": [7, 8], "at": [at(-9_000), at(-8_999)]},
+        }
+    ],
+    "next": None,
+    "measures": {"fleet": {"availability": 0.999, "handovers": 12, "restored_bytes": None}},
+    "downtime_by_cause": {
+        "fleet": {"failover": {"count": 2, "p50_ms": 90.0, "p99_ms": 120.0, "max_ms": 120.0, "total_ms": 210.0}}
+    },
+    "recommendations": {
+        "fleet": {
+            "group": "fleet",
+            "present": {"settings": {"num_standby_replicas": 0}, "downtime_ms": 9_000, "moves": 4, "bytes": None},
+            "recommended": {"settings": {"num_standby_replicas": 1}, "downtime_ms": 200, "moves": 4, "bytes": None},
+            "confidence": "Of 12 handovers.",
+            "grid": [],
+        }
+    },
+}
+"""What the audit of a day came to."""
 
 
 class Canned:
@@ -333,6 +433,8 @@ class Canned:
                 return {"commands": [], "next": None}
             case ["audits"]:
                 return {"audits": self.audits, "next": None}
+            case ["audits", day]:
+                return next((one for one in self.audits if one["day"] == day), None)
             case ["groups", name, *_] if name != fleet.group:
                 return None
             case ["groups", _]:
@@ -344,7 +446,12 @@ class Canned:
             case ["groups", _, "events"]:
                 return {"events": fleet.events[::-1], "next": 1, "more": False}
             case ["groups", _, "generations"]:
-                return {"generations": [], "next": None}
+                listed = {name: value for name, value in fleet.generation().items() if name != "diff"}
+                return {"generations": [listed], "next": None}
+            case ["groups", _, "generations", "3"]:
+                return fleet.generation()
+            case ["groups", _, "plan"]:
+                return fleet.plan()
             case ["groups", _, "tasks", task] if task in fleet.tasks:
                 return fleet.task(task)
             case ["groups", _, "members", *one]:

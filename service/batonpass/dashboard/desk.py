@@ -188,4 +188,4 @@ def _templates(root_path: str) -> jinja2.Environment:
 def linked(root_path: str, *names: object, **query: Any) -> str:
     """Return the address of a page by the parts of its path, quoted, and its query; what is None is left out."""
     given = {name: value for name, value in query.items() if value is not None}
-    return (root_path + path(*map(str, names)) or "/") + (f"?{urlencode(given)}" if given else "")
+    return root_path + (path(*map(str, names)) or "/") + (f"?{urlencode(given)}" if given else "")

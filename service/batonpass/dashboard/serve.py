@@ -65,6 +65,7 @@ def serve(
         timeout_graceful_shutdown=STOP_S,
         server_header=False,
         proxy_headers=False,
+        ws="none",
         root_path=config.root_path,
         ssl_certfile=certificate.certfile if certificate else None,
         ssl_keyfile=certificate.keyfile if certificate else None,

@@ -87,7 +87,9 @@ def _words(event: Json, body: Json, names: Names) -> str:
     match event["type"]:
         case "generation":
             cause = f", because {because(body['triggers'])}" if body.get("triggers") else ""
-            return f"Generation {body.get('number')}{cause}: {count(body.get('moves', 0), 'move')}."
+            return (
+                f"Generation {body.get('number', event['generation'])}{cause}: {count(body.get('moves', 0), 'move')}."
+            )
         case "member-joined":
             return f"{member} joined."
         case "member-gone":

@@ -1,0 +1,245 @@
+"""The pages as they are served: what they show, to whom, and what they never do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.dashboard.canned import ADMIN, AUDIT, VIEWER, Canned, Fleet
+
+from batonpass.dashboard.app import make_app
+from batonpass.dashboard.config import Config
+from batonpass.dashboard.pages import PAGES
+
+STATIC = Path(__file__).parents[2] / "service" / "batonpass" / "dashboard" / "static"
+HOSTILE = "<img-src=x-onerror=alert(1)>&\"'"
+COORDINATOR = "http://coordinator.example:8420"
+
+
+class Seen(HTMLParser):
+    """What a page loads and links to, and what of it a browser would run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.inline: list[str] = []
+        self.tags: list[str] = []
+        self._is_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of a tag."""
+        self.tags.append(tag)
+        self._is_script = tag == "script"
+        for name, value in attrs:
+            if name in {"href", "src", "action", "poster", "formaction"}:
+                self.addresses.append(value or "")
+            if name.startswith("on") or name == "style":
+                self.inline.append(f"{tag} {name}")
+
+    def handle_data(self, data: str) -> None:
+        """Take note of text, which in a script would be one of the page's own."""
+        if self._is_script and data.strip():
+            self.inline.append(data)
+
+
+@pytest.fixture
+def canned() -> Canned:
+    """A coordinator with a group of eight members and forty tasks, and one audited day."""
+    found = Canned(Fleet.of(8, 40))
+    found.audits = [AUDIT]
+    return found
+
+
+async def visitor(
+    canned: Canned, token: str | None = ADMIN, *, shared: str | None = None, **settings: Any
+) -> httpx.AsyncClient:
+    """Return somebody with a browser, signed in unless there is no token; ``shared`` is the dashboard's own one."""
+    app = make_app(Config(COORDINATOR, token=shared, **settings), transport=canned.transport())
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://dashboard.example")
+    if token is not None:
+        answer = await client.post("/login", data={"token": token})
+        assert answer.status_code == 303, answer.text
+    return client
+
+
+@pytest.fixture
+async def operator(canned: Canned) -> AsyncIterator[httpx.AsyncClient]:
+    """Somebody who has signed in and may command."""
+    client = await visitor(canned)
+    yield client
+    await client.aclose()
+
+
+def addresses(fleet: Fleet) -> list[str]:
+    """Return an address of every page."""
+    names = {"group": fleet.group, "member": fleet.members[0]["member_id"], "task": fleet.tasks[0], "number": "3"}
+    found = [place.format(**names, day=AUDIT["day"]) for place in PAGES if not place.endswith("/find")]
+    more = ["grid?part=orders&begin=0", "plan?join=1", "timeline?span=2 h", "do/pause", "do/drain?member=worker-1"]
+    return found + [f"/groups/{fleet.group}/{one}" for one in more]
+
+
+async def test_every_page_is_shown(canned: Canned, operator: httpx.AsyncClient) -> None:
+    """Each of them is rendered whole, with a title, and says nothing of None."""
+    for address in addresses(canned.fleet):
+        answer = await operator.get(address)
+        assert answer.status_code == 200, address
+        assert "<title>" in answer.text
+        assert "</html>" in answer.text
+        assert ">None<" not in answer.text, address
+
+
+async def test_no_page_loads_or_runs_anything_from_elsewhere(canned: Canned, operator: httpx.AsyncClient) -> None:
+    """Every address is one of the dashboard's own, and no page carries scripts or styles of its own."""
+    for address in [*addresses(canned.fleet), "/login?own=1"]:
+        seen = Seen((await operator.get(address)).text)
+        assert [one for one in seen.addresses if not re.match(r"[/#?]", one) and one] == [], address
+        assert [one for one in seen.addresses if one.startswith("//")] == []
+        assert seen.inline == [], address
+    for file in STATIC.iterdir():
+        assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", file.read_text()) == [], file.name
+
+
+async def test_a_browser_is_told_to_load_nothing_from_elsewhere(operator: httpx.AsyncClient) -> None:
+    """The policy allows this host alone, and no inline script; pages are kept by no cache."""
+    answer = await operator.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_names_are_shown_as_they_are_and_never_run(canned: Canned) -> None:
+    """Whoever may join can choose a name; it is text on every page, and part of an address only when quoted."""
+    fleet = canned.fleet
+    fleet.members[0] |= {"member_id": HOSTILE, "instance_id": HOSTILE, "client_tags": {"zone": HOSTILE[:30]}}
+    fleet.group = f"g{HOSTILE}"
+    fleet.events[2] |= {"member": HOSTILE, "body": {"from": HOSTILE, "cause": HOSTILE, "gap_ms": 38}}
+    client = await visitor(canned)
+    quoted = "g%3Cimg-src%3Dx-onerror%3Dalert%281%29%3E%26%22%27"
+    for page in ["", "/grid", "/members", "/gaps", "/events", "/warmups", "/plan?join=1", "/do/pin?task=orders_0"]:
+        answer = await client.get(f"/groups/{quoted}{page}")
+        assert answer.status_code == 200, answer.text[-300:]
+        assert "img" not in Seen(answer.text).tags
+        assert "&lt;img" in answer.text
+    assert f"/groups/{quoted}/members/{quoted[1:]}" in (await client.get(f"/groups/{quoted}/members")).text
+    await client.aclose()
+
+
+async def test_the_middle_alone_is_for_the_page_itself(operator: httpx.AsyncClient) -> None:
+    """A page that refreshes itself asks for its middle, and gets nothing around it."""
+    answer = await operator.get("/groups/fleet", headers={"x-part": "1"})
+    assert answer.text.lstrip().startswith("<main")
+    assert "<html" not in answer.text
+    assert 'data-every-ms="' in answer.text
+
+
+async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
+    """The page of a group says what is not processed, which tasks, why, and until when."""
+    text = " ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split())
+    assert "Trouble" in text
+    assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
+    assert "in about 1 min 59 s, then 1 move that waits now" in text
+    assert "orders_2 is failed worker-3: it failed there" in text
+    assert "1 move : no member may take it: all drain, or there is none" in text
+
+
+async def test_a_day_without_audits_says_how_to_run_one(canned: Canned) -> None:
+    """Nobody has to look that up."""
+    canned.audits = []
+    client = await visitor(canned)
+    text = (await client.get("/groups/fleet/audits")).text
+    assert "No audit has run yet." in text
+    assert "batonpass audit --day" in text
+    await client.aclose()
+
+
+async def test_an_audit_shows_its_findings_with_their_evidence(operator: httpx.AsyncClient) -> None:
+    """The law, what it says, what was found, and the records that prove it; a path is no link."""
+    text = (await operator.get("/groups/fleet/audits/2026-11-19")).text
+    for said in (
+        "at most one member runs a task",
+        "two members ran &lt;orders_1&gt; at once",
+        "records 7, 8",
+        "99.900 %",
+    ):
+        assert said in text
+    assert "<code>/var/lib/reports/2026-11-19.html</code>" in text
+    assert "num_standby_replicas" in text
+
+
+async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: httpx.AsyncClient) -> None:
+    """A page says that no coordinator answers, and where; a page that refreshes itself is told the same."""
+    canned.is_away = True
+    answer = await operator.get("/groups/fleet")
+    assert answer.status_code == 503
+    assert f"No coordinator answers at {COORDINATOR}." in answer.text
+    assert "Workers go on" in answer.text
+    part = await operator.get("/groups/fleet", headers={"x-part": "1"})
+    assert (part.status_code, part.json()["said"]) == (503, f"No coordinator answers at {COORDINATOR}.")
+
+
+async def test_what_is_not_there_is_told(operator: httpx.AsyncClient) -> None:
+    """The coordinator's own words, and the way back."""
+    answer = await operator.get("/groups/fleet/tasks/nope_0")
+    assert answer.status_code == 404
+    assert "All groups" in answer.text
+    assert (await operator.get("/nowhere")).status_code == 404
+
+
+async def test_find_leads_to_a_task_or_a_member(operator: httpx.AsyncClient) -> None:
+    """A task by its id, a member by its name or the beginning of it; what fits many lists them."""
+    places = {
+        "orders_3": "/groups/fleet/tasks/orders_3",
+        "worker-2": "/groups/fleet/members/worker-2",
+        "worker-": "/groups/fleet/members?q=worker-",
+        "nobody": "/groups/fleet/grid?missing=nobody",
+    }
+    for text, place in places.items():
+        assert (await operator.get(f"/groups/fleet/find?q={text}")).headers["location"] == place
+
+
+async def test_large_groups_are_gathered_and_drilled_into(canned: Canned) -> None:
+    """A thousand members and ten thousand tasks are tiles; a block is a list, a task and a member their own page."""
+    canned.fleet = Fleet.of(1_000, 10_000)
+    client = await visitor(canned)
+    whole = (await client.get("/groups/fleet")).text
+    assert "<b>9,997</b> running" in whole
+    assert len(re.findall(r'class="square"', whole)) == 995
+    assert "orders_0<" not in whole
+    block = (await client.get("/groups/fleet/grid?part=orders&begin=100")).text
+    assert len(re.findall(r'<li data-key="orders_1\d\d"', block)) == 100
+    assert "101 to 200 of 1,000" in (await client.get("/groups/fleet/members?begin=100")).text
+    assert (await client.get("/groups/fleet/timeline?begin=9990")).status_code == 200
+    await client.aclose()
+
+
+async def test_many_who_look_cost_what_one_costs(canned: Canned) -> None:
+    """Two visitors with one token, who look at the same time, make the coordinator answer once."""
+    client = await visitor(canned)
+    canned.asked.clear()
+    await client.get("/groups/fleet")
+    asked = len(canned.asked)
+    for _ in range(3):
+        await client.get("/groups/fleet")
+    assert len(canned.asked) == asked
+    await client.aclose()
+
+
+async def test_a_path_in_front_is_kept(canned: Canned) -> None:
+    """Behind an ingress that puts a path in front, every address has it."""
+    client = await visitor(canned, None, root_path="/ops")
+    answer = await client.post("/login", data={"token": VIEWER})
+    assert answer.headers["location"] == "/ops/"
+    assert "path=/ops;" in answer.headers["set-cookie"].lower()
+    client.cookies.set(next(iter(answer.cookies)), next(iter(answer.cookies.values())))
+    seen = Seen((await client.get("/groups/fleet")).text)
+    assert [one for one in seen.addresses if not one.startswith(("/ops/", "#", "?"))] == []
+    await client.aclose()

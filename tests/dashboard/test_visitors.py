@@ -1,0 +1,236 @@
+"""Who may look, who may command, and what becomes of tokens."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import httpx
+import pytest
+from tests.dashboard.canned import ADMIN, VIEWER, Canned, Fleet
+from tests.dashboard.test_pages import visitor
+
+from batonpass.dashboard.line import Line
+from batonpass.dashboard.orders import ORDERS, request_of
+from batonpass.dashboard.sessions import IDLE_S, SESSIONS_MAX, Session, Sessions
+
+DRAIN = "/groups/fleet/do/drain?member=worker-1"
+
+
+@pytest.fixture
+def canned() -> Canned:
+    """A coordinator with a small group."""
+    return Canned(Fleet.of(8, 40))
+
+
+async def stamp(client: httpx.AsyncClient, address: str = DRAIN) -> str:
+    """Return what the form of a command carries."""
+    found = re.search(r'name="stamp" value="([^"]+)"', (await client.get(address)).text)
+    assert found is not None
+    return found[1]
+
+
+async def test_nobody_looks_without_a_token(canned: Canned) -> None:
+    """Every page leads to the form, and back to where somebody wanted to go; a page that refreshes is told."""
+    client = await visitor(canned, None)
+    answer = await client.get("/groups/fleet/members?q=a")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fgroups%2Ffleet%2Fmembers%3Fq%3Da")
+    assert (await client.get("/groups/fleet", headers={"x-part": "1"})).status_code == 401
+    assert (await client.get("/live")).status_code == 401
+    assert (await client.get("/livez")).text == "ok\n"
+    back = await client.post("/login", data={"token": ADMIN, "next": "/groups/fleet/members?q=a"})
+    assert back.headers["location"] == "/groups/fleet/members?q=a"
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "wanted", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
+async def test_signing_in_leads_to_pages_of_the_dashboard_only(canned: Canned, wanted: str) -> None:
+    """An address that somebody else made up does not lead elsewhere."""
+    client = await visitor(canned, None)
+    assert (await client.post("/login", data={"token": ADMIN, "next": wanted})).headers["location"] == "/"
+    await client.aclose()
+
+
+async def test_a_wrong_token_is_refused(canned: Canned) -> None:
+    """In the coordinator's words, and without a session; what is no header is not sent at all."""
+    client = await visitor(canned, None)
+    answer = await client.post("/login", data={"token": "guess"})
+    assert answer.status_code == 401
+    assert "the token is unknown, revoked or expired" in answer.text
+    assert "guess" not in answer.text
+    assert (await client.post("/login", data={"token": "a\r\nhost: b"})).status_code == 401
+    assert not client.cookies
+    await client.aclose()
+
+
+async def test_the_browser_never_holds_the_token(canned: Canned, caplog: pytest.LogCaptureFixture) -> None:
+    """The cookie is a random name that scripts cannot read; the token is in no page, address or line of a log."""
+    caplog.set_level(logging.DEBUG)
+    client = await visitor(canned, None)
+    answer = await client.post("/login", data={"token": ADMIN})
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Secure" not in cookie
+    assert ADMIN not in cookie + answer.headers["location"]
+    for address in ("/", "/groups/fleet", DRAIN):
+        assert ADMIN not in (await client.get(address)).text
+    assert ADMIN not in caplog.text
+    await client.aclose()
+
+
+async def test_over_https_the_cookie_never_travels_in_clear(canned: Canned) -> None:
+    """Behind an ingress that serves HTTPS the cookie is for HTTPS alone."""
+    client = await visitor(canned, None, is_secure=True)
+    assert "Secure" in (await client.post("/login", data={"token": ADMIN})).headers["set-cookie"]
+    await client.aclose()
+
+
+async def test_a_command_needs_a_reason_and_goes_out_under_the_visitors_token(canned: Canned) -> None:
+    """Asked for with a form of its own; confirmed without a reason it is not sent."""
+    client = await visitor(canned)
+    form = {"stamp": await stamp(client)}
+    refused = await client.post(DRAIN, data=form)
+    assert (refused.status_code, canned.calls("POST")) == (422, [])
+    done = await client.post(DRAIN, data=form | {"reason": "node upgrade", "deadline": "2"})
+    assert (done.status_code, done.headers["location"]) == (303, "/groups/fleet/members/worker-1")
+    (called,) = canned.calls("POST")
+    assert called == ("/groups/fleet/members/worker-1/drain", "reason=node+upgrade&deadline_ms=120000")
+    shown = (await client.get("/groups/fleet/members/worker-1")).text
+    assert "The member drains." in shown
+    assert "The member drains." not in (await client.get("/groups/fleet/members/worker-1")).text
+    await client.aclose()
+
+
+async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
+    """Without the session's own stamp, or from another site, nothing is sent (CSRF)."""
+    client = await visitor(canned)
+    good = {"stamp": await stamp(client), "reason": "x"}
+    cross = {"sec-fetch-site": "cross-site"}
+    assert (await client.post(DRAIN, data={"reason": "x"})).status_code == 403
+    assert (await client.post(DRAIN, data=good | {"stamp": "x"})).status_code == 403
+    assert (await client.post(DRAIN, data=good, headers=cross)).status_code == 403
+    assert (await client.post("/login", data={"token": VIEWER}, headers=cross)).status_code == 403
+    assert canned.calls("POST") == []
+    await client.post("/logout", data={"stamp": "x"})
+    await client.aclose()
+
+
+async def test_a_viewer_sees_and_commands_nothing(canned: Canned) -> None:
+    """The pages say so; a form that is sent all the same is refused here already."""
+    client = await visitor(canned, VIEWER)
+    page = (await client.get("/groups/fleet/members/worker-1")).text
+    assert "Your token may look and not command" in page
+    assert "/do/drain" not in page
+    asked = (await client.get(DRAIN)).text
+    assert "<form method" not in asked.partition("<main")[2]
+    form = {"stamp": re.findall(r'name="stamp" value="([^"]+)"', page)[0], "reason": "x"}
+    assert (await client.post(DRAIN, data=form)).status_code == 403
+    assert canned.calls("POST") == []
+    await client.aclose()
+
+
+async def test_a_shared_token_lets_look_and_never_command(canned: Canned) -> None:
+    """Whoever opens a page sees; even where the dashboard's own token could command, nobody can with it."""
+    client = await visitor(canned, None, shared=ADMIN)
+    entered = await client.get("/login", params={"next": "/groups/fleet"})
+    assert (entered.status_code, entered.headers["location"]) == (303, "/groups/fleet")
+    page = (await client.get("/groups/fleet")).text
+    assert "Nobody is signed in" in page
+    assert 'href="/login?own=1"' in page
+    form = {"stamp": "x", "reason": "x"}
+    assert (await client.post("/groups/fleet/do/probe", data=form)).status_code == 403
+    assert canned.calls("POST") == []
+    await client.post("/login", data={"token": ADMIN})
+    assert "/do/pause" in (await client.get("/groups/fleet")).text
+    await client.aclose()
+
+
+async def test_signing_out_forgets_the_token(canned: Canned) -> None:
+    """The session is gone on the server as well, whatever the browser keeps."""
+    client = await visitor(canned)
+    page = (await client.get("/groups/fleet")).text
+    mine = re.findall(r'name="stamp" value="([^"]+)"', page)[0]
+    ((name, kept),) = client.cookies.items()
+    await client.post("/logout", data={"stamp": mine})
+    client.cookies.set(name, kept)
+    assert (await client.get("/")).status_code == 303
+    await client.aclose()
+
+
+async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None:
+    """As soon as the coordinator refuses it, the visitor is asked to sign in again."""
+    client = await visitor(canned)
+    app = client._transport.app  # type: ignore[attr-defined]
+    desk = app.state.desk
+    session = next(iter(desk.sessions._kept.values()))
+    session.line = Line(desk.coordinator, "revoked")
+    assert (await client.get("/groups/fleet")).headers["location"] == "/login?next=%2Fgroups%2Ffleet"
+    assert len(desk.sessions) == 0
+    await client.aclose()
+
+
+def test_sessions_end_by_themselves() -> None:
+    """After twelve idle hours; and beyond the most, the one that was idle longest makes room."""
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    name = sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
+    now[0] = IDLE_S
+    assert sessions.find(name) is not None
+    now[0] = 2 * IDLE_S + 1
+    assert sessions.find(name) is None
+    first = sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
+    now[0] += 1
+    for _ in range(SESSIONS_MAX):
+        sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
+    assert len(sessions) == SESSIONS_MAX
+    assert sessions.find(first) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "query", "body"),
+    [
+        ("pause", {"scope": "all"}, {}, {"scope": "all"}),
+        ("pause", {}, {}, {"scope": "balance"}),
+        ("drain", {"deadline": "0.5"}, {"deadline_ms": 30_000}, None),
+        ("drain", {"deadline": ""}, {}, None),
+        ("evict", {"dead": "yes"}, {"dead": "true"}, None),
+        ("evict", {}, {}, None),
+        ("pin", {"member": "m1"}, {}, {"member": "m1"}),
+        ("probe", {}, {}, None),
+    ],
+)
+def test_forms_become_calls_of_the_protocol(
+    name: str, given: dict[str, str], query: dict[str, object], body: dict[str, object] | None
+) -> None:
+    """What is left empty is not sent; nobody is vouched for as dead by accident."""
+    assert request_of(name, given) == (query, body)
+
+
+def test_a_pause_ends_when_it_was_said_to() -> None:
+    """Minutes become an instant."""
+    _, body = request_of("pause", {"for": "30"})
+    assert body is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", body["expires_at"])
+
+
+@pytest.mark.parametrize(("name", "given"), [("pause", {"for": "soon"}), ("drain", {"deadline": "-1"}), ("pin", {})])
+def test_fields_that_mean_nothing_are_refused(name: str, given: dict[str, str]) -> None:
+    """With what to write instead."""
+    with pytest.raises(ValueError, match=r"as in 30|Choose the member"):
+        request_of(name, given)
+
+
+async def test_every_command_has_a_form(canned: Canned) -> None:
+    """Each says what it does, and asks why."""
+    client = await visitor(canned)
+    subjects = {"group": "", "member": "?member=worker-1", "task": "?task=orders_0"}
+    for name, order in ORDERS.items():
+        page = await client.get(f"/groups/fleet/do/{name}{subjects[order.subject]}")
+        assert page.status_code == 200
+        assert 'name="reason" required' in page.text
+    for address in ("/groups/fleet/do/nonsense", "/groups/fleet/do/drain"):
+        assert (await client.get(address)).status_code == 404
+    await client.aclose()
