@@ -44,6 +44,11 @@ FACTS: Final = pa.schema(
 
 SAMPLED, SNAPSHOT, RECORD = 0, 1, 2
 LAG, SPEED = "lag", "speed"
+SEPARATOR: Final = "\t"
+"""Between a member and a task; neither has one in its name."""
+
+RESTORES_LEAST: Final = 1_000
+"""A copy that lacks fewer records, or what two seconds restore, tells nothing of how fast a member restores."""
 
 TOLD: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("settings", pa.string()), ("story", pa.string())]
@@ -59,6 +64,7 @@ _SAMPLES: Final = (
     "select group_id, (date_part('epoch', at) * 1000)::bigint as at_ms, copy ->> 0 as task, copy ->> 1 as member,"
     " (copy ->> 4)::bigint as lag, (copy ->> 5)::float8 as rate, at"
     " from samples cross join lateral json_array_elements(copies) as copy where (copy ->> 4)::bigint > 0"
+    " and copy ->> 2 <> 'none'"
 )
 
 
@@ -129,17 +135,21 @@ def facts(tables: DayTables) -> DataFrame:
         )
 
     samples = sampled(tables)
-    lags = samples.groupBy("group_id", "task").agg(f.max("lag").alias("most"))
+    lags = samples.groupBy("group_id", "member", "task").agg(
+        f.max("lag").alias("most"), f.max_by("at_ms", "lag").alias("seen_ms")
+    )
     speeds = (
-        samples.groupBy("group_id", "member", "at_ms")
+        samples.where((f.col("lag") >= RESTORES_LEAST) & (f.col("lag") >= 2 * f.col("rate")))
+        .groupBy("group_id", "member", "at_ms")
         .agg(f.sum("rate").alias("rate"))
         .groupBy("group_id", "member")
         .agg(f.max("rate").alias("most"))
         .where(f.col("most") > 0)
     )
     said = {"rank": f.lit(SAMPLED), "number": f.col("most")}
+    whose = f.concat_ws(SEPARATOR, "member", "task").cast("binary")
     return (
-        row(lags, kind=f.lit(LAG), payload=f.col("task").cast("binary"), **said)
+        row(lags, kind=f.lit(LAG), payload=whose, at_ms=f.col("seen_ms"), **said)
         .unionByName(row(speeds, kind=f.lit(SPEED), payload=f.col("member").cast("binary"), **said))
         .unionByName(
             row(
@@ -217,7 +227,7 @@ class _Reading:
         self.group_id = group_id
         self._base = Group(GroupId(group_id))
         self._records: list[tuple[int, int, Record]] = []
-        self._lags: dict[str, int] = {}
+        self._lags: dict[tuple[str, str], tuple[int, int]] = {}
         self._speeds: dict[str, float] = {}
         self._is_whole = True
 
@@ -227,7 +237,8 @@ class _Reading:
         """Take the next row."""
         if rank == SAMPLED:
             if kind == LAG:
-                self._lags[payload.decode()] = int(number)
+                member, _, task = payload.decode().partition(SEPARATOR)
+                self._lags[member, task] = int(number), at_ms
             else:
                 self._speeds[payload.decode()] = number
         elif rank == SNAPSHOT:

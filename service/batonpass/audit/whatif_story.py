@@ -5,8 +5,8 @@ It is made of the day's records, in their order, and of the samples of the day. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -24,14 +24,22 @@ TAKEN_OVER_AFTER_MS: Final = 10_000
 RECORDS_UNKNOWN: Final = 100_000
 """So much state has a task of which nothing is known, in a group in which nothing is known of any."""
 
+LOST_SHARE: Final = 0.9
+LOST_LEAST: Final = 1_000
+"""A copy of state that was there before and lacks this share of it, and so many records, began from nothing."""
+
 _SLOPE_LEAST_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What the samples of a day tell of one group: the largest lag of each task, and how fast each member restored."""
+    """What the samples of a day tell of one group.
 
-    lags: Mapping[str, int] = field(default_factory=dict)
+    ``lags`` has the largest lag of each member's copy of each task, and when that was; ``restored`` how fast each
+    member restored, in records a second.
+    """
+
+    lags: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     restored: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -74,7 +82,9 @@ def tell(
         raise NoStory("the group is not declared when the day ends")
     if not teller.workers:
         raise NoStory("the group has no members all day")
-    sorts, unknown = _sorts(end, teller.ends, rates, begin_ms)
+    growth, sizes = _sizes(teller.ends, rates, begin_ms)
+    sorts, unknown = _sorts(end, growth, sizes)
+    teller.look_at_disks(rates, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     workers, slow = _workers(teller, rates)
     scenario = Scenario(
         name=f"day of {end.id}",
@@ -101,7 +111,8 @@ class _Teller:
         self._seen: set[str] = set()
         self._suspected_ms: dict[MemberId, int] = {}
         self._had: dict[str, set[TaskId]] = {}
-        self._first_picture: dict[MemberId, int] = {}
+        # Which step brought a run back, and what it had had before.
+        self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -178,7 +189,8 @@ class _Teller:
             # The run before it ended unseen.
             self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
         act = Act.RETURN if name in self._seen else Act.JOIN
-        self._first_picture[member.id] = len(self.steps)
+        if act is Act.RETURN:
+            self._returns[member.id] = len(self.steps), frozenset(self._had.get(name, ()))
         self._step(member.joined_ms, act, name)
         self._seen.add(name)
         self._up[name] = member.id
@@ -224,18 +236,17 @@ class _Teller:
 
     def _picture(self, record: r.PictureChanged) -> None:
         name = self.names.get(record.member_id)
-        if name is None:
-            return
-        place = self._first_picture.pop(record.member_id, None)
-        had = self._had.setdefault(name, set())
-        if place is not None and self.steps[place].act is Act.RETURN:
-            again = had & set(record.granted)
-            actives = {task for task in again if record.granted[task].token}
-            if actives and not actives & set(record.ready):
-                step = self.steps[place]
-                self.steps[place] = Step(step.at_ms, step.act, step.worker, keeps_disk=False)
-        had.update(record.granted)
-        had.difference_update(record.revoked)
+        if name is not None:
+            had = self._had.setdefault(name, set())
+            had.update(record.granted)
+            had.difference_update(record.revoked)
+
+    def look_at_disks(self, rates: Rates, size_at: Callable[[str, int], float]) -> None:
+        """Have those come back without their disks who had to restore from the beginning what they had before."""
+        for (member_id, task), (lag, at_ms) in sorted(rates.lags.items()):
+            place, had = self._returns.get(MemberId(member_id), (None, frozenset()))
+            if place is not None and task in had and lag >= max(LOST_LEAST, LOST_SHARE * size_at(task, at_ms)):
+                self.steps[place] = replace(self.steps[place], keeps_disk=False)
 
 
 def _config(config: GroupConfig) -> dict[str, object]:
@@ -248,18 +259,34 @@ def _config(config: GroupConfig) -> dict[str, object]:
     }
 
 
-def _sorts(
-    group: Group, ends: Mapping[TaskId, Sequence[tuple[int, int]]], rates: Rates, begin_ms: int
-) -> tuple[list[TaskSort], list[str]]:
-    """Return the tasks by subtopology, with state and growth, and what is not known of them."""
-    growth = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
-    usual_growth = median(growth.values()) if growth else 0.0
+def _sizes(
+    ends: Mapping[TaskId, Sequence[tuple[int, int]]], rates: Rates, begin_ms: int
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return by how much the changelog of each task grew a second, and where it ended when the day began.
+
+    A changelog's end is known where a member said where it stopped writing, else from the lag of a copy that had it
+    all before it.
+    """
+    growth: dict[str, float] = {task: slope for task, said in ends.items() if (slope := _slope(said)) is not None}
+    usual = median(growth.values()) if growth else 0.0
     sizes: dict[str, int] = {}
     for task, said in ends.items():
         at_ms, end = said[0]
-        sizes[str(task)] = max(0, end - round(growth.get(task, usual_growth) * (at_ms - begin_ms) / 1_000))
-    for name, lag in rates.lags.items():
-        sizes[name] = max(sizes.get(name, 0), lag)
+        sizes[task] = max(0, end - round(growth.get(task, usual) * (at_ms - begin_ms) / 1_000))
+    seen: dict[str, int] = {}
+    for (_, name), (lag, at_ms) in rates.lags.items():
+        begun = lag - round(growth.get(name, usual) * max(0, at_ms - begin_ms) / 1_000)
+        seen[name] = max(seen.get(name, 0), begun)
+    return growth, {**seen, **sizes}
+
+
+def _size_at(growth: Mapping[str, float], sizes: Mapping[str, int], task: str, in_ms: int) -> float:
+    return sizes.get(task, 0) + growth.get(task, 0.0) * in_ms / 1_000
+
+
+def _sorts(group: Group, growth: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[list[TaskSort], list[str]]:
+    """Return the tasks by subtopology, with state and growth, and what is not known of them."""
+    usual_growth = median(growth.values()) if growth else 0.0
     usual_size = round(median(sizes.values())) if sizes else RECORDS_UNKNOWN
     sorts, known, stateful = [], 0, 0
     for one in group.topology.subtopologies:
@@ -272,7 +299,7 @@ def _sorts(
         sorts.append(
             TaskSort(
                 records=tuple(sizes.get(name, usual_size) if one.stateful else 0 for name in names),
-                rate=tuple(growth.get(TaskId(name), usual_growth) if one.stateful else 0.0 for name in names),
+                rate=tuple(growth.get(name, usual_growth) if one.stateful else 0.0 for name in names),
                 stateful=one.stateful,
             )
         )

@@ -85,7 +85,7 @@ def _tasks(chance: Random, count: int) -> Iterator[TaskSort]:
         size = chance.choice((100_000, 200_000, 400_000))
         yield TaskSort(
             records=tuple(round(size * chance.uniform(0.7, 1.3)) for _ in range(partitions)),
-            rate=tuple(round(chance.uniform(5, 40), 1) for _ in range(partitions)),
+            rate=tuple(round(chance.uniform(0.5, 6), 2) for _ in range(partitions)),
         )
     if stateless:
         yield TaskSort(records=(0,) * stateless, rate=(0.0,) * stateless, stateful=False)
