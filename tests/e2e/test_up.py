@@ -132,7 +132,7 @@ def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: P
     """Simulated workers take the place of real ones, and are called so."""
     nowhere = {"BATONPASS_KAFKA_JARS": str(tmp_path)}
     with running(open_folder / "no broker", "--workers", "1", home=tmp_path, broker=nowhere) as up:
-        assert "demo: simulated workers, which only pretend to have state demo-1 (process" in up.greeting
+        assert "demo: simulated workers, which only pretend to have state" in up.greeting
         soon(lambda: up.ask("members", "demo")["members"])
         _, told = up.stop()
     assert f"no real workers: BATONPASS_KAFKA_JARS names {tmp_path}, which does not hold the jars of a broker." in told

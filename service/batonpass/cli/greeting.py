@@ -37,7 +37,8 @@ def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -
     print(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
     if workers:
         listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
-        print(f"  Group       {around.group}: {around.words} {listed}")
+        print(f"  Group       {around.group}: {around.words}")
+        print(f"  Workers     {listed}")
     print("\nTry next, in another terminal:\n")
     tries = _tries(program(), around.group, workers)
     width = max(len(command) for command, _ in tries)

@@ -52,7 +52,7 @@ class JobCast:
     @property
     def words(self) -> str:
         """What they are, for people."""
-        return f"{TASKS} tasks with state, on Kafka at {self.job.bootstrap}, {TASKS * RATE} records a second; workers"
+        return f"{TASKS} tasks with state, on Kafka at {self.job.bootstrap}, {TASKS * RATE} records a second"
 
     @property
     def job(self) -> Job:

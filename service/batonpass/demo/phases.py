@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from batonpass.demo.figures import PhaseFigures
 
 Figures = list["PhaseFigures"]
+UNDRAIN_S = 0.3
+"""Within this time a group has begun to do what an undrain asks for (`rebalance_batch_ms` is 50)."""
 
 
 async def main_job(scene: Scene, into: Figures) -> None:
@@ -114,20 +116,24 @@ async def drained(scene: Scene, member: str) -> None:
 
 
 async def warm_handovers(scene: Scene, into: Figures, names: list[str]) -> None:
-    """Drain one worker after the other and let it stay, until there were enough moves."""
+    """Drain one worker after the other and let it stay, until there were enough moves.
+
+    The next step comes as soon as the tasks have moved: what else a drain has to copy is waited for at the end.
+    """
     members = {one["instance_id"]: one["member_id"] for one in await scene.coordinator.members()}
     async with scene.phase("warm-handovers", into) as steps:
         turn = 0
         while steps.moves < scene.form.warm_moves:
             who = names[turn % len(names)]
-            async with scene.step(steps, set(names)):
+            async with scene.step(steps, set(names), rests=False):
                 scene.tell(f"{who} is drained ({steps.moves} moves so far)")
                 await scene.coordinator.drain(members[who])
                 await drained(scene, members[who])
-            async with scene.step(steps, set(names)):
+            async with scene.step(steps, set(names), rests=False):
                 await scene.coordinator.undrain(members[who])
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(UNDRAIN_S)
             turn += 1
+        steps.rested_ms = await scene.rest(set(names))
 
 
 async def eager(scene: Scene, into: Figures, names: list[str]) -> None:
