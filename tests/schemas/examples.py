@@ -169,6 +169,18 @@ EXAMPLES: dict[str, Mapping[str, object]] = {
     "kafka_heartbeat": {"kind": "heartbeat", "member": "a6f1", **HEARTBEAT},
     "kafka_ack": {"a6f1": 118},
     "command": {"reason": "node drain"},
+    "scenario": {
+        "scenario": 1,
+        "title": "A worker dies",
+        "config": {"num_standby_replicas": 1},
+        "tasks": [{"partitions": 8, "records": 100000, "rate": [1, 2, 3, 4, 5, 6, 7, 8]}],
+        "members": [{"name": "worker", "count": 3, "tags": {"zone": ["a", "b"]}}],
+        "timeline": [
+            {"at": "1m", "crash": "worker-1", "back": "90s", "disk": "lost"},
+            {"at": "1h30m", "load": 2.5, "for": "10m"},
+        ],
+        "until": "2h",
+    },
     "assignment_get": {
         "target": {"m1": {"active": ["0_0"], "standby": []}},
         "intermediate": {"m1": {"active": ["0_0"], "standby": [], "warmup": ["0_1"]}},

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -74,6 +75,12 @@ def simulate(
     members: Annotated[int | None, typer.Option(min=1, help="Run only so many of the world's workers.")] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="Have at most so many partitions each.")] = None,
     whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, double and delay nothing.")] = False,
+    scenario: Annotated[
+        Path | None, typer.Option("--scenario", metavar="FILE", help="Play the scenario of a YAML file.")
+    ] = None,
+    drawn: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Draw who ran what when (.html, .svg, .png).")
+    ] = None,
     into: Annotated[
         str | None, typer.Option("--into-database", metavar="URL", help="Write days of groups into this database.")
     ] = None,
@@ -93,9 +100,18 @@ def simulate(
     """
     if context.invoked_subcommand is not None:
         return
+    if drawn is not None and (scenario is None or into is not None):
+        raise typer.BadParameter("only a scenario is drawn; give one with --scenario", param_hint="--picture")
+    if scenario is not None and into is None:
+        from batonpass.cli.scenario import show  # noqa: PLC0415 - the worlds need nothing of it
+
+        with failing_well(as_json=json_output):
+            show(scenario, drawn=drawn, as_json=json_output)
+        return
     if into is not None:
         # Only this needs a database's libraries.
         from batonpass.cli import days  # noqa: PLC0415
+        from batonpass.cli.scenario import read  # noqa: PLC0415
 
         wish = days.Wish(
             day=days.parse_day(day),
@@ -107,7 +123,7 @@ def simulate(
             sample_every=sample_every,
         )
         with failing_well(as_json=json_output):
-            days.fill(into, wish, None, as_json=json_output)
+            days.fill(into, wish, None if scenario is None else read(scenario), as_json=json_output)
         return
     narrowing = Narrowing(parse_only(only), members, partitions, whole_wire)
     if steps is None and worlds is None:

@@ -1,0 +1,128 @@
+"""`batonpass simulate --scenario FILE`: play a scenario from a file, and show what it came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.spans import span
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.simulate.compare import size
+from batonpass.simulate.staged.model import Scenario
+from batonpass.simulate.staged.reading import UnreadableScenario, read_scenario
+from batonpass.simulate.staged.result import Result, bars_of, picture, result_of
+from batonpass.simulate.staged.stage import LEAD_MS, LIMIT_MS, Played, play
+from batonpass.simulate.staged.tally import Tally
+
+HTML: Final = ".html"
+IMAGES: Final = (".svg", ".png", ".pdf")
+
+
+def read(path: Path) -> Scenario:
+    """Return the scenario of a file.
+
+    Raises:
+        Failure: when it cannot be understood; every fault is named.
+    """
+    try:
+        return read_scenario(path)
+    except UnreadableScenario as error:
+        faults = [{"path": place or "file", "reason": reason} for place, reason in error.faults]
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"{error.source} is no scenario.",
+            todo="docs/scenarios.md says what a scenario may hold.",
+            problem={"errors": faults},
+        ) from None
+
+
+def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
+    """Play a scenario and show what it came to, drawn into a file too where one is named.
+
+    Raises:
+        Failure: when the file, or the name of the picture, cannot be understood.
+    """
+    if drawn is not None and drawn.suffix not in (HTML, *IMAGES):
+        raise Failure(Exit.BAD_INPUT, f"--picture {drawn}: name a file that ends in {', '.join((HTML, *IMAGES))}.")
+    scenario = read(path)
+    result, played = _played(scenario)
+    if drawn is not None:
+        _draw(drawn, result, played)
+    if as_json:
+        bars = [asdict(bar) for bar in bars_of(played)]
+        typer.echo(json.dumps(asdict(result) | {"stints": bars}))
+        return
+    _table(result)
+
+
+def _played(scenario: Scenario) -> tuple[Result, Played]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
+    last = max((step.at_ms for step in scenario.steps), default=0)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task(escape(scenario.title or scenario.name), total=scenario.until_ms or last or None, at="")
+
+        def passed(ms: int) -> None:
+            bar.update(line, completed=ms, at=span(ms))
+
+        tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + LIMIT_MS)
+        played = play(scenario, watcher=tally, passed=passed)
+    return result_of(played, tally.counted()), played
+
+
+def _draw(path: Path, result: Result, played: Played) -> None:
+    figure = picture(bars_of(played), result)
+    try:
+        if path.suffix == HTML:
+            figure.write_html(path, include_plotlyjs=True)
+        else:
+            figure.write_image(path)
+    except OSError as error:
+        raise Failure(Exit.BAD_INPUT, f"--picture {path}: {error.strerror or error}.") from None
+    except (ValueError, RuntimeError) as error:
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"--picture {path}: images need kaleido and a browser ({str(error).splitlines()[0]}).",
+            todo="A file that ends in .html needs neither.",
+        ) from None
+
+
+def _table(result: Result) -> None:
+    rows = [
+        ("lasted", span(result.lasted_ms)),
+        ("at rest after", "never" if result.rest_ms is None else span(result.rest_ms)),
+        ("moves", str(result.moves)),
+        ("handovers", str(result.handovers)),
+        ("warmups", str(result.warmups)),
+        ("generations", str(result.generations)),
+        ("downtime, all tasks", span(result.downtime_ms)),
+        (f"tasks that stopped, of {result.tasks}", str(result.stopped)),
+        ("downtime of a task, median", span(result.downtime_p50_ms)),
+        ("99 of 100 tasks below", span(result.downtime_p99_ms)),
+        ("longest", span(result.downtime_max_ms)),
+        ("restored", size(result.bytes_restored)),
+    ]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_header=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    console.print(f"[bold]{escape(result.title)}[/bold]", highlight=False)
+    console.print(table)
+    if result.worst:
+        worst = ", ".join(f"{task} {span(down)}" for task, down in result.worst[:5])
+        console.print(f"down longest: {worst}", highlight=False)
+    for missed in result.missed:
+        console.print(f"[yellow]could not be: {escape(missed)}[/yellow]", highlight=False)
