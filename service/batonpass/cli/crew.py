@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -121,7 +121,7 @@ class SimulatedCast:
 
 @dataclass(slots=True)
 class Worker:
-    """One process, and its log. ``again`` is what starts it again, for people."""
+    """One process beside the coordinator, a worker or another, and its log. ``again`` is what starts it again."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -132,12 +132,11 @@ class Worker:
 
 @dataclass(slots=True)
 class Crew:
-    """The workers of one `up`. ``tell`` hears a sentence when one of them has ended by itself."""
+    """The workers of one `up`, and what runs beside them."""
 
     folder: UpFolder
     count: int
     cast: Cast
-    tell: Callable[[str], None]
     workers: list[Worker] = field(default_factory=list)
     beside: list[Worker] = field(default_factory=list)
 
@@ -162,36 +161,13 @@ class Crew:
 
     async def stop(self) -> None:
         """Have them stop in good order, their places kept, and wait for that; kill who does not."""
-        everybody = [*self.beside, *self.workers]
-        for worker in everybody:
-            if worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGTERM)
-        ends = (asyncio.to_thread(worker.process.wait, STOP_PATIENCE_S) for worker in everybody)
-        await asyncio.gather(*ends, return_exceptions=True)
+        await stop([*self.beside, *self.workers])
         self.kill()
 
     def kill(self) -> None:
         """End whoever still runs, at once."""
-        for worker in (*self.beside, *self.workers):
-            if worker.process.poll() is None:
-                worker.process.kill()
-            worker.process.wait()
-            if worker.process.stdin is not None:
-                worker.process.stdin.close()
-        self.workers.clear()
-        self.beside.clear()
-
-    async def watch(self) -> None:
-        """Tell of everything that ends; runs until it is cancelled."""
-        while True:
-            for worker in (*self.workers, *self.beside):
-                code = worker.process.poll()
-                if code is not None and not worker.missed:
-                    worker.missed = True
-                    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                    what = "Worker " if worker in self.workers else ""
-                    self.tell(f"{what}{worker.name} {how}; {worker.again}, {worker.log} is its log.")
-            await asyncio.sleep(LOOK_EVERY_S)
+        kill(self.beside)
+        kill(self.workers)
 
     def _admit(self, url: str, token: str) -> None:
         """Have a token that opens their group to the workers, and nothing else."""
@@ -228,6 +204,38 @@ def start(name: str, program: Program, place: Path, again: str) -> Worker:
             start_new_session=True,
         )
     return Worker(name, process, log, again)
+
+
+async def stop(processes: Sequence[Worker]) -> None:
+    """Have processes stop in good order, all at once, and wait for that for a while."""
+    for one in processes:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+    ends = (asyncio.to_thread(one.process.wait, STOP_PATIENCE_S) for one in processes)
+    await asyncio.gather(*ends, return_exceptions=True)
+
+
+def kill(processes: list[Worker]) -> None:
+    """End those that still run, at once, and forget all of them."""
+    for one in processes:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+        if one.process.stdin is not None:
+            one.process.stdin.close()
+    processes.clear()
+
+
+async def watch(processes: Callable[[], Iterable[Worker]], tell: Callable[[str], None]) -> None:
+    """Tell of everything that ends by itself; runs until it is cancelled."""
+    while True:
+        for one in processes():
+            code = one.process.poll()
+            if code is not None and not one.missed:
+                one.missed = True
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                tell(f"{one.name} {how}; {one.again}, {one.log} is its log.")
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def arguments(*, url: str, group: str, instance: str, folder: Path, pace: Pace) -> list[str]:

@@ -17,11 +17,11 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from batonpass.bootstrap import bind
-from batonpass.cli.crew import Crew, SimulatedCast
+from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
 from batonpass.cli.database import upgraded
 from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, default_folder
+from batonpass.cli.folder import UpFolder, default_folder, folder_named
 from batonpass.cli.greeting import Around, greeting
 from batonpass.cli.jobcast import JobCast, NoKafka
 from batonpass.cli.serve import busy, listen, settings_of
@@ -37,7 +37,10 @@ def up(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="Where everything is kept (BATONPASS_DATA); made if it is not there."
+            "--data",
+            metavar="DIR",
+            parser=folder_named,
+            help="Where everything is kept (BATONPASS_DATA); made if it is not there.",
         ),
     ] = None,
     port: Annotated[
@@ -62,7 +65,7 @@ def up(
         named = os.environ.get("BATONPASS_DATA", "").strip()
         folder = UpFolder(data or (Path(named) if named else default_folder()))
         cast = None if simulated or not demo else JobCast(folder, workers, _tell)
-        crew = Crew(folder, workers, cast or SimulatedCast(), _tell) if demo else None
+        crew = Crew(folder, workers, cast or SimulatedCast()) if demo else None
         stay = _Stay(folder, crew=crew, job=cast, as_json=as_json)
         try:
             stay.run(port=port, host=host)
@@ -80,6 +83,7 @@ class _Stay:
         self._as_json = as_json
         self._postgres = EmbeddedPostgres(folder.postgres, port=_free_port())
         self._token = ""
+        self._beside: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def run(self, *, port: int | None, host: str | None) -> None:
@@ -113,6 +117,7 @@ class _Stay:
         finally:
             if self._crew is not None:
                 self._crew.kill()
+            kill(self._beside)
             if self._job is not None:
                 self._job.stop()
             self._postgres.stop()
@@ -142,9 +147,13 @@ class _Stay:
             asyncio.create_task(self._greet(url)),
             asyncio.create_task(self._keep_postgres()),
             asyncio.create_task(self._keep_broker()),
+            asyncio.create_task(watch(self._children, _tell)),
         ]
 
     async def _greet(self, url: str) -> None:
+        for name, program in self._programs(url):
+            again = "the next `batonpass up` starts it again"
+            self._beside.append(start(name, program, self._folder.workers / name, again))
         workers: list[tuple[str, int]] = []
         if self._crew is not None:
             try:
@@ -163,8 +172,13 @@ class _Stay:
             words = "" if self._crew is None else self._crew.cast.words
             around = Around(url, self._token, self._folder, group or "", words)
             greeting(Console(highlight=False, soft_wrap=True), around, workers)
-        if self._crew is not None:
-            await self._crew.watch()
+
+    def _programs(self, _url: str) -> list[tuple[str, Program]]:
+        """Return what runs as a process of its own beside the coordinator, demonstration or not, by name."""
+        return []
+
+    def _children(self) -> list[Worker]:
+        return [*self._beside, *([] if self._crew is None else [*self._crew.workers, *self._crew.beside])]
 
     async def _keep_postgres(self) -> None:
         """Start the database again when it died."""
@@ -189,6 +203,7 @@ class _Stay:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await stop(self._beside)
         if self._crew is not None:
             await self._crew.stop()
 
