@@ -1,0 +1,76 @@
+"""The preStop hook of the example workers drains or restarts as its mode says, and never keeps a pod from stopping."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.deploy.manifests import KUBERNETES
+
+
+@pytest.fixture
+def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Load the hook for a pod `orders-3`, with its log in a file and a `batonpass` that writes what it was asked."""
+    spec = importlib.util.spec_from_file_location("prestop", KUBERNETES / "examples" / "hooks" / "prestop.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = tmp_path / "batonpass"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho "no coordinator" >&2\nexit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(module, "LOG", tmp_path / "log")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("HOSTNAME", "orders-3")
+    return module
+
+
+def asked(folder: Path) -> str:
+    """Return what the program was asked, nothing where it was not."""
+    file = folder / "asked"
+    return file.read_text().strip() if file.exists() else ""
+
+
+def test_a_restart_does_nothing(hook: ModuleType, tmp_path: Path) -> None:
+    """A pod that comes back keeps its place by itself."""
+    assert hook.main(["restart", "orders", "--timeout", "9m"]) == 0
+    assert asked(tmp_path) == ""
+
+
+def test_a_drain_waits_as_it_is_told(hook: ModuleType, tmp_path: Path) -> None:
+    """The pod's tasks are handed over, for as long as the options say; what came of it stands in the pod's log."""
+    assert hook.main(["drain", "orders", "--timeout", "9m"]) == 0
+    assert asked(tmp_path) == "drain orders orders-3 --wait --reason preStop (drain) --timeout 9m"
+    assert "no coordinator" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(("pods", "way"), [(3, "drain"), (4, "restart")])
+def test_auto_asks_how_many_pods_there_are_to_be(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: int, way: str
+) -> None:
+    """The pod of number 3 is the fourth: with three it goes for good, with four it comes back."""
+    monkeypatch.setattr(hook, "wanted_pods", lambda name: {"orders": pods}[name])
+    assert hook.main(["auto", "orders"]) == 0
+    assert bool(asked(tmp_path)) is (way == "drain")
+
+
+def test_auto_without_an_answer_is_a_restart(hook: ModuleType, tmp_path: Path) -> None:
+    """Where the set cannot be asked, the more frequent is taken, and said."""
+    assert hook.main(["auto", "orders"]) == 0
+    assert asked(tmp_path) == ""
+    assert "taking this for a restart" in (tmp_path / "log").read_text()
+
+
+def test_a_pod_without_the_program_is_stopped_all_the_same(hook: ModuleType, tmp_path: Path) -> None:
+    """What cannot be run is said, and holds nothing up."""
+    (tmp_path / "batonpass").unlink()
+    assert hook.main(["drain", "orders"]) == 0
+    assert "cannot be run" in (tmp_path / "log").read_text()
+
+
+def test_the_hook_needs_nothing_but_python(hook: ModuleType) -> None:
+    """It imports the standard library alone, so that it runs in any image that has Python."""
+    assert {name for name, value in vars(hook).items() if isinstance(value, ModuleType)} <= set(sys.stdlib_module_names)
