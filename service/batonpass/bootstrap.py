@@ -34,6 +34,7 @@ from batonpass.core.policy import Policy
 from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
+from batonpass.postgres.store import PostgresStore
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
@@ -131,6 +132,8 @@ def build(settings: Settings, url: str) -> Process:
     log, counts = logs.LoggingObserver(), Counts()
     clock = SystemClock()
     store = store_of(settings, url, clock)
+    if isinstance(store, PostgresStore):
+        store.ownership.noted = log.fleet
     watch = CommitWatch()
     on_commit = OnCommit()
     observer = Everyone(log, counts, watch, on_commit)

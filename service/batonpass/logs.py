@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
@@ -152,6 +152,11 @@ class LoggingObserver:
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Write down an append or a read that did not go through."""
         self._log.warning("store-failed", group=group_id, reason=reason)
+
+    def fleet(self, event: str, more: Mapping[str, object]) -> None:
+        """Write down what became of this coordinator's lease, or of a group that it took over or let go."""
+        write = self._log.warning if event == "lease-lost" else self._log.info
+        write(event, **more)
 
     def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
         """Write down a decision that was dropped because it would break a law."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+import typer
 
 from batonpass.cli.desk import DEFAULT_URL, find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import UpFolder, default_folder, running_here
+from batonpass.cli.folder import UpFolder, default_folder, folder_named, running_here
 
 HOLDER = """
 import sys
@@ -27,6 +28,13 @@ folder.announce(sys.argv[2])
 print("held", flush=True)
 sys.stdin.read()
 """
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    """It would mean the present folder, which nobody meant; any other name is taken as it is."""
+    with pytest.raises(typer.BadParameter, match="names no folder"):
+        folder_named(" ")
+    assert folder_named("a b") == Path("a b")
 
 
 class Elsewhere:

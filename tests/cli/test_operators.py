@@ -126,6 +126,10 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
     assert found.exit_code == code
     assert words in found.stderr
     assert server.calls("POST") == []
+    reload(server)
+    told = json.loads(server.run("pin", "orders", "0_1", name, "--json").stderr)
+    assert (told["exit_code"], words in told["todo"] or words in told["detail"]) == (code, True)
+    assert (told["type"], told.get("status")) == (("unknown-member", 404) if code == 5 else ("failed", None))
 
 
 def test_members_are_listed_and_shown(server: Canned) -> None:

@@ -75,6 +75,8 @@ def test_from_an_empty_database_to_lost_commits(program: Program, bare_url: str)
         assert client.put(f"{url}/v1/groups/orders", json={"topology": TOPOLOGY}).status_code == 201
         code, said = program.run("db", "status", "--json")
         assert [one["url"] for one in json.loads(said)["coordinators"]] == [url]
+        assert json.loads(said)["owners"] == {"orders": json.loads(said)["coordinators"][0]["id"]}
+        assert re.search(rf"orders +{url}", program.run("db", "status")[1])
         code, said = program.run("db", "recovered")
         assert code == 0
         assert re.search(r"1 groups will hear that commits were lost; 1 coordinators begin anew", said)
@@ -124,3 +126,7 @@ def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
     assert code == 2
     assert "BATONPASS_GROUPS_MAX: " in said
     assert "BATONPASS_LEASE_MS: " in said
+    program.around |= {"BATONPASS_GROUPS_MAX": "5", "BATONPASS_LEASE_MS": "5000", "BATONPASS_LEASE_RENEWAL_MS": "9000"}
+    code, said = program.run("serve")
+    assert code == 2
+    assert "BATONPASS_LEASE_MS, BATONPASS_LEASE_RENEWAL_MS: lease_renewal_ms must leave room" in said

@@ -76,6 +76,27 @@ async def test_a_coordinator_alone_holds_everything(start: Start) -> None:
     assert all(alone.fleet.owner_url(group) is None for group in GROUPS)
 
 
+async def test_what_becomes_of_leases_and_groups_is_noted(start: Start) -> None:
+    """Who lives, a group taken over and released, a lease that was lost: each is an event for the log."""
+    told: list[tuple[str, dict[str, object]]] = []
+    first, second = start("first"), start("second")
+    first.fleet.noted = lambda event, more: told.append((event, dict(more)))
+    await first.fleet.start()
+    name = first.fleet.id
+    assert told == [("coordinators", {"living": ["http://first"], "coordinator": name})]
+    await first.log.take_over(ORDERS)
+    assert told[1:] == [("group-taken-over", {"group": ORDERS, "coordinator": name})]
+    await second.steady()
+    told.clear()
+    await first.run_out()
+    await second.fleet.round()
+    await first.fleet.round()
+    assert told[0] == ("lease-lost", {"coordinator": name, "groups": 1})
+    first.fleet.forgotten(ORDERS)
+    await first.fleet.round()
+    assert told[-1] == ("group-released", {"group": ORDERS, "coordinator": first.fleet.id})
+
+
 async def test_each_group_falls_to_one_of_them(start: Start) -> None:
     """Two coordinators that know of each other agree on each group, share them about evenly, and know whom to ask."""
     first, second = await both(start)

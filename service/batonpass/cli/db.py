@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, Living
 from batonpass.postgres.recovered import Recovered, recovered
 from batonpass.postgres.standing import Standing, standing_of
+
+GROUPS_SHOWN = 50
 
 app = typer.Typer(add_completion=False, help="Upgrade the database, look at it, or tell that it lost commits.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -50,12 +53,12 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
     with failing_well(as_json=as_json):
         url = _url(database)
         found = asked(standing_of(url), url)
-        living = asked(_living(url), url) if found.is_fit else []
+        living, owners = asked(_fleet(url), url) if found.is_fit else ([], {})
         coordinators = [one._asdict() | {"reads": dict(one.reads)} for one in living]
-        _tell(f"{shown(url)}: {found.sentence()}", _body(found) | {"coordinators": coordinators}, as_json=as_json)
-        if living and not as_json:
-            rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0))] for one in living]
-            console().print(table("coordinator", "url", "code", "lease lasts", rows=rows))
+        body = _body(found) | {"coordinators": coordinators, "owners": owners}
+        _tell(f"{shown(url)}: {found.sentence()}", body, as_json=as_json)
+        if not as_json:
+            _show(living, owners)
         if not found.is_fit:
             raise typer.Exit(Exit.REFUSED)
 
@@ -79,9 +82,24 @@ def commits_lost(database: Database = None, as_json: AsJson = False) -> None:
         )
 
 
-async def _living(url: str) -> Sequence[Living]:
+def _show(living: Sequence[Living], owners: Mapping[str, str | None]) -> None:
+    """Print who lives, and whose each group is."""
+    count = Counter(owners.values())
+    if living:
+        rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0)), str(count[one.id])] for one in living]
+        console().print(table("coordinator", "url", "code", "lease lasts", "groups", rows=rows))
+    urls = {one.id: one.url or one.id for one in living}
+    if owners:
+        shown_of = [[group, urls.get(owner or "", "nobody who lives")] for group, owner in owners.items()]
+        console().print(table("group", "owner", rows=shown_of[:GROUPS_SHOWN]))
+        if len(shown_of) > GROUPS_SHOWN:
+            console().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json has them all.")
+
+
+async def _fleet(url: str) -> tuple[Sequence[Living], Mapping[str, str | None]]:
     async with _engine(url) as engine:
-        return await Leases(engine, lease_ms=0).view()
+        leases = Leases(engine, lease_ms=0)
+        return await leases.view(), await leases.owners()
 
 
 async def _recover(url: str) -> Recovered:

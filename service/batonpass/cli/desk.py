@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.folder import Running, UpFolder, running_here
+from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.rest import Coordinator
 
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -34,7 +34,10 @@ Token = Annotated[
     str | None, typer.Option("--token", metavar="TOKEN", help="The token to show it (better: BATONPASS_TOKEN).")
 ]
 Folder = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The data folder of a running `up` (BATONPASS_DATA).")
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", parser=folder_named, help="The data folder of a running `up` (BATONPASS_DATA)."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COMMON: dict[str, Any] = {"url": Url, "token": Token, "folder": Folder, "as_json": AsJson}
@@ -100,6 +103,7 @@ class Desk:
             Exit.NOT_THERE,
             f"group {group} has no member {name}.",
             todo=f"Its members are {known}." if known else "It has no members.",
+            problem={"type": "unknown-member", "title": "unknown member", "status": 404, "action": "fix"},
         )
 
 

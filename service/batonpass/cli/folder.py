@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import typer
+
 from batonpass import __version__
 from batonpass.cli.exits import Exit, Failure
 
@@ -49,6 +51,17 @@ def default_folder() -> Path:
         return Path("/var/lib/batonpass")
     kept = os.environ.get("XDG_DATA_HOME") or ""
     return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "share") / "batonpass"
+
+
+def folder_named(text: str) -> Path:
+    """Return the folder that an option names.
+
+    Raises:
+        typer.BadParameter: when it names none; an empty path would be the present folder.
+    """
+    if not text.strip():
+        raise typer.BadParameter("it names no folder; leave the option out for the usual one")
+    return Path(text)
 
 
 class UpFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from typing import Annotated, Any
@@ -48,12 +49,19 @@ def settings_of(given: dict[str, Any]) -> Settings:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         faults = [
-            {"path": f"BATONPASS_{'.'.join(map(str, fault['loc'])).upper()}", "reason": fault["msg"]}
+            {"path": _variables(fault["loc"], fault["msg"]), "reason": fault["msg"].removeprefix("Value error, ")}
             for fault in error.errors()
         ]
         raise Failure(
             Exit.BAD_INPUT, "the settings are not in order.", problem={"type": "invalid-settings", "errors": faults}
         ) from None
+
+
+def _variables(place: tuple[int | str, ...], said: str) -> str:
+    """Return the variable that is wrong; of a contradiction, those that are named in what is said of it."""
+    named = [name for name in Settings.model_fields if re.search(rf"\b{name}\b", said)]
+    names = named if not place and named else [".".join(map(str, place))]
+    return ", ".join(f"BATONPASS_{name.upper()}" for name in names)
 
 
 def listen(settings: Settings, **more: Any) -> None:

@@ -56,8 +56,12 @@ class Fleet:
     """This coordinator among the others: its lease, and the groups that are its own."""
 
     def __init__(self, leases: Leases, berth: Berth, *, clock_ms: Callable[[], float] = boot_ms) -> None:
-        """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner."""
+        """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
+
+        ``noted`` hears, for the log, what becomes of leases and groups: an event, and what belongs to it.
+        """
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
+        self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
         self._leases = leases
         self._berth = berth
         self._clock_ms = clock_ms
@@ -119,6 +123,7 @@ class Fleet:
         """Hear that a group was taken over under a name of this coordinator."""
         self._held.add(group_id)
         self._to_release.discard(group_id)
+        self.noted("group-taken-over", {"group": group_id, "coordinator": identity})
         if identity != self._id:
             self._lose([group_id])
 
@@ -168,12 +173,15 @@ class Fleet:
             self._hold_from(sent)
         else:
             # Somebody found the lease over and has taken the row away. Whatever was held may be another's by now.
+            self.noted("lease-lost", {"coordinator": self._id, "groups": len(self._held)})
             self._lose(self._held)
             await self._begin()
         if self._to_release:
             releasing = sorted(self._to_release)
             await self._leases.release(self._id, releasing)
             self._to_release.difference_update(releasing)
+            for group_id in releasing:
+                self.noted("group-released", {"group": group_id, "coordinator": self._id})
         # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
         steady = self._clock_ms() - self._steady_since >= 2 * self._berth.renewal_ms
         living = await self._leases.view()
@@ -205,6 +213,7 @@ class Fleet:
         for other in await self._leases.view():
             if other.id != self._id and (alone or self._was_here(other)):
                 await self._leases.remove(other.id)
+                self.noted("lease-taken-away", {"of": other.id, "url": other.url, "coordinator": self._id})
         self._hold_from(sent)
 
     def _was_here(self, other: Living) -> bool:
@@ -220,6 +229,8 @@ class Fleet:
         if [one.id for one in living] != [one.id for one in self._living]:
             self._winners.clear()
             self._news.set()
+            urls = [one.url or one.id for one in living]
+            self.noted("coordinators", {"living": urls, "coordinator": self._id})
         self._living = tuple(living)
         self._up_to = {
             kind: min(version, *(one.reads.get(kind, 0) for one in living)) if living else version
@@ -260,4 +271,8 @@ def rank(coordinator: str, group_id: str) -> bytes:
 
 
 async def _nobody_listens() -> None:
+    pass
+
+
+def _nobody_notes(_event: str, _more: Mapping[str, object]) -> None:
     pass

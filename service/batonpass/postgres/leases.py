@@ -36,6 +36,7 @@ _ORPHANS: Final = text(
     "select group_id from group_heads h where version > 0"
     " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"
 )
+_OWNERS: Final = text("select group_id, owner from group_heads where version > 0 order by group_id")
 _RELEASE: Final = text(
     "update group_heads set owner = null where owner = :id and group_id = any(cast(:groups as text[]))"
 )
@@ -88,6 +89,12 @@ class Leases:
         """Return the groups that hold records and that nobody owns who lives."""
         async with reaching(self._engine) as connection:
             return list((await connection.execute(_ORPHANS)).scalars())
+
+    async def owners(self) -> dict[str, str | None]:
+        """Return every group that holds records with the coordinator that owns it; None: it was released."""
+        async with reaching(self._engine) as connection:
+            rows = await connection.execute(_OWNERS)
+            return {row.group_id: row.owner for row in rows}
 
     async def release(self, identity: str, groups: Sequence[str]) -> None:
         """Give groups up, so that others may take them over at once."""
