@@ -60,7 +60,12 @@ class Audit:
 
     def told(self) -> dict[str, object]:
         """Return how the audit is done, for its row in the database."""
-        named = {"group": self.group, "out": self.out, "reader": self.reader, "objective": self.objective}
+        named: dict[str, object] = {
+            "group": self.group,
+            "out": self.out,
+            "reader": self.reader,
+            "objective": self.objective,
+        }
         return named | {"replay": self.replay, "what_if": self.what_if}
 
 
@@ -93,15 +98,10 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
                 if "://" not in audit.out:
                     page = report.write_report(result, Path(audit.out) / f"report-{audit.day}.html")
             noted.finish(result, report=str(page.absolute()) if page else None)
-    return result
-
-
-def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
-    """Return the session, the way to read, and what is to be read."""
         if audit.export and audit.out is not None and kept is not None and audit.group is None:
             _export(audit, audit.out, note)
-    from batonpass.audit.session import opened, partitions_for  # noqa: PLC0415
-    from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
+    return result
+
 
 def _export(audit: Audit, out: str, note: Tell) -> None:
     """Take the day's rows out of the database, so that retention may drop them; of a day under way nothing is taken."""
@@ -113,6 +113,11 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
     except NotOver as error:
         note(f"nothing was exported: {error}")
 
+
+def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
+    """Return the session, the way to read, and what is to be read."""
+    from batonpass.audit.session import opened, partitions_for  # noqa: PLC0415
+    from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
 
     settings = dict(audit.spark)
     plan: DayPlan | None = None
@@ -151,8 +156,8 @@ class _Auditor:
     def _keep(self, frame: DataFrame) -> DataFrame:
         """Return a frame as it comes out once, in memory or on the executors' disks, without the way it was made.
 
-        What is built on it is planned in no time, however long that way was. An executor that is lost takes its part along:
-        the audit then fails and is run again.
+        What is built on it is planned in no time, however long that way was. An executor that is lost takes its part
+        along: the audit then fails and is run again.
         """
         from pyspark import StorageLevel  # noqa: PLC0415
 
@@ -224,14 +229,16 @@ class _Auditor:
             ]
         ).join(f.broadcast(bounds.select("group_id", "first")), "group_id")
         # What was wrong before the day has been found on its own day.
-        of_day = lawful.where(f.coalesce(f.element_at("sequences", -1), f.col("first")) >= f.col("first"))
+        of_day = lawful.where(
+            f.coalesce(f.try_element_at(f.col("sequences"), f.lit(-1)), f.col("first")) >= f.col("first")
+        )
         frames = [of_day, checks.log_laws(changes, bounds), checks.generations_told(changes, seen.generations, bounds)]
         frames.append(measures.notices(seen, days, self._audit.objective))
         count = differing = 0
         if self._audit.replay:
             self._note("deciding the day again")
             again = self._keep(replayed(self._tables, self._parts))
-            sums = again.agg(f.sum("replayed").alias("replayed"), f.sum("differing").alias("differing")).first()
+            (sums,) = again.agg(f.sum("replayed").alias("replayed"), f.sum("differing").alias("differing")).collect()
             count, differing = int(sums["replayed"] or 0), int(sums["differing"] or 0)
             frames.append(again.where(f.col("law").isNotNull()).select(*FOUND))
         self._note("sorting what was found")
@@ -244,9 +251,7 @@ class _Auditor:
         from batonpass.audit import whatif  # noqa: PLC0415
 
         self._note("trying other settings on the day")
-        return whatif.recommend(
-            self._session, self._tables.records(), groups, day=self._plan.day, snapshots=self._tables.snapshots()
-        )
+        return whatif.recommend(self._tables, groups)
 
     def _write_frames(self, seen: Any, followed: DataFrame) -> None:
         if self._audit.out is None:

@@ -74,7 +74,8 @@ def audit(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Write what was found to the database.")] = True,
     export: Annotated[
-        bool, typer.Option("--export/--no-export", help="Write the day's rows to --out too, before retention drops them.")
+        bool,
+        typer.Option("--export/--no-export", help="Write the day's rows to --out too, before retention drops them."),
     ] = True,
     master: Annotated[str | None, typer.Option(help="Spark's master (all cores of this machine).")] = None,
     conf: Annotated[
