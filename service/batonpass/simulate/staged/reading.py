@@ -140,6 +140,8 @@ def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario
         file = msgspec.convert(said, ScenarioFile)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
+        # Of a key that is no text only its mapping can be named.
+        path = path.rpartition("` in `")[2]
         raise UnreadableScenario(source, [(path.rstrip("`").removeprefix("$").lstrip("."), _plain(reason))]) from None
     made = _Making(file, name)
     scenario = made.scenario()
