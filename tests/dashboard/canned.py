@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
@@ -148,7 +149,8 @@ class Fleet:
         return self.summary() | {
             "detail": "",
             "topology": {"epoch": 1, "subtopologies": parts},
-            "config": asdict(GroupConfig(acceptable_recovery_lag=100, num_standby_replicas=1)),
+            "config": asdict(GroupConfig(acceptable_recovery_lag=100, num_standby_replicas=1))
+            | {"rack_aware_tags": []},
             "eta_ms": 119_000,
             "next_probe_at": at(20),
             "held_back": held,
@@ -389,16 +391,17 @@ class Canned:
         self.asked: list[tuple[str, str, str]] = []
         self.is_away = False
         self.audits: list[dict[str, Any]] = []
-        self.news: list[asyncio.Queue[bytes]] = []
+        self.news: list[_Stream] = []
 
     def transport(self) -> httpx.MockTransport:
         """Return the way to it."""
         return httpx.MockTransport(self._answer)
 
-    async def tell(self, told: dict[str, Any]) -> None:
-        """Send an event to all who follow."""
-        for queue in self.news:
-            await queue.put(f"id: {told['position']}\ndata: {json.dumps(told)}\n\n".encode())
+    def tell(self, told: dict[str, Any]) -> None:
+        """Send an event to all who follow, from any thread."""
+        self.fleet.events.append(told)
+        for stream in list(self.news):
+            stream.take(f"id: {told['position']}\ndata: {json.dumps(told)}\n\n".encode())
 
     def calls(self, method: str) -> list[tuple[str, str]]:
         """Return path and query of the calls by one method."""
@@ -475,19 +478,22 @@ class _Stream(httpx.AsyncByteStream):
 
     def __init__(self, canned: Canned) -> None:
         self._canned = canned
-        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def take(self, frame: bytes) -> None:
+        """Send a frame."""
+        self._told.put(frame)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        self._canned.news.append(self._queue)
+        self._canned.news.append(self)
         try:
             yield b"retry: 2000\nid: 5\n\n"
             while not self._canned.is_away:
-                try:
-                    yield await asyncio.wait_for(self._queue.get(), 0.2)
-                except TimeoutError:
-                    continue
+                await asyncio.sleep(0.05)
+                while not self._told.empty():
+                    yield self._told.get()
         finally:
-            self._canned.news.remove(self._queue)
+            self._canned.news.remove(self)
 
 
 def _problem(status: int, kind: str, detail: str) -> httpx.Response:

@@ -12,7 +12,7 @@ from tests.dashboard.test_pages import visitor
 
 from batonpass.dashboard.line import Line
 from batonpass.dashboard.orders import ORDERS, request_of
-from batonpass.dashboard.sessions import IDLE_S, SESSIONS_MAX, Session, Sessions
+from batonpass.dashboard.sessions import IDLE_S, Session, Sessions
 
 DRAIN = "/groups/fleet/do/drain?member=worker-1"
 
@@ -175,18 +175,26 @@ async def test_a_token_that_was_revoked_ends_the_session(canned: Canned) -> None
 def test_sessions_end_by_themselves() -> None:
     """After twelve idle hours; and beyond the most, the one that was idle longest makes room."""
     now = [0.0]
-    sessions = Sessions(lambda: now[0])
-    name = sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
-    now[0] = IDLE_S
+    sessions = Sessions(lambda: now[0], most=3)
+
+    def begin() -> str:
+        now[0] += 1
+        return sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
+
+    name = begin()
+    now[0] += IDLE_S
     assert sessions.find(name) is not None
-    now[0] = 2 * IDLE_S + 1
+    now[0] += IDLE_S + 1
     assert sessions.find(name) is None
-    first = sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
-    now[0] += 1
-    for _ in range(SESSIONS_MAX):
-        sessions.begin(Session(None, may_command=True))  # type: ignore[arg-type]
-    assert len(sessions) == SESSIONS_MAX
-    assert sessions.find(first) is None
+    first, second = begin(), begin()
+    begin()
+    sessions.find(first)
+    begin()
+    assert (len(sessions), sessions.find(second)) == (3, None)
+    assert sessions.find(first) is not None
+    now[0] += IDLE_S + 100
+    begin()
+    assert len(sessions) == 1
 
 
 @pytest.mark.parametrize(

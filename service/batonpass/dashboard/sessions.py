@@ -17,6 +17,7 @@ from batonpass.dashboard.line import Line
 IDLE_S: Final = 12 * 3_600.0
 """A session that nobody has used for so long has ended."""
 
+SWEEP_EVERY_S: Final = 60.0
 SESSIONS_MAX: Final = 10_000
 
 
@@ -40,8 +41,10 @@ class Session:
 class Sessions:
     """All visitors by the names that their browsers hold."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, most: int = SESSIONS_MAX) -> None:
         self._monotonic = monotonic
+        self._most = most
+        self._sweep_at = 0.0
         self._kept: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -50,7 +53,7 @@ class Sessions:
     def begin(self, session: Session) -> str:
         """Keep a session and return its name; beyond the most, the one that was idle longest ends."""
         self._sweep()
-        if len(self._kept) >= SESSIONS_MAX:
+        if len(self._kept) >= self._most:
             self.end(min(self._kept, key=lambda name: self._kept[name].used_at))
         name = secrets.token_urlsafe(32)
         session.used_at = self._monotonic()
@@ -79,4 +82,7 @@ class Sessions:
 
     def _sweep(self) -> None:
         now = self._monotonic()
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + SWEEP_EVERY_S
         self._kept = {name: one for name, one in self._kept.items() if now - one.used_at <= IDLE_S}

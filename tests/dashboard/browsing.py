@@ -1,0 +1,120 @@
+"""A browser, and a dashboard that it can reach."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import uvicorn
+from playwright.async_api import Page, async_playwright
+from tests.dashboard.canned import Canned
+from tests.e2e.running import PATIENCE_S, PROGRAM
+
+from batonpass.dashboard.app import make_app
+from batonpass.dashboard.config import Config
+from batonpass.dashboard.serve import bind
+
+CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = PATIENCE_S * 1_000
+
+
+@dataclass
+class Browser:
+    """One window, what it asked for, and what went wrong in it."""
+
+    page: Page
+    base: str
+    asked: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    async def sign_in(self, token: str) -> None:
+        """Type a token into the form."""
+        await self.page.goto(f"{self.base}/login?own=1")
+        await self.page.fill("#token", token)
+        await self.page.click("text=Sign in >> nth=-1")
+        await self.page.wait_for_selector("#middle")
+
+    async def go(self, place: str) -> None:
+        """Open a page of the dashboard."""
+        await self.page.goto(f"{self.base}{place}")
+
+    async def text(self, selector: str = "#middle") -> str:
+        """Return what is to be read in a part of the page."""
+        return " ".join((await self.page.inner_text(selector)).split())
+
+    async def soon(self, *words: str, selector: str = "#middle") -> str:
+        """Wait until all of some words can be read, without loading the page again, and return what can be read."""
+        ends_at = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            found = await self.text(selector)
+            if all(word in found for word in words):
+                return found
+            assert asyncio.get_running_loop().time() < ends_at, (words, found)
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
+    """Open a browser; what it was told to run and could not is a fault."""
+    assert os.path.exists(CHROMIUM), f"{CHROMIUM} is missing; `make test` says how to get it"  # noqa: ASYNC240, PTH110
+    async with async_playwright() as player:
+        browser = await player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            context = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | window)
+            context.set_default_timeout(PATIENCE_MS)
+            found = Browser(await context.new_page(), base)
+            found.page.on("request", lambda request: found.asked.append(request.url))
+            found.page.on("pageerror", lambda error: found.faults.append(str(error)))
+            found.page.on(
+                "console", lambda said: found.faults.append(said.text) if "Content Security" in said.text else None
+            )
+            yield found
+        finally:
+            await browser.close()
+
+
+@contextmanager
+def serving(canned: Canned) -> Iterator[str]:
+    """Serve a dashboard on a canned coordinator, in a thread; yield its base URL."""
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    app = make_app(Config("http://coordinator.example:8420", port=port), transport=canned.transport())
+    settings = uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        app.state.desk.closing.set()
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+        listener.close()
+
+
+@contextmanager
+def dashboard(server: str, *options: str) -> Iterator[str]:
+    """Run `batonpass dashboard` as a process of its own; yield its base URL."""
+    command = [*PROGRAM, "dashboard", "--server", server, "--port", "0", "--json", *options]
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("BATONPASS_")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=kept) as process:
+        try:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            assert httpx.get(f"{said['url']}/livez").text == "ok\n"
+            yield said["url"]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()

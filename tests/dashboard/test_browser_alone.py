@@ -1,0 +1,188 @@
+"""The pages in a real browser on a canned coordinator: liveness, size, contrast, keyboard, narrow screens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.dashboard.browsing import Browser, browsing, serving
+from tests.dashboard.canned import ADMIN, AUDIT, Canned, Fleet, event
+
+pytestmark = pytest.mark.needs("chromium")
+
+# Every text that can be seen, with its colour against what lies behind it, as WCAG 2.2 counts (1.4.3).
+CONTRAST = """() => {
+  const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => { const c = v / 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (let one = node; one; one = one.parentElement) {
+      const [r, g, b, a = 1] = parts(getComputedStyle(one).backgroundColor);
+      if (a > 0.99) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+    const one = text.parentElement;
+    if (!text.nodeValue.trim() || !one.checkVisibility() || one.closest("option, .hidden, script, noscript, svg, meter, progress")) continue;
+    const style = getComputedStyle(one);
+    const [a, b] = [light(parts(style.color).slice(0, 3)), light(behind(one))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize), isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (isLarge ? 3 : 4.5)) found.push(`${text.nodeValue.trim()} (${one.className}): ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""
+PAGES = (
+    "",
+    "/grid",
+    "/warmups",
+    "/members",
+    "/members/worker-1",
+    "/tasks/orders_1",
+    "/timeline",
+    "/gaps",
+    "/generations",
+)
+MORE = ("/generations/3", "/events", "/plan?join=1", "/audits", "/audits/2026-11-19", "/do/evict?member=worker-1")
+
+
+@pytest.fixture
+def canned() -> Canned:
+    """A coordinator with a small group."""
+    found = Canned(Fleet.of(8, 40))
+    found.audits = [AUDIT]
+    return found
+
+
+@pytest.fixture
+def base(canned: Canned) -> Iterator[str]:
+    """The base URL of a dashboard at that coordinator."""
+    with serving(canned) as found:
+        yield found
+
+
+async def overflow(browser: Browser) -> int:
+    """Return by how many pixels the page is wider than the window."""
+    return int(await browser.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+
+async def test_a_page_says_when_it_is_not_live(canned: Canned, base: str) -> None:
+    """The coordinator away, the dashboard away: each is told, with of when the picture is, and ends by itself."""
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet")
+        await browser.soon("Live", selector="#standing")
+        canned.is_away = True
+        said = await browser.soon("Not live: No coordinator answers at", "What you see is of", selector="#alarm")
+        assert "Workers go on" in said
+        assert "Who has what" in await browser.text()
+        assert await browser.text("#standing") == "Not live"
+        canned.is_away = False
+        await browser.soon("Live", selector="#standing")
+        await browser.page.wait_for_selector("#alarm", state="hidden")
+
+        await browser.page.context.set_offline(offline=True)
+        await browser.soon("Not live: The dashboard itself does not answer", selector="#alarm")
+        await browser.page.context.set_offline(offline=False)
+        await browser.page.wait_for_selector("#alarm", state="hidden")
+
+
+async def test_an_event_is_seen_at_once_and_once(canned: Canned, base: str) -> None:
+    """What the coordinator tells appears without waiting for the next look; rows, focus and forms stay in place."""
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet/members")
+        await browser.soon("Live", selector="#standing")
+        # A page that takes its time: only what is told makes it look again.
+        await browser.page.evaluate("document.getElementById('middle').dataset.everyMs = '600000'")
+        await browser.page.wait_for_timeout(2_500)
+        await browser.page.fill("#q", "half a na")
+        await browser.page.evaluate("window.row = document.querySelector('tr[data-key=worker-4]')")
+        canned.fleet.members.insert(0, canned.fleet.members[0] | {"member_id": "worker-0", "instance_id": "worker-0"})
+        canned.tell(event(6, "member-joined", member="worker-0", instance_id="worker-0"))
+        await browser.soon("worker-0")
+        assert await browser.page.evaluate("window.row === document.querySelector('tr[data-key=worker-4]')")
+        assert await browser.page.input_value("#q") == "half a na"
+        assert await browser.page.evaluate("document.activeElement.id") == "q"
+        names = await browser.page.eval_on_selector_all("tbody tr", "all => all.map(one => one.dataset.key)")
+        assert len(names) == len(set(names)) == 9
+
+
+async def test_a_large_group_is_aggregated_and_drilled_into(canned: Canned, base: str) -> None:
+    """A thousand members and ten thousand tasks: the answer is on the first screen, a task is two clicks away."""
+    canned.fleet = Fleet.of(1_000, 10_000)
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        began = time.monotonic()
+        await browser.go("/groups/fleet")
+        took_s = time.monotonic() - began
+        assert "2 of 10,000 tasks are not processed" in await browser.text("h1")
+        box = await browser.page.locator(".urgent").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 900
+        assert await browser.page.locator(".square, .tile").count() == 1_100
+        assert took_s < 20
+        await browser.page.click("a.tile:has-text('0') >> nth=0")
+        assert await browser.page.locator(".chip-rows li").count() == 100
+        await browser.page.click(".row-bad > a")
+        assert "orders_2" in await browser.text("h1")
+        await browser.page.go_back()
+        await browser.page.fill("#q", "worker-999")
+        await browser.page.keyboard.press("Enter")
+        await browser.soon("worker-999 drains")
+        assert browser.faults == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_text_can_be_read(base: str, theme: Any) -> None:
+    """In both themes, each text stands out against what is behind it as WCAG AA asks, and nothing is refused to run."""
+    async with browsing(base, color_scheme=theme) as browser:
+        await browser.sign_in(ADMIN)
+        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
+            await browser.go(place)
+            assert await browser.page.evaluate(CONTRAST) == [], place
+        assert browser.faults == []
+
+
+async def test_narrow_screens_scroll_one_way_only(base: str) -> None:
+    """On a phone, no page is wider than the screen: what is wide scrolls within itself."""
+    async with browsing(base, viewport={"width": 390, "height": 844}) as browser:
+        await browser.sign_in(ADMIN)
+        for place in ["/", *(f"/groups/fleet{one}" for one in PAGES + MORE), "/login?own=1"]:
+            await browser.go(place)
+            assert await overflow(browser) == 0, place
+
+
+async def test_the_keyboard_reaches_everything(base: str) -> None:
+    """The first key leads past the head; links, tabs and forms follow, and the focus can be seen."""
+    async with browsing(base) as browser:
+        await browser.sign_in(ADMIN)
+        await browser.go("/groups/fleet")
+        await browser.page.keyboard.press("Tab")
+        assert await browser.page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        await browser.page.keyboard.press("Enter")
+        await browser.page.keyboard.press("Tab")
+        assert await browser.page.evaluate("document.activeElement.closest('main') !== null")
+        assert await browser.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        assert await browser.page.evaluate("document.activeElement.textContent") == "Pause"
+        await browser.page.keyboard.press("Enter")
+        await browser.soon("Pause fleet?")
+        assert await browser.page.evaluate("document.activeElement.id") == "reason"
+
+
+async def test_a_theme_that_was_chosen_stays(base: str) -> None:
+    """On every page, and before anything is drawn."""
+    async with browsing(base, color_scheme="light") as browser:
+        await browser.sign_in(ADMIN)
+        await browser.page.click("#theme")
+        await browser.page.click("#theme")
+        await browser.go("/groups/fleet")
+        assert await browser.text("#theme") == "Theme: dark"
+        assert await browser.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
