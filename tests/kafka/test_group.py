@@ -55,8 +55,10 @@ class Load:
             self._run.cancel()
             await asyncio.wait([self._run])
             self._run = None
-            await self._producer.flush()
-            await self._producer.stop()
+            # A cluster that is away would be waited for.
+            async with asyncio.timeout(60):
+                await self._producer.flush()
+                await self._producer.stop()
 
     async def _write(self) -> None:
         while True:

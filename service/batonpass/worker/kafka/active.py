@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 
 from batonpass.worker.kafka.changelog import Changelog
-from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared, both
+from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState, progress
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
@@ -42,10 +42,7 @@ FEW = 50
 
 
 class Step(StrEnum):
-    """How far an active has come, in order; those from ``begun`` on come again with each transaction.
-
-    Records and offsets are sent side by side, so ``written`` and ``offsets-sent`` may come in either order.
-    """
+    """How far an active has come, in order; those from ``begun`` on come again with each transaction."""
 
     GRANTED = "granted"
     FENCED_OTHERS = "fenced-others"
@@ -285,11 +282,15 @@ class Active:
             offsets = await self._fill(context, clients, batches, stopping)
             self._observe(Step.PROCESSED)
             if offsets:
-                await self._in_time(both(self._write(context), self._send_offsets(producer, offsets)))
+                # One after the other: a broker that checks a transaction twice at once takes the first for a lost request.
+                await self._in_time(context.flush())
+                self._observe(Step.WRITTEN)
                 if not self._task.may_process:
                     # The transaction is left open: whoever comes next ends it.
                     await self._task.stop_requested()
                     return
+                await self._in_time(producer.send_offsets_to_transaction(offsets, self._group))
+                self._observe(Step.OFFSETS_SENT)
             await self._in_time(producer.commit_transaction())
         except KafkaError:
             raise
@@ -301,14 +302,6 @@ class Active:
             raise
         context.apply()
         self._observe(Step.COMMITTED)
-
-    async def _write(self, context: Context) -> None:
-        await context.flush()
-        self._observe(Step.WRITTEN)
-
-    async def _send_offsets(self, producer: AIOKafkaProducer, offsets: dict[TopicPartition, int]) -> None:
-        await producer.send_offsets_to_transaction(offsets, self._group)
-        self._observe(Step.OFFSETS_SENT)
 
     async def _in_time(self, call: Awaitable[Any]) -> Any:
         """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""

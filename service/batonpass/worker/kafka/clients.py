@@ -46,8 +46,10 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         super().__init__(**options)
         self._group = group
         self._announced = False
-        # Asked by the task that makes the requests of transactions, one after another.
+        self._joined = asyncio.Event()
+        # Asked and told by the task that makes the requests of transactions, one after another.
         self._txn_manager.consumer_group_to_add = self._group_to_add
+        self._txn_manager.consumer_group_added = self._group_added
 
     async def connect(self, topics: tuple[str, ...]) -> None:
         """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
@@ -70,6 +72,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         """Begin; the cluster hears of it with the first announcement or record."""
         await super().begin_transaction()
         self._announced = False
+        self._joined.clear()
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that these, and the offsets, will be part of this transaction, so that its end needs no time for that."""
@@ -85,8 +88,21 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         is_due = (self._announced and manager.is_in_transaction()) or manager._pending_txn_offsets  # noqa: SLF001
         return self._group if is_due else None
 
+    def _group_added(self, group: str) -> None:
+        type(self._txn_manager).consumer_group_added(self._txn_manager, group)
+        self._joined.set()
+
     async def write_out(self) -> None:
-        """Send what lingers, and wait until it is written or has failed."""
+        """Send what lingers, and wait until it is written or has failed. Something must have been announced.
+
+        A broker that is still adding something to a transaction refuses its records for that moment (KIP-890), and the
+        client would try again much later. So they go when all of it was added.
+        """
+        joined = asyncio.ensure_future(self._joined.wait())
+        try:
+            await asyncio.wait((joined, self._sender.sender_task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            joined.cancel()
         await self._message_accumulator.flush_for_commit()
 
 
@@ -103,8 +119,8 @@ class Clients:
             self._group,
             **(
                 connection
-                # What lingers is sent when the transaction ends at the latest.
-                | {"linger_ms": options.commit_interval_ms, "retry_backoff_ms": 50, "request_timeout_ms": 15_000}
+                # What lingers is sent when the transaction ends, or when there is enough of it.
+                | {"linger_ms": options.transaction_timeout_ms, "retry_backoff_ms": 20, "request_timeout_ms": 15_000}
                 | dict(options.producer_options)
             ),
             transactional_id=self._transactional_id,
