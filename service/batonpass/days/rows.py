@@ -14,7 +14,7 @@ from batonpass.codec.code import code_version
 from batonpass.codec.groups import GROUP_VERSION, decode_group, encode_group
 from batonpass.core.decide import Decision
 from batonpass.core.ids import GroupId
-from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input, Started
+from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
@@ -97,15 +97,18 @@ class GroupRecorder:
         self._members: dict[str, dict[str, Any]] = {}
         self._snapshots: list[tuple[Group, int]] = []
         self._snapshot_at = 0
+        self._started_ms = 0
         self._sample_every = sample_every
         self._minutes = 0
         self._sampled: tuple[object, str] | None = None
 
     def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
         """Write down a decision."""
-        if isinstance(item, Started):
+        if soft.started_ms != self._started_ms:
+            # Another coordinator, or the same one anew: it has taken the group over, and what was heard is gone.
             self._historian.begin_anew()
             self._rows.coordinator_epoch += bool(group.version)
+            self._started_ms = soft.started_ms
         command = _COMMAND_OF.get(type(item))
         asked = Asked(_WHO, "", "", command) if command else NOBODY_ASKED
         history = self._historian.history(asked, item, (group, soft), decision, at=(now_ms, 0.0))

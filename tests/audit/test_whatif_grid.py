@@ -1,0 +1,149 @@
+"""Which settings are tried, which one is recommended, and how sure that is said to be. No Spark."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from batonpass.audit.findings import GroupDay
+from batonpass.audit.whatif import recommendations, worth_trying
+from batonpass.audit.whatif_grid import TUNED, Trial, Value, choose, grid, present, recommendation, seconds
+from batonpass.audit.whatif_story import Story
+from batonpass.core.policy import parse_config
+from batonpass.simulate.staged.model import Scenario, TaskSort, Worker
+from batonpass.simulate.staged.tally import Counted
+
+NAMES = ("a", "b", "c")
+SCENARIO = Scenario(
+    name="day",
+    tasks=(TaskSort((1_000_000,) * 20, (1.0,) * 20),),
+    workers=tuple(map(Worker, NAMES)),
+    present=NAMES,
+    config={"num_standby_replicas": 1, "max_warmup_replicas": 2},
+)
+NOW = present(SCENARIO)
+
+
+def trial(downtime_ms: int, moves: int = 10, size: int = 1_000, **changed: Value) -> Trial:
+    """Return what settings came to that differ from the present ones in these."""
+    return Trial({**NOW, **changed}, downtime_ms, moves, size)
+
+
+def story(downtime_ms: int, moves: int = 10, *gaps: str) -> Story:
+    """Return a day that was down for so long."""
+    return Story(SCENARIO, Counted(downtime_ms, moves, 0, 0, 0, 0), gaps)
+
+
+def test_the_present_settings_come_first() -> None:
+    """The grid begins with what the day had, has each set once, and nothing that a group would refuse."""
+    tried = grid(SCENARIO)
+    assert tried[0] == NOW
+    assert set(NOW) == set(TUNED)
+    assert len({msgspec.json.encode(one) for one in tried}) == len(tried) >= 10
+    for wanted in tried:
+        parse_config(wanted)
+    for name in TUNED:
+        assert len({one[name] for one in tried}) > 1
+
+
+def test_the_grid_respects_the_group() -> None:
+    """There are no more standbys than members to hold them, and a share of warmups is counted out."""
+    two = replace(SCENARIO, present=("a", "b"), config={"max_warmup_replicas": "10%", "num_standby_replicas": 1})
+    tried = grid(two)
+    assert {one["num_standby_replicas"] for one in tried} == {0, 1}
+    assert {one["max_warmup_replicas"] for one in tried} == {"10%", 4, 8, 1}
+
+
+def test_the_least_downtime_wins() -> None:
+    """Of changes that cost nothing for good, the one that is down least is recommended."""
+    best = trial(10_000, acceptable_recovery_lag=1_000)
+    assert choose([trial(60_000), best, trial(50_000, max_warmup_replicas=4)]) == best
+
+
+def test_a_little_better_is_not_enough() -> None:
+    """A twentieth less downtime, or half a second, is no reason to change anything."""
+    now = trial(60_000)
+    assert choose([now, trial(57_000, max_warmup_replicas=4)]) is now
+    short = trial(600)
+    assert choose([short, trial(100, max_warmup_replicas=4)]) is short
+
+
+def test_a_standby_has_to_earn_its_keep() -> None:
+    """A further copy of all state is recommended where it leaves less than half of the downtime, and not before."""
+    now = trial(60_000)
+    some, much = trial(40_000, num_standby_replicas=2), trial(20_000, num_standby_replicas=2)
+    assert choose([now, some]) is now
+    assert choose([now, much]) is much
+    free = trial(25_000, rejoin_grace_ms=60_000)
+    assert choose([now, much, free]) is free
+
+
+def test_less_work_for_the_same_downtime() -> None:
+    """Where nothing is down for less, what restores or moves markedly less is recommended."""
+    now = trial(60_000, 10, 1_000)
+    lazy = trial(60_000, 10, 500, rejoin_grace_ms=900_000)
+    assert choose([now, lazy]) is lazy
+    assert choose([now, trial(60_000, 10, 950, rejoin_grace_ms=900_000)]) is now
+    assert choose([now, trial(60_000, 20, 500, rejoin_grace_ms=900_000)]) is now
+
+
+def test_among_equals_the_smallest_change_wins() -> None:
+    """Settings that come to the same are told apart by how many of them change, in any order of trials."""
+    now = trial(60_000)
+    one = trial(10_000, max_warmup_replicas=4)
+    two = trial(10_000, max_warmup_replicas=4, rejoin_grace_ms=900_000)
+    assert choose([now, two, one]) is one
+    assert choose([now, one, two]) is one
+
+
+def test_a_close_simulation_is_called_so() -> None:
+    """Simulated and lived figures stand side by side, and how far they agree is said in words."""
+    trials = [trial(60_000), trial(10_000, acceptable_recovery_lag=1_000)]
+    close = recommendation("g", story(66_000), trials)
+    assert "60.0 s of downtime and 10 moves; in truth it had 66.0 s and 10" in close.confidence
+    assert "follows this day closely" in close.confidence
+    assert "roughly" in recommendation("g", story(100_000), trials).confidence
+    off = recommendation("g", story(600_000, 10, "weights of tasks are left out"), trials)
+    assert "does not follow this day" in off.confidence
+    assert "Beware: weights of tasks are left out." in off.confidence
+
+
+def test_a_recommendation_shows_everything_that_was_tried() -> None:
+    """Present, recommended and the whole grid are there; refused settings are not, and more copies are priced."""
+    trials = [trial(60_000), trial(1_000, num_standby_replicas=2), replace(trial(0), refused="no")]
+    found = recommendation("g", story(60_000), trials)
+    assert (found.present.downtime_ms, found.recommended.downtime_ms) == (60_000.0, 1_000.0)
+    assert found.recommended.settings["num_standby_replicas"] == 2
+    assert len(found.grid) == 2
+    assert "1 more copy of every task, about 10.0 GB" in found.confidence
+    same = recommendation("g", story(60_000), trials[:1])
+    assert same.recommended == same.present
+    assert "No setting that was tried is enough better" in same.confidence
+
+
+def test_rows_come_back_in_any_order() -> None:
+    """What executors found is put together by group and place; a group whose own day failed is left out."""
+
+    def row(group: str, place: int, one: Trial) -> tuple[str, int, str, str]:
+        kept = msgspec.json.encode(story(60_000)).decode() if place == 0 else ""
+        return group, place, msgspec.json.encode(one).decode(), kept
+
+    better = trial(5_000, max_warmup_replicas=8)
+    rows = [row("b", 1, better), row("a", 0, replace(trial(0), refused="no")), row("b", 0, trial(60_000))]
+    (found,) = recommendations(rows)
+    assert (found.group, found.recommended.downtime_ms) == ("b", 5_000.0)
+    assert recommendations(reversed(rows)) == (found,)
+
+
+def test_the_worst_groups_are_tried() -> None:
+    """Of many groups those with the most downtime are, and none that would hold up the others."""
+    groups = [GroupDay(str(place), {"downtime_ms": place, "moves": 1, "records": 10}) for place in range(5)]
+    groups.append(GroupDay("huge", {"downtime_ms": 99, "moves": 1, "records": 10_000_000}))
+    groups.append(GroupDay("unknown", {"downtime_ms": None, "moves": None, "records": None}))
+    assert worth_trying(groups, 2) == {"3", "4"}
+
+
+@pytest.mark.parametrize(("ms", "said"), [(900, "0.9 s"), (119_000, "119.0 s"), (600_000, "10.0 min"), (9e6, "2.5 h")])
+def test_spans_are_said_as_people_do(ms: float, said: str) -> None:
+    """Seconds, minutes, hours."""
+    assert seconds(ms) == said

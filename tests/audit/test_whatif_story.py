@@ -1,0 +1,111 @@
+"""A day is told from its records and samples as it was, so that playing it again comes to the same."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
+
+from batonpass.audit.whatif_grid import attempt, present
+from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
+from batonpass.core import records as r
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import Cause, Group
+from batonpass.simulate.staged.model import Act
+
+
+@cache
+def noted() -> Noted:
+    """What was noted of the small day."""
+    return lived()
+
+
+def told(found: Noted, rates: Rates | None = None) -> Story:
+    """Tell the day."""
+    rates = rates or Rates(found.lags, found.restored)
+    return tell(Group(GroupId("small")), found.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS)
+
+
+def test_who_came_and_went_is_told() -> None:
+    """Each step of the day is found again, at its time as near as records know it: a crash by a lost lease."""
+    steps = [(step.act, step.worker) for step in told(noted()).scenario.steps]
+    assert steps == [(step.act, step.worker) for step in SCENARIO.steps]
+    for found, was in zip(told(noted()).scenario.steps, SCENARIO.steps, strict=True):
+        # A coordinator's new start shows with its next record.
+        assert abs(found.at_ms - was.at_ms) <= 6_000 or was.act is Act.COORDINATOR
+
+
+def test_a_lost_disk_is_seen() -> None:
+    """Who had to restore what it had before came back without its disk; who restarted in good order kept it."""
+    disks = {step.worker: step.keeps_disk for step in told(noted()).scenario.steps if step.act is Act.RETURN}
+    assert disks == {"a": True, "b": True, "c": True, "d": False}
+
+
+def test_members_settings_and_tasks_are_told() -> None:
+    """Members with their tags, the settings that are not the defaults, and which tasks have state."""
+    scenario = told(noted()).scenario
+    assert scenario.present == NAMES
+    assert {worker.name: worker.tags["zone"] for worker in scenario.workers} == {name: name for name in (*NAMES, "e")}
+    assert scenario.config == {"max_warmup_replicas": 1, "num_standby_replicas": 1}
+    assert [(sort.partitions, sort.stateful) for sort in scenario.tasks] == [(8, True), (2, False)]
+    assert scenario.until_ms == DAY_MS
+
+
+def test_state_and_speed_are_told() -> None:
+    """The state of tasks is found to within a few percent, and how fast members restore to within a fifth."""
+    scenario = told(noted()).scenario
+    known = [size for size in scenario.tasks[0].records if size > 0]
+    assert all(abs(size - 900_000) < 0.05 * 900_000 for size in known)
+    assert all(abs(rate - 4.0) < 0.5 for rate in scenario.tasks[0].rate)
+    assert all(8_000 < worker.restore_per_second < 12_000 for worker in scenario.workers)
+
+
+def test_the_told_day_comes_to_what_was_lived() -> None:
+    """Played again with its own settings the day moves as many tasks, and is down as long to within a tenth."""
+    story = told(noted())
+    trial = attempt(story.scenario, present(story.scenario))
+    assert trial.moves == story.lived.moves
+    assert story.lived.downtime_ms > 60_000
+    assert abs(trial.downtime_ms - story.lived.downtime_ms) < 0.1 * story.lived.downtime_ms
+    assert not trial.missed
+
+
+def test_without_samples_it_is_said_what_is_not_known() -> None:
+    """The story goes on with what is usual, and says so."""
+    story = told(noted(), Rates())
+    assert any("nobody was seen restoring" in gap for gap in story.gaps)
+
+
+def test_what_is_left_out_is_said() -> None:
+    """Changed settings and pins are not played again, and are named."""
+    found = noted()
+    last = found.records[-1][1]
+    more = [(2, last, r.TaskPinned(TaskId("0_0"), MemberId("a.1")))]
+    gaps = told(replace(found, records=[*found.records, *more])).gaps
+    assert any("pauses, pins, storms and parked tasks" in gap for gap in gaps)
+
+
+def test_a_takeover_is_a_crash_some_seconds_before() -> None:
+    """Of a run that another one replaced nobody knows when it ended; it is assumed to have been shortly before."""
+    found = noted()
+    joined = [record for _, _, record in found.records if isinstance(record, r.MemberJoined)]
+    last = [one.member for one in joined if one.member.instance_id == "d"][-1]
+    at_ms = BEGIN_MS + DAY_MS - 5 * MINUTE
+    again = replace(last, id=MemberId("d.9"), joined_ms=at_ms)
+    records: list[r.Record] = [r.MemberGone(last.id, Cause.TAKEN_OVER, at_ms, at_ms), r.MemberJoined(again)]
+    story = told(replace(found, records=[*found.records, *((2, at_ms, one) for one in records)]))
+    assert [(step.act, step.worker) for step in story.scenario.steps[-2:]] == [(Act.CRASH, "d"), (Act.RETURN, "d")]
+    assert story.scenario.steps[-2].at_ms == DAY_MS - 5 * MINUTE - 10_000
+
+
+def test_a_day_without_a_group_is_no_story() -> None:
+    """A group that was deleted, or never declared, or had no members, cannot be played."""
+    found = noted()
+    end = found.records[-1][1]
+    deleted = [*found.records, (2, end, r.GroupDeleted(end, end))]
+    with pytest.raises(NoStory, match="not declared"):
+        told(replace(found, records=deleted))
+    with pytest.raises(NoStory, match="not declared"):
+        told(replace(found, records=[]))
+    with pytest.raises(NoStory, match="no members"):
+        told(replace(found, records=[one for one in found.records if isinstance(one[2], r.GroupDeclared)]))
