@@ -1,6 +1,22 @@
-"""Brings in the fixtures of the Postgres that tests run on: one server for a run, whichever folders are in it."""
+"""Brings in the fixtures of the Postgres that tests run on, and one Spark session and one audited day for a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from tests.audit import planted
+
+from batonpass.postgres.schema import upgrade
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from batonpass.audit.findings import AuditResult
+    from batonpass.postgres.embedded import EmbeddedPostgres
 
 PLUGIN = "tests.postgres.server"
 
@@ -9,3 +25,51 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the fixtures once, as a plugin; a fixture of a conftest would be made once for each folder."""
     if not config.pluginmanager.has_plugin(PLUGIN):
         config.pluginmanager.import_plugin(PLUGIN)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A Spark session for small data; whoever opens one meanwhile is given this one."""
+    from batonpass.audit.session import opened  # noqa: PLC0415 - tests here that need no Spark run without it
+
+    with opened(records=1, master="local[2]", settings={"spark.sql.shuffle.partitions": "2"}) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a database with the day of `planted`; tests leave its records as they are."""
+    # Imported before it is registered, the plugin would not be rewritten.
+    from tests.postgres.server import beside, numbers, run_sql  # noqa: PLC0415
+
+    name = f"planted{next(numbers)}"
+    url = beside(server.url, name)
+
+    async def fill() -> None:
+        await run_sql(server.url, f"create database {name}")
+        await upgrade(url)
+        await planted.write_day(url, planted.whole_day())
+
+    asyncio.run(fill())
+    yield url
+    asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
+
+
+class Audited(NamedTuple):
+    """The audit of the day of `planted`: what came of it, where it was written, and what it told meanwhile."""
+
+    result: AuditResult
+    url: str
+    out: Path
+    told: list[str]
+
+
+@pytest.fixture(scope="session")
+def audited(spark: SparkSession, planted_url: str, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """One audit of the day, with everything that it writes."""
+    del spark
+    from batonpass.audit.job import Audit, run  # noqa: PLC0415 - see above
+
+    out, told = tmp_path_factory.mktemp("audited"), list[str]()
+    wanted = Audit(planted_url, planted.DAY, out=str(out), what_if=False, objective=0.995)
+    return Audited(run(wanted, told.append), planted_url, out, told)

@@ -24,6 +24,14 @@ THROUGHPUT: Final = "-XX:+UseParallelGC"
 LARGE_RECORDS: Final = 2_000_000
 """From so many records on the optimizing compiler is worth its start."""
 
+SMALL_RECORDS: Final = 50_000
+SMALL: Final[Mapping[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For a day of fewer records: to write, compile and adapt a program for each step takes longer than to take the step."""
+
 PACKAGE: Final = "batonpass"
 ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
 
@@ -86,7 +94,8 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str]) 
         if wanted.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             large = records is not None and records >= LARGE_RECORDS
-            options |= LOCAL | {"spark.driver.extraJavaOptions": THROUGHPUT if large else FAST_START}
+            options |= {**LOCAL, "spark.driver.extraJavaOptions": THROUGHPUT if large else FAST_START}
+            options |= SMALL if records is not None and records < SMALL_RECORDS else {}
     builder = SparkSession.builder
     for name, value in {**options, **settings}.items():
         builder = builder.config(name, value)
@@ -104,7 +113,7 @@ def prepare(session: SparkSession) -> None:
 
 
 def packed(folder: Path) -> Path:
-    """Return this program as one zip in ``folder``: what executors import, and what ``spark-submit --py-files`` takes."""
+    """Return this program as one zip in ``folder``: executors import it, and ``spark-submit --py-files`` takes it."""
     made = folder / f"{PACKAGE}.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _sources(files(PACKAGE), PACKAGE):

@@ -1,0 +1,173 @@
+"""An audit of one day finds what was planted, says nothing of what is in order, and writes down what it found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from tests.audit.conftest import Audited
+from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, QUIET_MS, VARIANTS
+
+from batonpass.audit.findings import Finding, Severity
+from batonpass.codec.code import code_version
+from batonpass.postgres.connect import connect
+
+# The first test waits for Spark, a database and an audit.
+pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
+
+FATAL: dict[str, set[str]] = {
+    "two-owners": {"L1"},
+    "token-falls": {"L1"},
+    "cold-promotion": {"L7"},
+    "cold-copy": {"L7"},
+    "to-and-fro": {"L8"},
+    "many-warmups": {"L8"},
+    "hole": {"L2"},
+    "tail-lost": {"L2"},
+    "deposed": {"L4"},
+    "skipped-epoch": {"L2"},
+    "unreadable": {"L2"},
+    "generation-untold": {"L2"},
+    "otherwise": {"L10"},
+}
+"""What breaks which law."""
+
+NOTICED: dict[str, set[str]] = {
+    "stuck-warmup": {"stuck-warmup"},
+    "flapping": {"flapping-member"},
+    "unowned": {"stuck-task", "downtime-objective"},
+    "older": {"L10"},
+}
+"""What is lawful and worth a look."""
+
+# What nobody decided leaves a group that contradicts itself when the day ends; that is told as well.
+ALSO = {"L2", "L9", "replay-incomplete"}
+
+
+def told(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
+    """Return what was found of a group."""
+    return [one for one in audited.result.findings if one.group == group and law in (None, one.law)]
+
+
+def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) -> None:
+    """Each group with a fault has the finding for it, of its severity; nothing else is said of any group."""
+    fatal, notices = defaultdict(set), defaultdict(set)
+    for one in audited.result.findings:
+        (fatal if one.severity is Severity.FATAL else notices)[one.group].add(one.law)
+    for group, laws in FATAL.items():
+        assert laws <= fatal[group] <= laws | ALSO, f"{group}: {told(audited, group)}"
+        assert notices[group] <= ALSO, f"{group}: {told(audited, group)}"
+    for group, laws in NOTICED.items():
+        assert notices[group] - ALSO == laws, f"{group}: {told(audited, group)}"
+        assert fatal[group] <= {"L9"}, f"{group}: {told(audited, group)}"
+    assert {*fatal, *notices} == {*FATAL, *NOTICED}
+    assert {*VARIANTS, "calm", "otherwise", "older"} == {*FATAL, *NOTICED, "calm", "clean"}
+
+
+def test_a_clean_day_has_no_findings(audited: Audited) -> None:
+    """A day with a crash, restarts, a drain and a new coordinator says nothing, with traces and without."""
+    assert told(audited, "calm") == []
+    assert told(audited, "clean") == []
+    assert audited.result.findings_left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "law", "task", "member", "words"),
+    [
+        ("two-owners", "L1", "0_0", None, "might still run it"),
+        ("token-falls", "L1", "0_0", None, "is not above"),
+        ("cold-promotion", "L7", "0_0", None, "had no copy of it"),
+        ("cold-copy", "L7", "0_1", None, "a standby that was not caught up"),
+        ("to-and-fro", "L8", "0_2", None, "2 handovers from running owners"),
+        ("many-warmups", "L8", None, None, "6 warmups at"),
+        ("many-warmups", "L8", None, "greedy", "max_warmups_per_member allows 2"),
+        ("stuck-warmup", "stuck-warmup", "0_3", None, "1200 minutes"),
+        ("flapping", "flapping-member", None, "shaky", "6 times within an hour"),
+        ("unowned", "stuck-task", "0_4", None, "granted to nobody for 1200 minutes"),
+        ("hole", "L2", None, None, "is missing"),
+        ("tail-lost", "L2", None, None, "the last 2 records are missing"),
+        ("deposed", "L4", None, None, "a coordinator of epoch 0 appended after one of epoch 1"),
+        ("unreadable", "L2", None, None, "from-the-future"),
+        ("generation-untold", "L2", None, None, "not among the generations"),
+        ("otherwise", "L10", None, None, "the same code"),
+        ("older", "L10", None, None, "0.0.1+x"),
+    ],
+)
+def test_a_finding_says_what_and_proves_it(
+    audited: Audited, *, group: str, law: str, task: str | None, member: str | None, words: str
+) -> None:
+    """A finding names task and member, says in a sentence what is wrong, and points to records of that day."""
+    found = [one for one in told(audited, group, law) if words in one.detail]
+    assert found, told(audited, group)
+    for one in found:
+        assert task in (None, one.task)
+        assert member in (None, one.member)
+        assert all(0 < sequence <= 200 for sequence in one.sequences)
+        assert one.sequences or law == "stuck-task"
+        assert all(MIDNIGHT_MS <= at < MIDNIGHT_MS + 24 * HOUR_MS for at in one.at)
+    if group not in {"hole", "tail-lost", "generation-untold", "otherwise", "older", "two-owners", "cold-promotion"}:
+        assert max(found[0].at) >= MIDNIGHT_MS + QUIET_MS
+
+
+def test_logged_decisions_are_decided_again(audited: Audited) -> None:
+    """Every decision of the groups with traces is made again, and only the two altered ones differ."""
+    assert audited.result.decisions_replayed > 80
+    assert audited.result.decisions_differing == 2
+    assert audited.result.code_version == code_version()
+
+
+def test_the_day_is_measured(audited: Audited) -> None:
+    """The measures of a quiet group add up, by cause and in all."""
+    days = {day.group: day for day in audited.result.groups}
+    assert set(days) == {*VARIANTS, "calm", "otherwise", "older"}
+    calm, causes = days["calm"].measures, days["calm"].downtime_by_cause
+    assert calm["tasks_max"] == 8
+    assert calm["members_max"] == 4
+    assert calm["excess_moves"] == 0
+    assert calm["wasted_warmups"] == 0
+    assert calm["downtime_ms"] == sum(of["total_ms"] for of in causes.values())
+    # A crash without a word is noticed when its session is over: 45 s, and a moment until the standby runs.
+    assert causes["failover"]["max_ms"] > 45_000
+    assert causes["warm-handover"]["p50_ms"] < 1_000
+    assert 0.999 < float(calm["availability"] or 0) < 1
+    assert days["flapping"].measures["flapping_members"] == 1
+    assert float(days["unowned"].measures["longest_unowned_ms"] or 0) >= 19 * HOUR_MS
+    assert "stuck" in days["unowned"].downtime_by_cause
+    # The same day under another name comes to the same.
+    assert days["clean"].measures == calm
+
+
+def test_pictures_show_the_worst_hour(audited: Audited) -> None:
+    """The samples for plots are of the hour with the most downtime, and bounded."""
+    pictures = audited.result.pictures
+    assert pictures.worst_hour_ms["calm"] in {MIDNIGHT_MS, MIDNIGHT_MS + HOUR_MS}
+    owned = [one for one in pictures.ownership if one.group == "calm"]
+    assert {one.task for one in owned} == {*(f"0_{n}" for n in range(6)), "1_0", "1_1"}
+    assert all(one.to_ms is None or one.to_ms >= one.from_ms for one in owned)
+    assert {one.outcome for one in pictures.warmups} <= {"promoted", "standby", "dropped", "open"}
+    assert [one.number for one in pictures.generations if one.group == "calm"]
+
+
+def test_what_was_found_is_written_down(audited: Audited) -> None:
+    """The run stands in the database with its findings and measures, and the files are where they were wanted."""
+
+    async def rows(statement: str) -> list[Any]:
+        engine = connect(audited.url)
+        async with engine.connect() as connection:
+            found = list((await connection.execute(text(statement))).all())
+        await engine.dispose()
+        return found
+
+    ((state, fatal, groups, report),) = asyncio.run(rows("select state, fatal, groups, report from audit_runs"))
+    assert (state, groups) == ("failed", len(audited.result.groups))
+    assert fatal == audited.result.fatal > 0
+    ((count,),) = asyncio.run(rows("select count(*) from audit_findings"))
+    assert count == len(audited.result.findings)
+    assert report == str(audited.out / "report-2026-11-18.html")
+    assert "two-owners" in (audited.out / "report-2026-11-18.html").read_text(encoding="utf-8")
+    for name in ("intervals", "gaps", "warmups", "findings", "measures", "downtime"):
+        assert list((audited.out / name / "day=2026-11-18").glob("group=calm/*.parquet")) or name == "findings"
+    assert any("laws" in line for line in audited.told)

@@ -1,0 +1,82 @@
+"""`batonpass audit` on the command line: what it prints, its exit codes, and what it says when it cannot begin."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.audit.planted import DAY
+from typer.testing import CliRunner
+
+from batonpass.cli.audit import app
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
+QUICK = ["--no-what-if", "--no-replay", "--no-keep"]
+NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
+
+
+def audit(*arguments: str) -> tuple[int, str, str]:
+    """Run the command; return its exit code, and what it said on both ways out."""
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.needs("spark")
+def test_a_broken_law_is_exit_code_1(spark: SparkSession, planted_url: str) -> None:
+    """The finding is shown with its proof, and a script sees the exit code."""
+    del spark
+    code, out, err = audit("--day", str(DAY), "--group", "two-owners", "--database-url", planted_url, *QUICK)
+    assert code == 1, err
+    assert "L1 was broken, in 1 group." in out
+    assert "might still run it" in out
+    assert "holding the day to the laws" in err
+
+
+@pytest.mark.needs("spark")
+def test_a_clean_day_is_exit_code_0_and_json_has_everything(spark: SparkSession, planted_url: str) -> None:
+    """With --json one object is printed, and nothing else."""
+    del spark
+    code, out, err = audit("--day", str(DAY), "--group", "clean", "--database-url", planted_url, "--json", *QUICK)
+    assert code == 0, err
+    body = json.loads(out)
+    assert body["day"] == str(DAY)
+    assert (body["fatal"], body["notices"], body["findings"]) == (0, 0, [])
+    assert body["groups"][0]["measures"]["tasks_max"] == 8
+
+
+def test_a_day_that_is_not_there_is_exit_code_2(planted_url: str) -> None:
+    """Nothing is started for a day without records, or a group that is unknown."""
+    for arguments, said in (
+        (["--day", "2026-11-02"], "no group has a record on 2026-11-02"),
+        (["--day", str(DAY), "--group", "no'body"], "group no'body has a record on"),
+        (["--day", "2999-01-01"], "2999-01-01 has not begun yet"),
+        (["--day", "yesterday"], "'yesterday' is no day"),
+        (["--conf", "memory=3g"], "is no setting of Spark's"),
+        (["--reader", "jdbc", "--jdbc-jar", "no/where.jar"], "there is no file no/where.jar"),
+    ):
+        code, _, err = audit(*arguments, "--database-url", planted_url)
+        assert (code, said in err.replace("\n", " ")) == (2, True), err
+
+
+def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code says that nothing was reached; without any URL, that the command line is wrong."""
+    code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE.replace("nobody", "nobody:hush"))
+    assert (code, "could not be read" in err, "hush" in err) == (3, True, False)
+    monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
+    code, _, err = audit("--day", str(DAY))
+    assert (code, "BATONPASS_DATABASE_URL" in err) == (2, True)
+
+
+def test_a_missing_extra_is_named() -> None:
+    """Without Spark the command says what to install."""
+    hidden = "import sys; sys.modules['pyspark'] = None; sys.argv = ['batonpass', 'audit', '--day', '2026-11-18'"
+    script = f"{hidden}, '--database-url', '{NOWHERE}']; from batonpass.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "pip install 'batonpass[audit]'" in done.stderr
