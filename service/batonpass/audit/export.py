@@ -135,7 +135,7 @@ def located(out: str) -> tuple[Any, str]:
     try:
         # Spark knows a bucket by another name than everybody else.
         files, path = arrow_fs.FileSystem.from_uri(out.rstrip("/").replace("s3a://", "s3://", 1))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise OSError(f"{out} is no place to export to: {error}") from error
     return files, path
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -87,7 +87,7 @@ def audit(
     The exit code is 0 where nothing fatal was found, 1 where a law was broken, and 2 where there is nothing to audit.
     """
     with failing_well(as_json=as_json):
-        from batonpass.audit.job import Audit, MissingDay, run  # noqa: PLC0415 - `--help` needs nothing of it
+        from batonpass.audit.job import Audit  # noqa: PLC0415 - `--help` needs nothing of it
 
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
         wanted = Audit(
@@ -105,11 +105,7 @@ def audit(
             spark=settings,
         )
         _need("pyspark", "pyarrow", "adbc_driver_postgresql")
-        try:
-            with _progress() as tell:
-                result = _carried_out(run, wanted, tell)
-        except MissingDay as error:
-            raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
+        result = _carried_out(wanted)
         _show(result, wanted, as_json=as_json)
         if result.fatal:
             raise typer.Exit(Exit.REFUSED)
@@ -123,13 +119,17 @@ def _need(*packages: str) -> None:
         importlib.import_module(name)
 
 
-def _carried_out(run: Any, wanted: Audit, tell: Tell) -> AuditResult:
+def _carried_out(wanted: Audit) -> AuditResult:
     import adbc_driver_manager  # noqa: PLC0415 - only with the extra
 
+    from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
     from batonpass.audit.output import reason_of  # noqa: PLC0415
 
     try:
-        result: AuditResult = run(wanted, tell)
+        with _progress() as tell:
+            return run(wanted, tell)
+    except MissingDay as error:
+        raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
     except adbc_driver_manager.Error as error:
         said = reason_of(error, wanted.database_url)
         raise Failure(
@@ -137,7 +137,6 @@ def _carried_out(run: Any, wanted: Audit, tell: Tell) -> AuditResult:
             f"the database could not be read: {said}",
             todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
         ) from None
-    return result
 
 
 def _url(given: str | None) -> str:
