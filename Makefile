@@ -14,7 +14,7 @@ ENVIRONMENT = @test -n "$(PYTHON)" || { echo "batonpass: found no Python 3.11 or
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
 run: ## start everything on this machine, with a broker and a job to look at (batonpass up)
@@ -41,6 +41,11 @@ bench: ## time the decisions against their bars
 	$(ENVIRONMENT) dev
 	.venv/bin/python -m tests.benchmarks $(ARGS)
 	.venv/bin/python -m tests.benchmarks.serving $(SERVING_ARGS)
+
+.PHONY: bench-audit
+bench-audit: ## time the nightly audit against pandas (ARGS="--records 100000")
+	$(ENVIRONMENT) dev
+	.venv/bin/python -m tests.benchmarks.audit $(ARGS)
 
 .PHONY: simulate
 simulate: ## run seeded worlds against the laws (batonpass simulate)

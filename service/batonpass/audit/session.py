@@ -30,7 +30,7 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For a day of fewer records: to write, compile and adapt a program for each step takes longer than to take the step."""
+"""For a day of fewer records: to compile and adapt a program for each step takes longer than to take the step."""
 
 PACKAGE: Final = "batonpass"
 ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")

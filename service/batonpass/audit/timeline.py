@@ -1,7 +1,8 @@
 """Who had what when: the story of each task, in the order of the log, by window functions.
 
 Every frame here is partitioned by group and task, so that windows and sums over one task need one exchange together.
-Every window states its frame. Rights are followed in the order of the log (``seq``, then ``place``), times are only shown.
+Every window states its frame. Rights are followed in the order of the log (``seq``, then ``place``), times are only
+shown.
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ HOLD, CLAIM, FREE, GONE = "hold", "claim", "free", "gone"
 """What a row does to a member's right to run a task: gives it, ends it but for a confirmation, is one, or ends both."""
 
 FOLLOWED: Final = (
-    *(*STORY, "role_before", "act", "licensed", "holders", "held_seq", "held_by", "held_token", "is_up", "is_down"),
+    *(
+        *STORY,
+        "role_before",
+        "act",
+        "licensed",
+        "holders",
+        "held_seq",
+        "held_at",
+        "held_by",
+        "held_token",
+        "is_up",
+        "is_down",
+    ),
     *("runner", "run", "target_no", "target", "grant_ms", "grant_seq", "grant_ready"),
 )
 """The story with what follows from the rows before each: see ``follow``."""
@@ -53,14 +66,14 @@ WARMUPS: Final = (
 """One row for each warmup; ``outcome`` is promoted, standby, dropped, or open."""
 
 
-def _is(*whats: str) -> Column:
-    return f.col("what").isin(*whats)
+def _is(*names: str) -> Column:
+    return f.col("what").isin(*names)
 
 
 def story(changes: DataFrame, parts: int) -> DataFrame:
     """Return the rows of each task (``STORY``), with the ends of the members that held something of it."""
     own = changes.where(_is(*OF_TASKS)).select(*STORY)
-    told = own.unionByName(_ends(changes)).unionByName(_inheritances(changes)).unionByName(_dispossessions(changes))
+    told = own.unionByName(_ends(changes)).unionByName(_dispossessions(changes))
     return told.repartition(parts, *TASK).select(*STORY)
 
 
@@ -96,27 +109,8 @@ def _ends(changes: DataFrame) -> DataFrame:
     )
 
 
-def _inheritances(changes: DataFrame) -> DataFrame:
-    """Return, for each task that was meant for a member whose place was taken, that it is meant for the heir."""
-    inherited = changes.where(_is("inherited")).select(
-        *("group_id", "member", "seq", "place", "at_ms", "coordinator_epoch", "ms", f.col("word").alias("heir")),
-    )
-    meant = changes.where(_is("target")).select("group_id", "member", "task", f.col("seq").alias("meant_seq"))
-    return (
-        meant.join(inherited, ["group_id", "member"])
-        .where(f.col("meant_seq") <= f.col("seq"))
-        .dropDuplicates(["group_id", "task", "heir", "seq"])
-        .select(
-            *("group_id", "task", f.col("heir").alias("member"), "seq", "place", "at_ms", "coordinator_epoch"),
-            *(f.lit("target").alias("what"), "ms", f.lit(None).cast("long").alias("token")),
-            *(f.lit(None).cast("long").alias("until_ms"), f.lit(None).cast("boolean").alias("ready")),
-            f.lit(None).cast("string").alias("word"),
-        )
-    )
-
-
 def _dispossessions(changes: DataFrame) -> DataFrame:
-    """Return, for each task that somebody else turned out to run after lost commits, that its holder must give it up."""
+    """Return, for each task that somebody else turned out to run after lost commits, that its holder gives it up."""
     adopted = changes.where(_is("adopted")).select(
         *("group_id", "task", f.col("member").alias("adopter"), "seq", "place", "at_ms", "coordinator_epoch", "ms"),
     )
@@ -142,8 +136,8 @@ def follow(told: DataFrame) -> DataFrame:
     """Return the story with who may run each task after each row (``FOLLOWED``).
 
     ``licensed``: whether the row's member may be running the task; ``holders``: how many members may. ``is_up`` and
-    ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is whose the last one was. ``target_no`` counts
-    the changes of target.
+    ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is whose the last one was.
+    ``target_no`` counts the changes of target, and the members that went who had a copy.
     """
     of_member = Window.partitionBy(*TASK, "member").orderBy("seq", "place")
     before = of_member.rowsBetween(Window.unboundedPreceding, -1)
@@ -192,6 +186,7 @@ def _follow_task(rights: DataFrame) -> DataFrame:
     first = (
         rights.withColumn("holders", f.sum(change).over(so_far))
         .withColumn("held_seq", _last(f.when(is_hold, f.col("seq")), before))
+        .withColumn("held_at", _last(f.when(is_hold, f.col("at_ms")), before))
         .withColumn("held_by", _last(f.when(is_hold, f.col("member")), before))
         .withColumn("held_token", f.max(f.when(is_hold, f.col("token"))).over(before))
         .withColumn("is_up", is_up)
@@ -199,7 +194,10 @@ def _follow_task(rights: DataFrame) -> DataFrame:
         .withColumn("runner", _last(f.when(is_up, f.col("member")), before))
         .withColumn("target_before", _last(f.when(is_target, f.coalesce(f.col("member"), f.lit(""))), before))
     )
-    is_new_target = is_target & ~f.coalesce(f.col("member"), f.lit("")).eqNullSafe(f.col("target_before"))
+    # The place of a member that went is inherited, or lost: either way the task is meant for somebody else then.
+    is_new_target = _is("gone") | (
+        is_target & ~f.coalesce(f.col("member"), f.lit("")).eqNullSafe(f.col("target_before"))
+    )
     ends = f.col("was_licensed") & ~f.coalesce(f.col("licensed"), f.lit(True))
     is_down = _is("stopped") | (
         (f.col("member") == f.col("runner")) & (ends | (_is("reported") & (f.col("word") != "running")))

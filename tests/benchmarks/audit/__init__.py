@@ -1,0 +1,1 @@
+"""How the audit scales: its time and memory against the number of records, and against pandas on one core."""

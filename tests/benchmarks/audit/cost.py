@@ -1,0 +1,86 @@
+"""What a process and those that it starts cost: seconds on the clock and of the processors, and the most memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LOOK_S = 0.25
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Cost(NamedTuple):
+    """Megabytes are of resident memory at its highest: the process itself, its JVM, the other processes together."""
+
+    seconds: float
+    cpu_seconds: float
+    driver_mb: int
+    jvm_mb: int
+    others_mb: int
+    said: dict[str, Any]
+    told: str
+
+
+def cost_of(*module: str) -> Cost:
+    """Run a Python module to its end, and return what it cost and the JSON that it printed last.
+
+    Raises:
+        RuntimeError: when it fails; the text has the end of what it said.
+    """
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=-1
+    )
+    most, cpu = [0, 0, 0], 0.0
+    spent: dict[int, float] = {}
+    with process:
+        while process.poll() is None:
+            sizes = _look(process.pid, spent)
+            most = [max(one, other) for one, other in zip(most, sizes, strict=True)]
+            time.sleep(LOOK_S)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err = process.stdout.read(), process.stderr.read()
+    cpu = sum(spent.values())
+    if process.returncode:
+        raise RuntimeError(f"{module} ended with {process.returncode}: {err[-2_000:]}")
+    return Cost(time.monotonic() - begun, cpu, *(one // 2**20 for one in most), json.loads(out.splitlines()[-1]), err)
+
+
+def _look(root: int, spent: dict[int, float]) -> tuple[int, int, int]:
+    """Note what each process has spent, and return the resident bytes of the root, of JVMs, and of the others."""
+    parents: dict[int, list[int]] = {}
+    stats: dict[int, tuple[str, float, int]] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            line = (folder / "stat").read_text()
+        except OSError:
+            continue
+        name, _, rest = line.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        stats[int(folder.name)] = (name, (int(fields[11]) + int(fields[12])) / TICK, int(fields[21]) * PAGE)
+        parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    driver = jvm = others = 0
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        waiting += parents.get(pid, [])
+        if pid not in stats:
+            continue
+        name, cpu, size = stats[pid]
+        spent[pid] = max(spent.get(pid, 0.0), cpu)
+        if pid == root:
+            driver = size
+        elif name == "java":
+            jvm += size
+        else:
+            others += size
+    return driver, jvm, others

@@ -1,0 +1,41 @@
+"""The audit in a process of its own, as a benchmark runs it: no traces, no what-if, nothing kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+
+from tests.benchmarks.audit.fill import DAY
+
+from batonpass.audit.job import Audit, run
+
+
+def main(url: str) -> None:
+    """Audit the day, and print what came of it and how long each step took."""
+    begun = time.monotonic()
+    steps: list[tuple[float, str]] = []
+    result = run(
+        Audit(url, DAY, what_if=False, replay=False, keep=False),
+        lambda line: steps.append((round(time.monotonic() - begun, 1), line)),
+    )
+    causes: Counter[str] = Counter()
+    for day in result.groups:
+        causes.update({cause: int(of["count"]) for cause, of in day.downtime_by_cause.items()})
+    found = Counter(one.law for one in result.findings)
+    told = {
+        "records": sum(int(day.measures["records"] or 0) for day in result.groups),
+        "found": dict(found),
+        "left_out": result.findings_left_out,
+        "warmups": sum(int(day.measures["warmups"] or 0) for day in result.groups),
+        "downtime_ms": sum(int(day.measures["downtime_ms"] or 0) for day in result.groups),
+        "causes": dict(causes),
+        "moves": sum(int(day.measures["moves"] or 0) for day in result.groups),
+        "steps": steps,
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
