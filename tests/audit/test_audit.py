@@ -54,7 +54,8 @@ def told(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
 
 def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) -> None:
     """Each group with a fault has the finding for it, of its severity; nothing else is said of any group."""
-    fatal, notices = defaultdict(set), defaultdict(set)
+    fatal: defaultdict[str, set[str]] = defaultdict(set)
+    notices: defaultdict[str, set[str]] = defaultdict(set)
     for one in audited.result.findings:
         (fatal if one.severity is Severity.FATAL else notices)[one.group].add(one.law)
     for group, laws in FATAL.items():

@@ -5,12 +5,14 @@ spark-submit --py-files batonpass.zip job.py --day 2026-11-20 --database-url pos
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,7 +267,37 @@ class _Auditor:
             write_day(frame, self._audit.out, name, self._plan.day)
 
 
-if __name__ == "__main__":
-    from batonpass.cli.audit import app
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
-    sys.exit(app())
+
+def main(arguments: Sequence[str]) -> int:
+    """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`."""
+    from batonpass.audit.verdict import summary  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md has every option.")
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    parser.add_argument(
+        "--day", type=date.fromisoformat, default=yesterday, help="in UTC, as in 2026-11-20 (yesterday)"
+    )
+    parser.add_argument("--database-url", default=os.environ.get("BATONPASS_DATABASE_URL"))
+    parser.add_argument("--group")
+    parser.add_argument("--out")
+    parser.add_argument("--reader", choices=("adbc", "jdbc"), default="adbc")
+    parser.add_argument("--objective", type=float)
+    for name in ("replay", "what-if", "keep"):
+        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
+    given = vars(parser.parse_args(arguments))
+    if not given["database_url"]:
+        parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
+    try:
+        result = run(Audit(**given), _say)
+    except MissingDay as error:
+        parser.error(str(error))
+    sys.stdout.write(f"{result.day}: {summary(result)}\n")
+    return 1 if result.fatal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -131,5 +131,5 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 
 def partitions_for(records: int, cores: int) -> int:
-    """Return into how many parts to cut what is exchanged: small enough for memory, never fewer than cores."""
-    return max(cores, min(2_000, records // 200_000 + 1))
+    """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
+    return 1 if records < SMALL_RECORDS // 2 else max(cores, min(2_000, records // 200_000 + 1))

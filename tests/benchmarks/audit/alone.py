@@ -58,6 +58,12 @@ def audit(url: str) -> dict[str, Any]:
     }
 
 
+def _chosen(conditions: list[Any], values: list[Any], default: Any, index: pd.Index) -> pd.Series:
+    """Return for each row the value of the first condition that holds."""
+    select: Any = np.select
+    return pd.Series(select(conditions, values, default=default), index=index)
+
+
 def _read(url: str) -> pd.DataFrame:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from flatten_records(source.fetch(url, SELECTS["records"]))
@@ -108,38 +114,32 @@ def _before(values: pd.Series, keys: pd.DataFrame, names: list[str]) -> pd.Serie
 
 def _follow(told: pd.DataFrame) -> pd.DataFrame:
     what = told["what"]
-    role = pd.Series(
-        np.select(
-            [
-                what.isin(["active", "adopted"]),
-                what.isin(["standby", "warmup"]),
-                what.isin(["revoked", "demoted", "dropped", "gone"]),
-            ],
-            ["active", what, "none"],
-            default=None,
-        ),
-        index=told.index,
+    role = _chosen(
+        [
+            what.isin(["active", "adopted"]),
+            what.isin(["standby", "warmup"]),
+            what.isin(["revoked", "demoted", "dropped", "gone"]),
+        ],
+        ["active", what, "none"],
+        None,
+        told.index,
     )
     told["role_before"] = _before(role, told, HELD).fillna("none")
     is_claim = (what == "claimed") | (what.isin(["revoked", "demoted", "dropped"]) & (told["role_before"] == "active"))
-    act = pd.Series(
-        np.select(
-            [what.isin(["active", "adopted"]), is_claim, what.isin(["released", "waived"]), what == "gone"],
-            ["hold", "claim", "free", "gone"],
-            default=None,
-        ),
-        index=told.index,
+    act = _chosen(
+        [what.isin(["active", "adopted"]), is_claim, what.isin(["released", "waived"]), what == "gone"],
+        ["hold", "claim", "free", "gone"],
+        None,
+        told.index,
     )
     last_act = _before(act, told, HELD)
     last_right = _before(act.where(act != "free"), told, HELD)
     still = (told["until_ms"] > told["ms"]) & ((told["role_before"] == "active") | (last_act == "claim"))
-    licensed = pd.Series(
-        np.select(
-            [act.isin(["hold", "claim"]), act == "free", act == "gone"],
-            [1.0, (last_right == "hold").astype(float), still.astype(float)],
-            default=np.nan,
-        ),
-        index=told.index,
+    licensed = _chosen(
+        [act.isin(["hold", "claim"]), act == "free", act == "gone"],
+        [1.0, (last_right == "hold").astype(float), still.astype(float)],
+        np.nan,
+        told.index,
     )
     was = _before(licensed, told, HELD).fillna(0)
     told["act"], told["licensed"], told["was_licensed"] = act, licensed, was
@@ -260,17 +260,15 @@ def _twice(runs: pd.DataFrame, changes: pd.DataFrame) -> int:
 
 def _warmups(told: pd.DataFrame) -> pd.DataFrame:
     what = told["what"]
-    mark = pd.Series(
-        np.select(
-            [
-                what.isin(["active", "adopted", "heir"]),
-                what.isin(["standby", "warmup"]),
-                what.isin(["revoked", "dropped", "gone"]),
-            ],
-            ["promoted", what, "dropped"],
-            default=None,
-        ),
-        index=told.index,
+    mark = _chosen(
+        [
+            what.isin(["active", "adopted", "heir"]),
+            what.isin(["standby", "warmup"]),
+            what.isin(["revoked", "dropped", "gone"]),
+        ],
+        ["promoted", what, "dropped"],
+        None,
+        told.index,
     )
     marked = told.loc[mark.notna() & told["member"].notna(), [*HELD, "seq", "at_ms", "ms"]].assign(mark=mark)
     of_member = marked.groupby(HELD, observed=True)
@@ -333,10 +331,11 @@ def _gaps(runs: pd.DataFrame, changes: pd.DataFrame, plan: DayPlan) -> pd.DataFr
     theirs = pd.Series([names.get(pair) for pair in zip(groups, down["next_member"], strict=True)], index=down.index)
     ready = down["next_ready"].fillna(False).astype(bool) | _stateless(down, changes)
     asked = down["claim_seq"].notna() & (down["fell_seq"].fillna(FAR) > down["claim_seq"])
-    down["cause"] = np.select(
+    down["cause"] = _chosen(
         [unowned > STUCK_MS, down["run"] == 0, mine.notna() & (mine == theirs), ~ready, asked],
         ["stuck", "cold-start", "restart", "cold-start", "warm-handover"],
-        default="failover",
+        "failover",
+        down.index,
     )
     return down
 

@@ -50,7 +50,8 @@ def cost_of(*module: str) -> Cost:
     cpu = sum(spent.values())
     if process.returncode:
         raise RuntimeError(f"{module} ended with {process.returncode}: {err[-2_000:]}")
-    return Cost(time.monotonic() - begun, cpu, *(one // 2**20 for one in most), json.loads(out.splitlines()[-1]), err)
+    driver, jvm, others = (one // 2**20 for one in most)
+    return Cost(time.monotonic() - begun, cpu, driver, jvm, others, json.loads(out.splitlines()[-1]), err)
 
 
 def _look(root: int, spent: dict[int, float]) -> tuple[int, int, int]:
