@@ -9,7 +9,8 @@ from typing import Any, Final
 LAG_UNBOUNDED: Final = 2**63 - 1
 """As an acceptable lag: every copy counts as caught up, so that a task moves as soon as there is one (KIP-441)."""
 
-ACCEPTABLE_LAG: Final = 100
+ACCEPTABLE_LAG: Final = 200
+"""Two seconds of input: a copy whose last word is that old, on a machine that is busy, still counts as caught up."""
 SESSION_TIMEOUT_MS: Final = 6_000
 
 

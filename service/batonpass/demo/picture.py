@@ -72,7 +72,8 @@ def _bands(phases: Sequence[PhaseFigures], window: Window, scale: float, height:
         )
         # Names of short phases beside one another would run together.
         y = TOP - 12 - 11 * (number % 2)
-        parts.append(f'<text class="quiet" x="{x:.1f}" y="{y}">{escape(phase.name)}</text>')
+        anchor, at = ("start", x) if x < WIDTH - 160 else ("end", x + width)
+        parts.append(f'<text class="quiet" x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(phase.name)}</text>')
     return parts
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: every figure, the tables, a picture of each job, and the logs of all processes."""
+"""What a run leaves in its folder: every figure, the tables, a picture of each job, events, and all logs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def write_report(conductor: Conductor, folder: Path) -> list[Path]:
             kind = "with state" if scene.job.stateful else "without state"
             title = f"{scene.job.group}: outputs of each task, by who wrote them ({scene.job.tasks} tasks {kind})"
             file.write_text(picture(title, scene.outputs.ledger, window, phases, scene.job.rate))
+            written.append(file)
+        if scene.events:
+            file = folder / f"events-{scene.job.group}.jsonl"
+            file.write_text("".join(json.dumps(event) + "\n" for event in scene.events))
             written.append(file)
     broker_log = conductor.place.broker_log
     if broker_log is not None and broker_log.exists():

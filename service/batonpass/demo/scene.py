@@ -18,7 +18,7 @@ from batonpass.demo.outputs import Outputs
 from batonpass.demo.place import Place
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
-from batonpass.demo.rest import Coordinator
+from batonpass.demo.rest import Coordinator, Refused
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.worker import Exit
 
@@ -73,6 +73,7 @@ class Scene:
         self.quiet: list[Window] = []
         self.phase_name = ""
         self.since_ms = 0
+        self.events: list[dict[str, Any]] = []
         self.done: Callable[[PhaseFigures], None] = lambda _phase: None
         self._load: Child | None = None
         self._taken: list[int] = []
@@ -91,6 +92,7 @@ class Scene:
             self.standbys = standbys
             await self.coordinator.declare(self.job, config(self.policy, standbys=standbys))
             stack.push_async_callback(self._end_all)
+            stack.push_async_callback(self._note_events)
             for name in names:
                 await self.crew.start(name, on_exit=on_exit)
             await self.rest(set(names))
@@ -117,6 +119,11 @@ class Scene:
         if self._taken:
             await self.outputs.until(self._taken, within_s=DONE_PATIENCE_S)
         return self.outputs.ledger.account(self._taken or [0] * self.job.tasks)
+
+    async def _note_events(self) -> None:
+        """Keep what the coordinator says of all that has happened; should it not answer, there is none."""
+        with contextlib.suppress(Refused):
+            self.events = await self.coordinator.new_events()
 
     async def _end_all(self) -> None:
         if self._load is not None:
