@@ -44,7 +44,9 @@ def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
         OSError: when the day could not be put into its place; what was there is there again.
     """
     # A group's rows come together in one file, or, where it has very many of them, in a few.
-    return _write(_with_folder(frame).hint("rebalance", "group"), out, name, day)
+    from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
+
+    return _write(_with_folder(frame).hint("rebalance", f.col("group")), out, name, day)
 
 
 def _write(parts: DataFrame, out: str, name: str, day: date) -> str:

@@ -175,8 +175,8 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
                 "marker": {"color": colour(0) if index == 0 else "--bad", "size": 8, "symbol": symbol, "opacity": 0.75},
             }
         )
-    lag = axis("records to restore", type="log", dtick=1, tickformat="~s")
-    return figure(data, lag, axis("seconds", type="log", dtick="D2", tickformat="~s"))
+    lag = axis("records to restore", type="log", tickformat="~s")
+    return figure(data, lag, axis("seconds", type="log", tickformat="~s"))
 
 
 def frontier(advice: Recommendation) -> Figure | None:

@@ -130,6 +130,9 @@ def _carried_out(wanted: Audit) -> AuditResult:
             return run(wanted, tell)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
+    except OSError as error:
+        said = f"what was found could not be written: {error}"
+        raise Failure(Exit.UNREACHABLE, said, todo="Look at --out, and how full the disk is.") from None
     except adbc_driver_manager.Error as error:
         said = reason_of(error, wanted.database_url)
         raise Failure(
