@@ -31,6 +31,7 @@ async def test_the_worker_of_the_document(bootstrap: str, new_topic: NewTopics, 
         for there, here in (
             ('"totals", str(total)', f'"{output}", str(total)'),
             ('("orders",)', f'("{source}",)'),
+            ('("totals",)', f'("{output}",)'),
             ("orders-store-changelog", changelog),
             ('"orders", {"0"', f'"{group}", {{"0"'),
             ('8420",\n        "orders"', f'8420",\n        "{group}"'),

@@ -154,6 +154,9 @@ class Active:
                 await self._pause(self._options.retry_ms / 1_000)
 
     async def _try(self) -> None:
+        if self._changelog is not None:
+            # What the copy has by now: its last report may be old, and how close it is decides whether the task stays.
+            self._report(self._changelog.known_ends())
         # To connect fences nobody, so it needs no lease, and takes none of its time.
         clients = await self._connected()
         if clients is None:
@@ -191,8 +194,7 @@ class Active:
         finally:
             stopping.cancel()
             if not taking.done():
-                taking.cancel()
-                await asyncio.wait((taking,))
+                self._closing.abandon(self._task.id, taking)
         return None
 
     async def _restore(self, clients: Clients) -> None:
@@ -210,6 +212,7 @@ class Active:
         self._observe(Step.READ_END)
         before = changelog.records_read
         try:
+            await changelog.restore_some(ends)
             while changelog.missing(ends):
                 self._report(ends)
                 await changelog.restore_some(ends)
@@ -282,7 +285,7 @@ class Active:
             offsets = await self._fill(context, clients, batches, stopping)
             self._observe(Step.PROCESSED)
             if offsets:
-                # One after the other: a broker that checks a transaction twice at once takes the first for a lost request.
+                # One after the other: a broker that is to check a transaction twice at once gives the first up.
                 await self._in_time(context.flush())
                 self._observe(Step.WRITTEN)
                 if not self._task.may_process:

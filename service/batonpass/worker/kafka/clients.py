@@ -224,6 +224,19 @@ class Closing:
         self._busy[busy] = (task_id, hurry)
         busy.add_done_callback(self._busy.pop)
 
+    def abandon(self, task_id: str, connecting: asyncio.Future[Clients]) -> None:
+        """Close clients when they are connected: a connection whose making was cut short would be closed by nobody."""
+
+        async def close() -> None:
+            await asyncio.wait([connecting], timeout=CLOSE_TIMEOUT_S)
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.wait([connecting])
+            if not connecting.cancelled() and connecting.exception() is None:
+                await connecting.result().close()
+
+        self.put(task_id, close, delay_s=0)
+
     async def done(self, task_id: str | None = None) -> None:
         """Wait until nothing of a task, or of any, is left to close; it is closed at once for that."""
         while left := [busy for busy, (whose, _) in self._busy.items() if task_id in {None, whose}]:
@@ -287,19 +300,15 @@ class Prepared:
         connecting, self._connecting = self._connecting, None
         if connecting is None:
             return
-
-        async def close() -> None:
-            await asyncio.wait([connecting])
-            if not connecting.cancelled() and connecting.exception() is None:
-                await connecting.result().close()
-
-        connecting.cancel()
-        self._closing.put(self._task_id, close)
+        if not self._hurry.is_set():
+            connecting.cancel()
+        self._closing.abandon(self._task_id, connecting)
 
     async def _connect(self, hurry: asyncio.Event, delay_s: float) -> Clients:
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await hurry.wait()
+        hurry.set()
         clients = self._make()
         try:
             await clients.connect()
