@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import text
-
-from batonpass.codec.records import encode_record
+from batonpass.codec.groups import GROUP_VERSION, encode_group
+from batonpass.codec.records import StoredRecord, decode_records, encode_record
 from batonpass.core import records as r
-from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Cause, Grant, Member, Role
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.model import ActiveState, Cause, Grant, Group, Member, Role
 from batonpass.days.generate import rows_of
 from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import EPOCH, GroupRows
@@ -230,6 +231,20 @@ def _generation_untold(day: GroupRows, name: str) -> GroupRows:
     return rows
 
 
+def _quiet(day: GroupRows, name: str) -> GroupRows:
+    """Nothing happens all day, and retention has left nothing but a snapshot, in which a task has no owner."""
+    rows = _unowned(day, name)
+    log = rows.tables["record_log"]
+    stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
+    whole = evolve(Group(GroupId(name)), decode_records(stored))
+    yesterday = MIDNIGHT - timedelta(hours=1)
+    packed = zlib.compress(encode_group(whole))
+    rows.tables["snapshots"] = [(name, rows.version, GROUP_VERSION, yesterday, packed)]
+    log.clear()
+    rows.tables["generations"].clear()
+    return rows
+
+
 VARIANTS: dict[str, Callable[[GroupRows, str], GroupRows]] = {
     "clean": lambda day, name: day.copy_as(name),
     "two-owners": _planted(Fault.TWO_OWNERS),
@@ -241,6 +256,7 @@ VARIANTS: dict[str, Callable[[GroupRows, str], GroupRows]] = {
     "stuck-warmup": _stuck_warmup,
     "flapping": _flapping,
     "unowned": _unowned,
+    "quiet": _quiet,
     "hole": _planted(Fault.SEQUENCE_HOLE),
     "tail-lost": _tail_lost,
     "deposed": _deposed,
@@ -286,14 +302,3 @@ async def write_day(url: str, groups: Sequence[GroupRows]) -> None:
             await write(engine, rows)
     finally:
         await engine.dispose()
-
-
-async def shift_records(url: str, group: str, days: int) -> None:
-    """Move the times of a group's records, as the database's clock has them."""
-    engine = connect(url)
-    async with engine.connect() as connection:
-        await connection.execute(
-            text("update record_log set at = at + make_interval(days => :days) where group_id = :of_group"),
-            {"days": days, "of_group": group},
-        )
-    await engine.dispose()

@@ -39,6 +39,7 @@ NOTICED: dict[str, set[str]] = {
     "stuck-warmup": {"stuck-warmup"},
     "flapping": {"flapping-member"},
     "unowned": {"stuck-task", "downtime-objective"},
+    "quiet": {"stuck-task", "downtime-objective"},
     "older": {"L10"},
 }
 """What is lawful and worth a look."""

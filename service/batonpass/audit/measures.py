@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 NOTICE = Severity.NOTICE
 
 STUCK_WARMUP_MS: Final = 3_600_000
-"""A warmup that comes no closer for so long is stuck; Batonpass itself gives up on one after ``warmup_stall_timeout_ms``."""
+"""A warmup that comes no closer for so long is stuck; Batonpass itself gives up after ``warmup_stall_timeout_ms``."""
 FLAPS: Final = 4
 """A member that goes without saying so, or restarts, so often within an hour is flapping."""
 FLAPPING_WITHIN_MS: Final = 3_600_000
 WASTED_SHARE: Final = 0.5
 WASTED_LEAST: Final = 8
 FUTILE_SHARE: Final = 0.9
-FUTILE_LEAST: Final = 24
+FUTILE_LEAST: Final = 120
+"""A group that never rests is looked at so often in a day, by default."""
 UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
 
@@ -57,8 +58,8 @@ class Seen:
 def probes(seen: Seen) -> DataFrame:
     """Return each look of the timer on that day, and whether anything came of it.
 
-    A look is a probe that was set for an instant and set anew, or given up, at that instant or later. Nothing came of it when
-    that is all that its decision wrote.
+    A look is a probe that was set for an instant and set anew, or given up, at that instant or later. Nothing came of
+    it when that is all that its decision wrote.
     """
     of_group = Window.partitionBy("group_id").orderBy("seq", "place")
     rows = seen.changes.where(f.col("what") == "probe").withColumn("due_ms", f.lag("until_ms", 1).over(of_group))
@@ -118,7 +119,12 @@ def notices(seen: Seen, per_group: Mapping[str, GroupDay], objective: float | No
 
 def _flapping(seen: Seen) -> DataFrame:
     rows = flapping(seen)
-    detail = said("went and came back ", of("times"), " times within an hour, until ", time_of(f.element_at("at", -1)))
+    detail = said(
+        "went and came back ",
+        of("times"),
+        " times within an hour, until ",
+        time_of(f.try_element_at(f.col("at"), f.lit(-1))),
+    )
     return found(rows, "flapping-member", NOTICE, detail, task=None, sequences=f.col("sequences"), at=f.col("at"))
 
 
@@ -208,7 +214,9 @@ def group_days(seen: Seen) -> dict[str, GroupDay]:
     for row in by_cause(seen.gaps).collect():
         values = {name: float(row[name]) for name in ("count", "p50_ms", "p99_ms", "max_ms", "total_ms")}
         causes.setdefault(row["group_id"], {})[row["cause"]] = values
-    return {row["group_id"]: _group_day(row.asDict(), causes.get(row["group_id"], {})) for row in rows}
+    # What is left of a deleted group has no tasks and no day.
+    lived = [row for row in rows if row["records"] or row["tasks_seen"]]
+    return {row["group_id"]: _group_day(row.asDict(), causes.get(row["group_id"], {})) for row in lived}
 
 
 ZERO_WHERE_UNSEEN: Final = (
@@ -257,25 +265,17 @@ def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]
     measures = {name: value or 0 for name, value in day.measures.items()}
     available = day.measures["availability"]
     if objective is not None and available is not None and available < objective:
-        told.append(
-            (
-                "downtime-objective",
-                f"tasks were run {available:.5%} of the time; the objective is {objective:.5%}"
-                f" ({measures['downtime_ms'] / 1000:.0f} s of downtime)",
-            )
-        )
+        lost = f"{measures['downtime_ms'] / 1000:.0f} s of downtime"
+        detail = f"tasks were run {available:.5%} of the time; the objective is {objective:.5%} ({lost})"
+        told.append(("downtime-objective", detail))
     wasted, warmed = measures["wasted_warmups"], measures["warmups"]
     if wasted >= WASTED_LEAST and wasted > WASTED_SHARE * warmed:
         told.append(("wasted-warmup", f"{wasted:.0f} of {warmed:.0f} warmups were dropped before they could take over"))
     futile, looks = measures["futile_probes"], measures["probes"]
     if futile >= FUTILE_LEAST and futile > FUTILE_SHARE * looks:
         told.append(("futile-probes", f"{futile:.0f} of {looks:.0f} looks of the timer changed nothing"))
-    if measures["balance_mean"] > UNBALANCED_SCORE:
-        told.append(
-            (
-                "unbalanced",
-                f"the most loaded member had {measures['balance_mean']:.2f} (weight per capacity) more than the least"
-                f" loaded one over the day; at worst {measures['balance_worst']:.2f}",
-            )
-        )
+    mean, worst = measures["balance_mean"], measures["balance_worst"]
+    if mean > UNBALANCED_SCORE:
+        more = f"{mean:.2f} (weight per capacity) more than the least loaded one over the day; at worst {worst:.2f}"
+        told.append(("unbalanced", f"the most loaded member had {more}"))
     return told

@@ -69,8 +69,8 @@ _BOUNDS: Final = """
     with recursive
     heads as (
         select h.group_id, h.version,
-               (select min(seq) from record_log r where r.group_id = h.group_id) as least,
-               (select max(seq) from record_log r where r.group_id = h.group_id) as most
+               coalesce((select min(seq) from record_log r where r.group_id = h.group_id), h.version + 1) as least,
+               coalesce((select max(seq) from record_log r where r.group_id = h.group_id), h.version) as most
           from group_heads h where h.version > 0 and {which}
     ),
     days(place, at) as (values (0, timestamptz '{begin}'), (1, timestamptz '{end}')),
@@ -114,7 +114,8 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
         raise MissingDay(f"{day} has not begun yet (in UTC it is {now:%Y-%m-%d %H:%M})")
     which = "true" if group is None else f"h.group_id = {quoted(group)}"
     found = rows(_BOUNDS.format(which=which, begin=begin.isoformat(), end=end.isoformat(), form=GROUP_VERSION))
-    parts = [part for part in map(_part, found) if part.last >= part.base + 1 or part.missing]
+    # A group in which nothing happened has its snapshot, and what was so all day.
+    parts = [_part(row) for row in found]
     if not any(one.last >= one.first for one in parts):
         whom = "no group" if group is None else f"group {group}"
         raise MissingDay(
@@ -124,10 +125,8 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
 
 
 def _part(row: tuple[Any, ...]) -> GroupPart:
-    group, first, following, least, most, version, base = row
-    first, following, least, most, version, base = map(
-        int, (first or 1, following or 1, least or 1, most or 0, version, base)
-    )
+    group, *numbers = row
+    first, following, least, most, version, base = map(int, numbers)
     # A log that begins behind its snapshot is short of records; what can be read is read.
     start = max(base, least - 1)
     # Whatever the head counts beyond the last record is missing, and it is the last day that shows it.

@@ -1,0 +1,61 @@
+"""What is read for a day: exactly its records, found by bisection, and whatever was so before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
+
+from batonpass.audit import source
+from batonpass.audit.plan import MissingDay, plan_day
+from batonpass.audit.session import SMALL_RECORDS, partitions_for
+from batonpass.audit.tables import jdbc_url, plain_url
+
+
+def test_a_day_is_found_by_bisection(planted_url: str) -> None:
+    """For every group, first and last are what a look at every record says, with holes and lost ends."""
+
+    def rows(sql: str) -> Sequence[tuple[Any, ...]]:
+        return source.rows(planted_url, sql)
+
+    plan = plan_day(rows, DAY)
+    within = f"at >= '{DAY}T00:00:00Z' and at < '{DAY + timedelta(days=1)}T00:00:00Z'"
+    looked = rows(f"select group_id, min(seq), max(seq) from record_log where {within} group by 1 order by 1")  # noqa: S608
+    assert [(one.group, one.first, one.last) for one in plan.groups if one.last >= one.first] == list(looked)
+    assert {one.group: one.missing for one in plan.groups if one.missing} == {"tail-lost": 2}
+    assert all(one.known and one.base == 0 for one in plan.groups if one.group != "quiet")
+    (quiet,) = (one for one in plan.groups if one.group == "quiet")
+    assert (quiet.base, quiet.known, quiet.last < quiet.first) == (177, True, True)
+    assert (plan.begin_ms, plan.end_ms) == (MIDNIGHT_MS, MIDNIGHT_MS + 86_400_000)
+
+
+def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
+    """What has not happened yet is not counted as time in which tasks were to be run."""
+
+    def rows(sql: str) -> Sequence[tuple[Any, ...]]:
+        return source.rows(planted_url, sql)
+
+    now = datetime.fromtimestamp((MIDNIGHT_MS + QUIET_MS) / 1_000, UTC)
+    assert plan_day(rows, DAY, now=now).end_ms == MIDNIGHT_MS + QUIET_MS
+    with pytest.raises(MissingDay, match="has not begun"):
+        plan_day(rows, DAY, now=now - timedelta(days=1))
+    with pytest.raises(MissingDay, match="group nobody"):
+        plan_day(rows, DAY, group="nobody")
+
+
+def test_small_days_are_not_cut() -> None:
+    """A small day is one part; a large one has parts of bounded size, and work for every core."""
+    assert partitions_for(SMALL_RECORDS // 2 - 1, 8) == 1
+    assert partitions_for(SMALL_RECORDS, 8) == 8
+    assert 50 <= partitions_for(10_000_000, 2) <= 60
+
+
+def test_a_url_is_one_for_each_driver() -> None:
+    """Names of Python drivers go, and JDBC is given who connects beside the URL."""
+    assert plain_url("postgresql+asyncpg://u:p@h/d") == plain_url("postgres://u:p@h/d") == "postgresql://u:p@h/d"
+    url, properties = jdbc_url("postgresql://us%40er:p%2Fw@db:6432/log?sslmode=require")
+    assert url == "jdbc:postgresql://db:6432/log"
+    assert properties == {"user": "us@er", "password": "p/w", "sslmode": "require"}
