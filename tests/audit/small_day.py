@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from statistics import median
+from statistics import median_low
 from typing import Final
 
 from batonpass.core.decide import Decision
@@ -78,7 +78,7 @@ class Noted:
     @property
     def restored(self) -> dict[str, float]:
         """How fast each member restored, as a rule."""
-        return {member: median(seen) for member, seen in self.speeds.items()}
+        return {member: median_low(seen) for member, seen in self.speeds.items()}
 
 
 def lived() -> Noted:

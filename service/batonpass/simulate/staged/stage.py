@@ -196,4 +196,4 @@ class _Stage:
 
 
 def _next_minute(now_ms: int) -> int:
-    return -(-now_ms // MINUTE_MS) * MINUTE_MS
+    return (now_ms // MINUTE_MS + 1) * MINUTE_MS
