@@ -220,9 +220,10 @@ def _unreadable(day: GroupRows, name: str) -> GroupRows:
 
 
 def _tail_lost(day: GroupRows, name: str) -> GroupRows:
-    rows = day.copy_as(name)
-    del rows.tables["record_log"][-2:]
-    return rows
+    forger = Forger(day, name)
+    forger.add(r.ProbeScheduled(forger.now_ms + HOUR_MS), r.ProbeScheduled(None))
+    del forger.rows.tables["record_log"][-2:]
+    return forger.rows
 
 
 def _generation_untold(day: GroupRows, name: str) -> GroupRows:

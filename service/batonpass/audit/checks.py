@@ -25,7 +25,7 @@ FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
 def log_laws(changes: DataFrame, bounds: DataFrame) -> DataFrame:
     """Return where records are missing (L2) or a coordinator wrote that had been deposed (L4)."""
-    records = changes.where((f.col("place") == 0)).select(
+    records = changes.where(f.col("place") == 0).select(
         *("group_id", "seq", "at_ms", "coordinator_epoch", f.floor(f.col("seq") / STRETCH).alias("stretch"))
     )
     place = f.struct("seq", "at_ms", "coordinator_epoch")
@@ -50,7 +50,9 @@ def log_laws(changes: DataFrame, bounds: DataFrame) -> DataFrame:
 
 
 def _hole(after: Column, next_seq: Column, next_at: Column) -> Column:
-    return said("records ", after + 1, " to ", next_seq - 1, " are missing before ", time_of(next_at))
+    several = said("records ", after + 1, " to ", next_seq - 1, " are missing before ", time_of(next_at))
+    one = said("record ", after + 1, " is missing before ", time_of(next_at))
+    return f.when(next_seq - after == 2, one).otherwise(several)
 
 
 def _between(stretches: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The laws of tasks: one owner at a time (L1), only ready copies take over (L7), moves and copies within bounds (L8)."""
+"""The laws of tasks: one owner at a time (L1), ready copies take over (L7), moves and copies within bounds (L8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATER: Final = 1 << 62
 
 
 def one_owner(followed: DataFrame) -> DataFrame:
-    """Return grants that were made while somebody else might still run the task, or under a token that did not grow (L1)."""
+    """Return grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
     grants = followed.where((f.col("act") == "hold") & (f.col("what") == "active"))
     doubled = found(
         grants.where(f.col("holders") > 1),
@@ -34,7 +34,7 @@ def one_owner(followed: DataFrame) -> DataFrame:
             " out of its lease",
         ),
         sequences=["held_seq", "seq"],
-        at=["at_ms"],
+        at=["held_at", "at_ms"],
     )
     stale = found(
         grants.where(f.col("token") <= f.col("held_token")),
@@ -44,7 +44,7 @@ def one_owner(followed: DataFrame) -> DataFrame:
             " that was granted before",
         ),
         sequences=["held_seq", "seq"],
-        at=["at_ms"],
+        at=["held_at", "at_ms"],
     )
     return all_of([doubled, stale])
 
@@ -52,8 +52,8 @@ def one_owner(followed: DataFrame) -> DataFrame:
 def _handovers(runs: DataFrame, excused: DataFrame) -> DataFrame:
     """Return the runs that ended because the running owner was told to give the task up, for nobody's failure.
 
-    ``excused`` has the members whose tasks may go at any price at some time of the day: suspects, and those whose drain had
-    a deadline.
+    ``excused`` has the members whose tasks may go at any price at some time of the day: suspects, and those whose drain
+    had a deadline.
     """
     willing = runs.where(
         f.col("claim_seq").isNotNull()
@@ -94,8 +94,8 @@ def with_state(frame: DataFrame, without: DataFrame) -> DataFrame:
 def cold_promotions(runs: DataFrame, excused: DataFrame, without: DataFrame) -> DataFrame:
     """Return handovers from a running, willing owner to a member whose copy was not caught up (L7).
 
-    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So is one
-    of which a coordinator that has just started knew nothing.
+    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
+    is one of which a coordinator that has just started knew nothing.
     """
     has_copy = f.col("taken_role").isin("standby", "warmup")
     same_coordinator = f.col("taken_epoch") == f.col("claim_epoch")
@@ -146,7 +146,8 @@ def handovers_per_target(runs: DataFrame, excused: DataFrame) -> DataFrame:
 def budgets(changes: DataFrame) -> DataFrame:
     """Return, for each group, the most that its settings allowed at any time of the day.
 
-    Settings that were lowered leave what is there, so the highest count; a budget that is a share counts of the most tasks.
+    Settings that were lowered leave what is there, so the highest count; a budget that is a share counts of the most
+    tasks.
     """
     fields = "struct<max_warmup_replicas:string,max_drain_warmups:string,max_warmups_per_member:int>"
     parts = f.from_json("word", "array<array<string>>")
@@ -176,8 +177,8 @@ def budgets(changes: DataFrame) -> DataFrame:
 def warmup_budgets(warmups: DataFrame, allowed: DataFrame) -> DataFrame:
     """Return decisions that began a warmup beyond the budget of the group or of its member (L8).
 
-    What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as the
-    next owner is not counted, nor is a standby on its way.
+    What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as
+    the next owner is not counted, nor is a standby on its way.
     """
     edges = warmups.select(
         *("group_id", "member", "task", f.col("from_seq").alias("seq"), f.col("from_at_ms").alias("at_ms")),

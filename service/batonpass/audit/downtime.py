@@ -20,8 +20,8 @@ GAPS: Final = (
     *("group_id", "task", "cause", "from_ms", "to_ms", "gap_ms", "unowned_ms", "runner", "next_runner", "why"),
     *("down_seq", "next_up_seq"),
 )
-"""One row for each stretch of the day in which nobody ran a task that had been granted before; ``to_ms`` of an open one is
-the end of the day, and ``next_up_seq`` null."""
+"""One row for each stretch of the day in which nobody ran a task that had been granted before; ``to_ms`` of an open one
+is the end of the day, and ``next_up_seq`` null."""
 
 
 def identities(changes: DataFrame) -> DataFrame:
@@ -43,8 +43,9 @@ def sessions(changes: DataFrame) -> DataFrame:
 def gaps(runs: DataFrame, changes: DataFrame, without: DataFrame, plan: DayPlan) -> DataFrame:
     """Return the stretches without a runner (``GAPS``).
 
-    A gap begins when it is known that nobody runs the task any more: a confirmation, the end of a lease, a report. Of a member
-    that expired nothing had been heard for a session timeout before: it counts as down since then, at the earliest since it ran.
+    A gap begins when it is known that nobody runs the task any more: a confirmation, the end of a lease, a report. Of a
+    member that expired nothing had been heard for a session timeout before: it counts as down since then, at the
+    earliest since it ran.
     """
     names = identities(changes)
     mine = names.select("group_id", f.col("member").alias("runner"), f.col("identity").alias("identity"))
@@ -104,7 +105,7 @@ def by_cause(found: DataFrame) -> DataFrame:
 
 
 def lifetimes(runs: DataFrame, plan: DayPlan) -> DataFrame:
-    """Return for each group how many tasks there were, and for how long of the day they were to be run, all together."""
+    """Return for each group how many tasks there were, and for how long they were to be run, all together."""
     begin, end = f.lit(plan.begin_ms), f.lit(plan.end_ms)
     # A task counts from its first grant; whether it ran then is what availability says.
     first = f.min(f.coalesce("up_ms", "taken_ms"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FOUND: Final = ("group_id", "law", "severity", "task", "member", "detail", "sequences", "at")
-"""A finding; ``sequences`` are the records that prove it, the one that is wrong last, ``at`` when they were appended."""
+"""A finding; ``sequences`` are the records that prove it, the wrong one last, ``at`` when they were appended."""
 
 
 def time_of(ms: Column | str) -> Column:
@@ -77,7 +77,7 @@ def all_of(frames: Sequence[DataFrame]) -> DataFrame:
 def cut(findings: DataFrame, limit: int = FINDINGS_PER_LAW) -> tuple[tuple[Finding, ...], int]:
     """Return the first findings of each group and law, in the order of the log, and how many were left out."""
     of_law = Window.partitionBy("group_id", "law").orderBy(
-        "severity", f.element_at(f.col("at"), -1), "task", "member", "detail"
+        "severity", f.try_element_at(f.col("at"), f.lit(-1)), "task", "member", "detail"
     )
     whole = Window.partitionBy("group_id", "law").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     kept = (

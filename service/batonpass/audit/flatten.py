@@ -44,8 +44,8 @@ CHANGES: Final = pa.schema(
         ("word", pa.string()),
     ]
 )
-"""One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each record has a
-row of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
+"""One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each has one
+of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
 the reading starts from the rows have its version as ``seq``, and places below 0."""
 
 ROWS_PER_BATCH: Final = 20_000
@@ -227,9 +227,9 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
             yield _line("suspected", at_ms, member=member_id)
         for task_id, grant in sorted(member.picture.items()):
             yield (grant.role.value, task_id, member_id, grant.since_ms, None, grant.token, None, True, None)
-            task = group.tasks.get(task_id)
-            if grant.role is Role.ACTIVE and task is not None and task.state is not ActiveState.GRANTED:
-                yield _line("reported", task.since_ms, task=task_id, member=member_id, word=task.state.value)
+            owned = group.tasks.get(task_id)
+            if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
+                yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
         for claim in task.claims:
             yield _line("claimed", at_ms, task=task_id, member=claim.member_id, until_ms=claim.free_at_ms)

@@ -1,8 +1,8 @@
 """Decides every logged decision again with the core of this program, and holds each one to the laws (L10, L1 to L8).
 
-Each group is gone through in its order: a snapshot of it, then traces and records as they follow one another. Traces say what
-had been heard of members only where it changed, so each chain begins where one was started from nothing. Runs on the
-executors; what comes back are differences and counts.
+Each group is gone through in its order: a snapshot of it, then traces and records as they follow one another. Traces
+say what had been heard of members only where it changed, so each chain begins where one was started from nothing. Runs
+on the executors; what comes back are differences and counts.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ ORDERED: Final = pa.schema(
         ),
     ]
 )
-"""What is gone through, in the order of ``version`` and ``rank``: a snapshot, the trace of the decision made at a version,
-then the records that follow it."""
+"""What is gone through, in the order of ``version`` and ``rank``: a snapshot, the trace of the decision made at a
+version, then the records that follow it."""
 
 SNAPSHOT, RECORD, TRACE = 0, 1, 2
 
@@ -106,6 +106,8 @@ class Replay:
 
     def trace(self, version: int, form: int, payload: bytes, at_ms: int, *, of_day: bool) -> None:
         """Take the trace of the decision that was made at a version."""
+        if self._known is not None and self._known < version:
+            self._lose(version, at_ms)
         self._finish()
         try:
             trace = decode_trace(form, payload)
@@ -120,15 +122,13 @@ class Replay:
         if self._group is None or self._group.version != version:
             # What was heard goes on, also where the group is not known yet.
             self._soft = soft_after(self._soft or Soft(), trace.soft)
-            if self._group is not None and of_day and self._group.version < version:
-                self._lose(version, at_ms)
             return
         self._pending = _Pending(trace, at_ms, of_day)
 
     def record(self, seq: int, stored: StoredRecord, at_ms: int) -> None:
         """Take the next record."""
         self._at_ms = at_ms
-        known = self._group.version + (len(self._pending.records) if self._pending else 0) if self._group else None
+        known = self._known
         if known is None or seq <= known:
             return
         if seq != known + 1:
@@ -144,26 +144,28 @@ class Replay:
         elif self._group is not None:
             self._group = evolve(self._group, (record,))
 
+    @property
+    def _known(self) -> int | None:
+        """How many records the group is known to hold by now."""
+        if self._group is None:
+            return None
+        return self._group.version + (len(self._pending.records) if self._pending is not None else 0)
+
     def end(self) -> None:
         """Judge the last decision, and the whole group as it is when the day ends."""
         self._finish()
         if self._group is not None:
             for found in check_group(self._group):
-                detail = f"when the day ended: {found.detail}"
-                self._note(
-                    found.law, detail, (self._group.version,), self._at_ms, Severity.FATAL, (found.task, found.member)
-                )
+                detail, subject = f"when the day ended: {found.detail}", (found.task, found.member)
+                version = (self._group.version,)
+                self._note(found.law, detail, version, self._at_ms, severity=Severity.FATAL, subject=subject)
 
     def _lose(self, version: int, at_ms: int) -> None:
         """Go no further: what the group was from here on is not known."""
-        at = self._group.version if self._group else 0
+        first = (self._known or 0) + 1
         self._pending, self._group = None, None
-        self._note(
-            "replay-incomplete",
-            f"records {at + 1} to {version} cannot be followed; nothing after is replayed",
-            (),
-            at_ms,
-        )
+        which = f"record {first}" if first == version else f"records {first} to {version}"
+        self._note("replay-incomplete", f"without {which} nothing that follows can be decided again", (), at_ms)
 
     def _finish(self) -> None:
         """Judge the decision whose records are all there now."""
@@ -181,17 +183,10 @@ class Replay:
         sequences = (before.version + 1, before.version + len(written))
         if decision.records != written:
             self._differ(trace, decision.records, written, sequences, pending.at_ms)
-        step = Step(
-            before,
-            after,
-            written,
-            soft,
-            decision.soft if decision.records == written else soft,
-            trace.now_ms,
-            trace.item,
-        )
-        for found in check_step(step) if decision.records == written else []:
-            self._note(found.law, found.detail, sequences, pending.at_ms, Severity.FATAL, (found.task, found.member))
+            return
+        for found in check_step(Step(before, after, written, soft, decision.soft, trace.now_ms, trace.item)):
+            subject = (found.task, found.member)
+            self._note(found.law, found.detail, sequences, pending.at_ms, severity=Severity.FATAL, subject=subject)
 
     def _differ(
         self,
@@ -212,37 +207,37 @@ class Replay:
             how = "the same records in another order"
         whose = "the same code" if same else f"by {trace.code}; this is {self.code}"
         severity = Severity.FATAL if same else Severity.NOTICE
-        self._note("L10", f"{what} is decided otherwise: {how} ({whose})", sequences, at_ms, severity)
+        self._note("L10", f"{what} is decided otherwise: {how} ({whose})", sequences, at_ms, severity=severity)
 
-    def _note(  # noqa: PLR0913 - the parts of a finding
+    def _note(
         self,
         law: str,
         detail: str,
         sequences: tuple[int, ...],
         at_ms: int,
+        *,
         severity: Severity = Severity.NOTICE,
         subject: tuple[str | None, str | None] = (None, None),
     ) -> None:
         if len(self.rows) < MOST:
-            task, member = subject
-            self.rows.append(
-                {
-                    **{
-                        "group_id": self.group_id,
-                        "law": law,
-                        "severity": severity.value,
-                        "task": task,
-                        "member": member,
-                    },
-                    **{"detail": detail, "sequences": list(dict.fromkeys(sequences)), "at": [at_ms] if at_ms else []},
-                    **{"replayed": 0, "differing": 0},
-                }
+            told = (
+                law,
+                severity.value,
+                *subject,
+                detail,
+                list(dict.fromkeys(sequences)),
+                [at_ms] if at_ms else [],
+                0,
+                0,
             )
+            self.rows.append(dict(zip(REPLAYED.names, (self.group_id, *told), strict=True)))
 
     def told(self) -> pa.RecordBatch:
         """Return what was found, and the counts."""
-        counts = {name: None for name in REPLAYED.names} | {
-            **{"group_id": self.group_id, "replayed": self.replayed, "differing": self.differing},
+        counts = dict.fromkeys(REPLAYED.names) | {
+            "group_id": self.group_id,
+            "replayed": self.replayed,
+            "differing": self.differing,
         }
         return pa.RecordBatch.from_pylist([*self.rows, counts], schema=REPLAYED)
 

@@ -7,7 +7,7 @@ flat where they are read, so that payloads never travel.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from batonpass.audit.flatten import flatten_records, flatten_snapshots
 
 NAME: Final = "batonpass-postgres"
-FORMS: Final = {"": iter, "records": flatten_records, "snapshots": flatten_snapshots}
+Flatten = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+FORMS: Final[Mapping[str, Flatten]] = {"": iter, "records": flatten_records, "snapshots": flatten_snapshots}
 
 
 class Query(InputPartition):
@@ -40,7 +41,7 @@ class PostgresReader(DataSourceReader):
         """Return one partition for each query."""
         return [Query(sql) for sql in self._queries]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one partition."""
         assert isinstance(partition, Query)  # noqa: S101 - for the type checker
         yield from FORMS[self._form](fetch(self._url, partition.sql))
@@ -54,7 +55,7 @@ class PostgresSource(DataSource):
         """Return the name of the format."""
         return NAME
 
-    def reader(self, schema: Any) -> DataSourceReader:
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 - the caller has given it to Spark
         """Return a reader; the schema is the caller's."""
         return PostgresReader(dict(self.options))
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -207,8 +208,7 @@ class DayTables:
         edges = [begin + timedelta(hours=3 * place) for place in range(9)]
         named = _groups_of(self.plan)
         predicates = [
-            f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}"
-            for low, high in zip(edges, edges[1:], strict=False)
+            f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}" for low, high in pairwise(edges)
         ]
         select = SELECTS["warmups"]
         return self.reader.frame(select, predicates, WARMUP_LAGS)
