@@ -17,17 +17,22 @@ pytestmark = pytest.mark.needs("kafka")
 TASK = "0_0"
 
 
-async def test_a_promoted_warmup_reads_nothing_again(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
-    """A copy that tails takes over in place: it has read each changelog record once, and none twice."""
+@pytest.mark.parametrize("connect_ahead", [True, False])
+async def test_a_promoted_warmup_reads_nothing_again(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path, *, connect_ahead: bool
+) -> None:
+    """A copy that tails takes over in place: it has read each record once, and fenced nobody before its grant."""
     job = await new_job(bootstrap, new_topic)
     await write(job, 300)
-    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
+    options = ActiveOptions(connect_ahead=connect_ahead)
+    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b", options=options))
     a.hold(TASK, Role.ACTIVE)
     await until(lambda: a.totals() == expected(300))
     b.hold(TASK, Role.WARMUP)
     await until(lambda: b.is_caught_up(TASK))
     await write(job, 200, first=300)
     await until(lambda: b.totals() == expected(500))
+    assert a.states == ["running"]
     final = await a.give_up(TASK)
     assert isinstance(final, int)
     await until(lambda: b.is_caught_up(TASK))
