@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,15 @@ def base(up: Up) -> Iterator[str]:
         yield found
 
 
-def one_more(up: Up) -> subprocess.Popen[bytes]:
-    """Start another worker."""
-    return subprocess.Popen([*PROGRAM, "worker", *QUICK], stdout=subprocess.DEVNULL, env=up.environment)
+@contextmanager
+def one_more(up: Up) -> Iterator[subprocess.Popen[bytes]]:
+    """Run another worker; what still runs at the end is killed."""
+    command = [*PROGRAM, "worker", *QUICK]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=up.environment) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()
 
 
 def member_id(up: Up, name: str) -> str:
@@ -69,7 +76,7 @@ async def test_workers_scale_crash_and_drain_before_the_eyes_of_an_operator(up: 
             assert "W" in await letters(browser, "demo-4")
             await browser.soon("At rest", "to demo-4; nobody ran it for")
             assert (await letters(browser, "demo-4")).count("A") == 3
-            assert await browser.page.evaluate("document.activeElement.textContent") == "stock_3"
+            assert await browser.page.evaluate("document.activeElement.innerText") == "stock_3"
 
             # It is killed: its warm copies take over before its lease is over.
             worker.kill()

@@ -14,7 +14,8 @@
   const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id || "" : "");
 
   function same(a, b) {
-    return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+    if (a.nodeType !== b.nodeType || a.nodeName !== b.nodeName || keyOf(a) !== keyOf(b)) return false;
+    return a.nodeType !== 1 || a.classList[0] === b.classList[0];
   }
 
   function dress(old, fresh) {
@@ -113,7 +114,10 @@
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("middle");
         if (fresh) {
           const said = document.querySelector("#middle > .flash[data-stays]");
+          const focused = document.activeElement;
           morph(document.getElementById("middle"), fresh);
+          // What was moved to another place has lost the focus.
+          if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
           if (said && !document.querySelector("#middle > .flash")) document.getElementById("middle").prepend(said);
           refused = "";
           lastAt = Date.now();
