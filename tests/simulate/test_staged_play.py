@@ -161,6 +161,7 @@ def test_people_get_a_table_and_a_picture(tmp_path: Path) -> None:
     assert "downtime of a task, median" in shown.stdout
     page = drawn.read_text(encoding="utf-8")
     assert '"text":"Small' in page
+    assert "hatched: restores it" in page
     assert "w-2" in page
     assert "<script src=" not in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Final
 
 from batonpass.simulate.compare import percentile
@@ -96,7 +97,7 @@ def picture(bars: Sequence[Bar], result: Result) -> Any:
     from plotly.colors import qualitative  # noqa: PLC0415
 
     members = sorted({bar.member for bar in bars})
-    palette = qualitative.Dark24
+    palette = (*qualitative.T10, *qualitative.Set2, *qualitative.Dark24)
     figure = go.Figure()
     for place, member in enumerate(members):
         for state, pattern in (("running", ""), ("restoring", "/")):
@@ -108,7 +109,8 @@ def picture(bars: Sequence[Bar], result: Result) -> Any:
                 x=[(bar.to_ms - bar.from_ms) / 60_000 for bar in mine],
                 y=[bar.task for bar in mine],
                 orientation="h",
-                name=member if state == "running" else f"{member}, restoring",
+                name=member,
+                showlegend=state == "running",
                 legendgroup=member,
                 marker={"color": palette[place % len(palette)], "pattern": {"shape": pattern}, "line": {"width": 0}},
                 customdata=[[bar.from_ms / 60_000, bar.to_ms / 60_000] for bar in mine],
@@ -119,7 +121,7 @@ def picture(bars: Sequence[Bar], result: Result) -> Any:
     tasks = list(dict.fromkeys(bar.task for bar in bars))
     figure.update_layout(
         barmode="overlay",
-        title={"text": result.title},
+        title={"text": f"{escape(result.title)}<br><sup>hatched: restores it; white: nobody runs it</sup>"},
         xaxis={"title": {"text": "minutes since the beginning"}, "range": [0, result.lasted_ms / 60_000]},
         yaxis={"title": {"text": "task"}, "categoryorder": "array", "categoryarray": tasks[::-1], "type": "category"},
         height=max(360, 160 + 16 * len(tasks)),

@@ -1,0 +1,142 @@
+"""What-if over Spark: a day in a database is told, played under every set of settings, and put together again."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
+
+from batonpass.audit.findings import GroupDay
+from batonpass.audit.plan import plan_day
+from batonpass.audit.whatif import FACTS, TOLD, TRIED, recommend, told_batches, try_batches
+from batonpass.audit.whatif_grid import attempt, grid
+from batonpass.audit.whatif_story import Story
+from batonpass.codec.groups import GROUP_VERSION, encode_group
+from batonpass.codec.records import StoredRecord, decode_record
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.days.generate import rows_of
+from batonpass.days.rows import GroupRows
+from batonpass.days.writing import make_days, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+@pytest.fixture(scope="module")
+def rows() -> GroupRows:
+    """The rows that the small day leaves."""
+    return rows_of(SCENARIO, DAY)
+
+
+def facts(rows: GroupRows, *, first: int = 1) -> list[dict[str, Any]]:
+    """Return the records from the ``first`` on as facts."""
+    return [
+        {
+            "group_id": group,
+            "version": seq,
+            "rank": 2,
+            "at_ms": int(at.timestamp() * 1_000),
+            "epoch": epoch,
+            "kind": kind,
+            "form": form,
+            "payload": payload.encode(),
+            "number": 0.0,
+        }
+        for group, seq, epoch, at, kind, form, payload in rows.tables["record_log"]
+        if seq >= first
+    ]
+
+
+def told(*found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the days of some facts come to, which arrive in batches of any size."""
+    batches = [pa.RecordBatch.from_pylist(list(found[at : at + 97]), schema=FACTS) for at in range(0, len(found), 97)]
+    return [
+        row for batch in told_batches(batches, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + DAY_MS) for row in batch.to_pylist()
+    ]
+
+
+def test_a_day_is_told_once_for_each_set_of_settings(rows: GroupRows) -> None:
+    """Two groups in one stream are kept apart; each comes with its whole grid, the present settings first."""
+    other = [{**one, "group_id": "z"} for one in facts(rows)]
+    found = told(*facts(rows), *other)
+    story = msgspec.json.decode(found[0]["story"], type=Story)
+    assert {row["group_id"] for row in found} == {"small", "z"}
+    assert [msgspec.json.decode(row["settings"]) for row in found if row["group_id"] == "small"] == [
+        *grid(story.scenario)
+    ]
+    assert [row["place"] for row in found] == [*range(len(found) // 2)] * 2
+
+
+def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
+    """Told from a snapshot before midnight, the day is the same."""
+    log = rows.tables["record_log"]
+    before = [row for row in log if row[3].timestamp() * 1_000 < BEGIN_MS]
+    group = evolve(
+        Group(GroupId("small")), [decode_record(StoredRecord(row[4], row[5], row[6].encode())) for row in before]
+    )
+    base = {
+        "group_id": "small",
+        "version": len(before),
+        "rank": 1,
+        "at_ms": 0,
+        "epoch": 0,
+        "kind": "",
+        "form": GROUP_VERSION,
+        "payload": zlib.compress(encode_group(group)),
+        "number": 0.0,
+    }
+    assert told(base, *facts(rows, first=len(before) + 1)) == told(*facts(rows))
+
+
+def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
+    """What is not known whole is not played: a missing or unreadable record, or an unreadable snapshot."""
+    whole = facts(rows)
+    assert told(*whole[:50], *whole[51:]) == []
+    assert told(*whole[:50], {**whole[50], "payload": b"{"}, *whole[51:]) == []
+    assert told({**whole[0], "rank": 1, "version": 0, "payload": b"?"}, *whole) == []
+
+
+def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
+    """The row of the present settings has the story, without its steps; what it came to is what a play comes to."""
+    first, second = told(*facts(rows))[:2]
+    (one,) = (batch.to_pylist()[0] for batch in try_batches([pa.RecordBatch.from_pylist([first], schema=TOLD)]))
+    assert set(one) == set(TRIED.names)
+    story = msgspec.json.decode(one["story"], type=Story)
+    assert story.scenario.steps == ()
+    assert second["place"] == 1
+    whole = msgspec.json.decode(first["story"], type=Story)
+    assert (
+        msgspec.json.decode(one["trial"])["downtime_ms"] == attempt(whole.scenario, grid(whole.scenario)[0]).downtime_ms
+    )
+
+
+@pytest.mark.needs("spark")
+async def test_a_day_in_a_database_is_tried(
+    spark: SparkSession, rows: GroupRows, engine: AsyncEngine, database_url: str
+) -> None:
+    """The whole way: each setting of the grid is played, and the figures of the day stand beside the simulated ones."""
+    from batonpass.audit import source  # noqa: PLC0415 - the other tests need no Spark
+    from batonpass.audit.tables import AdbcReader, DayTables  # noqa: PLC0415
+
+    await make_days(engine, [DAY])
+    await write(engine, rows)
+    plan = plan_day(lambda sql: source.rows(database_url, sql), DAY)
+    tables = DayTables(spark, AdbcReader(spark, database_url), plan)
+    day = GroupDay("small", {"downtime_ms": 1, "moves": 1, "records": rows.version})
+    (found,) = recommend(tables, [day, GroupDay("gone", {"downtime_ms": 9})])
+    assert found.group == "small"
+    assert found.grid[0] == found.present
+    assert len(found.grid) >= 10
+    assert found.present.settings["num_standby_replicas"] == 1
+    assert "The simulation follows this day closely." in found.confidence
+    none = next(one for one in found.grid if one.settings["num_standby_replicas"] == 0)
+    assert none.downtime_ms > found.present.downtime_ms
+    assert found.recommended.downtime_ms <= found.present.downtime_ms
+    assert recommend(tables, []) == ()
