@@ -129,7 +129,7 @@ def _times(figures: RunFigures) -> list[Bar]:
             f"{one.rest_s:.1f} s with {one.restore_s:.1f} s restoring",
         )
         for one in figures.phases
-        if not one.name.startswith("rolling-restart")
+        if not one.name.startswith(MANY_STEPS)
     ]
     for one in figures.phases:
         if one.unmoved and one.quiet:
@@ -153,6 +153,9 @@ def _times(figures: RunFigures) -> list[Bar]:
         found.append(Bar(text, times >= EAGER_TIMES, f"{times:.0f} times"))
     return found
 
+
+MANY_STEPS: Final = ("rolling-restart", "warm-handovers")
+"""Phases in which one step waits for the other: their time to rest is the sum of all."""
 
 WARM: Final = ("scale-out", "drain", "warm-handovers", "comes-back")
 """The phases whose moves are all from a running owner to a caught-up copy."""
