@@ -38,7 +38,8 @@ STANDBY_SHARE: Final = 0.5
 """A further standby costs a copy of all state for good: it is to leave less than this share of the downtime."""
 
 CLOSE: Final = 0.25
-ROUGH: Final = 1.0
+ROUGH: Final = 0.5
+"""By how large a share the simulation of the present settings may differ from the day to be called close, or rough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     worst = max(ratio, moves_off)
     if worst <= CLOSE:
         told.append("The simulation follows this day closely.")
-    elif worst <= ROUGH / 2:
+    elif worst <= ROUGH:
         told.append("The simulation follows this day roughly: trust the order of the settings more than the figures.")
     else:
         told.append("The simulation does not follow this day: take this as a hint, and try it on one group first.")
