@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.budget import HeldBack
-from batonpass.core.copies import Staged
+from batonpass.core.budget import HeldBack, fund
+from batonpass.core.copies import Staged, stage
 from batonpass.core.describe import is_idle, ready_in_ms
 from batonpass.core.handover import Choice, choose
 from batonpass.core.ids import MemberId, TaskId
@@ -151,8 +151,12 @@ def _in_step(view: View, task: Task) -> tuple[Staged | None, HeldBack | None]:
     """Return what the present step does with a task, and why its move is held back; settled tasks have no step."""
     if task.id not in view.group.unsettled:
         return None, None
-    # The whole step, because slots and room are shared: alone, the task would get what others have taken.
-    staged, held = plan_step(view)
+    alone = stage(view, task)
+    if alone.asks or any(member.max_tasks is not None for member in view.members.values()):
+        # The whole step, because slots and room are shared: alone, the task would get what others have taken.
+        staged, held = plan_step(view)
+    else:
+        staged, held = [alone], fund(view, [alone])
     one = next((one for one in staged if one.task.id == task.id), None)
     return one, next((entry for entry in held if entry.task == task.id), None)
 

@@ -149,7 +149,7 @@ def _budgets(view: View, staged: list[Staged]) -> tuple[Budget, Budget, tuple[Me
     stateful, config = len(view.group.table.stateful_ranks), view.config
     used = {True: 0, False: 0}
     per_member: Counter[MemberId] = Counter()
-    for one in staged:
+    for one in [one for one in staged if one.task.standbys or one.task.warmups]:
         # The copy of whoever is to have the task is the active to be, and no warmup any more.
         copies = {member_id: role for member_id, role in view.holders(one.task).items() if member_id != one.task.heir}
         present = one._replace(copies=copies)
