@@ -191,6 +191,17 @@ def drains() -> Told:
     return scene
 
 
+def is_blocked() -> Told:
+    """One member drains, then the other one too: neither has anybody to hand its tasks to, until one stays."""
+    scene = guarded()
+    scene.do(DrainRequest(B))
+    scene.do(DrainRequest(A))
+    scene.tick(1_000)
+    scene.do(DrainReversal(B))
+    scene.settle()
+    return scene
+
+
 def is_paused() -> Told:
     """Moves are held twice: until an operator lets them go on, and until an instant."""
     scene = guarded()
@@ -290,6 +301,7 @@ STORIES: tuple[Callable[[], Told], ...] = (
     is_suspected,
     fails,
     drains,
+    is_blocked,
     is_paused,
     storms,
     loses_commits,

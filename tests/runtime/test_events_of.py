@@ -17,6 +17,7 @@ from tests.runtime.stories import (
     expires,
     fails,
     hands_over,
+    is_blocked,
     is_suspected,
     leaves,
     restarts,
@@ -117,6 +118,14 @@ def test_a_drain_is_told_from_its_start_to_its_end() -> None:
     assert scene.only(EventType.DRAIN_CANCELLED).member == A
     assert scene.only(EventType.DRAIN_DONE).member == A
     assert scene.types().index("task-stopped") < scene.types().index("drain-done")
+
+
+def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
+    """When the second begins, the one that has something to hand over is told of, once, with why."""
+    scene = is_blocked()
+    blocked = [event for event in scene.events if event.type == "drain-blocked"]
+    assert [(event.member, event.body) for event in blocked] == [(A, {"why": "no-eligible-member", "running": 1})]
+    assert scene.types().index("drain-blocked") > scene.types().index("drain-started")
 
 
 def test_what_is_done_to_many_tasks_is_told_once() -> None:

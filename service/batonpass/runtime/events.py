@@ -34,6 +34,7 @@ class EventType(StrEnum):
     TASKS_ADOPTED = "tasks-adopted"
     DRAIN_STARTED = "drain-started"
     DRAIN_CANCELLED = "drain-cancelled"
+    DRAIN_BLOCKED = "drain-blocked"
     DRAIN_DONE = "drain-done"
     HANDOVER_BEGUN = "handover-begun"
     HANDOVER_REDIRECTED = "handover-redirected"
@@ -94,6 +95,7 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("deadline_at", "gives_up_at", "running"),
     ),
     _E.DRAIN_CANCELLED: ("A draining member stays.", ("since_at",)),
+    _E.DRAIN_BLOCKED: ("Nobody is left to take what a draining member runs; it keeps it.", ("why", "running")),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
     _E.HANDOVER_BEGUN: ("The running owner was told to give the task up; `member` is who gets it.", ("from", "why")),
     _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", ("before",)),

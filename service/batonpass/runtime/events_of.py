@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from batonpass.codec.answers import rfc3339
 from batonpass.core import records as r
+from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.ids import task_order
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
 from batonpass.runtime.events import MANY, EventType
-from batonpass.runtime.events_of_members import Told, time_of, told_of_group, told_of_member
+from batonpass.runtime.events_of_members import Told, running, time_of, told_of_group, told_of_member
 from batonpass.runtime.history import Event
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class _Teller:
                 case _:
                     self._add_all(told_of_member(self._before, record, self._decision))
                     self._add_all(told_of_group(self._before, record, self._item, self._after))
+        self._blocked()
         self._drained()
 
     def _add(
@@ -289,6 +291,19 @@ class _Teller:
                 known = self._before.tasks.get(task)
                 kind = EventType.TASK_UNPINNED if pin is None else EventType.TASK_PINNED
                 self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
+
+    def _blocked(self) -> None:
+        """Tell of every member that drains, has actives left, and since this decision nobody to hand them to."""
+        if not any(isinstance(one, r.DrainStarted | r.MemberGone | r.MemberAway) for one in self._decision.records):
+            return
+        soft = self._decision.soft
+        for member_id, after in sorted(self._after.members.items()):
+            if after.drain is None or not _has_actives(after):
+                continue
+            before = self._before.members.get(member_id)
+            why = why_drain_is_blocked(self._after, soft, after)
+            if why and (before is None or not why_drain_is_blocked(self._before, soft, before)):
+                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=running(after))
 
     def _drained(self) -> None:
         """Tell of every member that drains and has, since this decision, no active left."""
