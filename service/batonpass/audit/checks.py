@@ -6,6 +6,9 @@ day of ten million records costs one pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -13,6 +16,7 @@ from pyspark.sql import functions as f
 
 from batonpass.audit.evidence import all_of, found, of, said, time_of
 from batonpass.audit.findings import Severity
+from batonpass.audit.plan import DayPlan, GroupPart, Rows, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -259,3 +263,80 @@ def generations_told(changes: DataFrame, generations: DataFrame, bounds: DataFra
     )
     when = f.coalesce(f.col("placed_at"), f.col("at_ms"))
     return found(both, "L2", FATAL, detail, task=None, member=None, sequences=["seq"], at=[when])
+
+
+_SHOWN: Final = """
+    with days(group_id, first, last) as (values {values}),
+    shown as (
+        select group_id, version, kind, role, token from assignment_events where at >= '{begin}' and at < '{end}'
+        union all
+        select group_id, version, kind, role, token from fresh_changes where at >= '{begin}' and at < '{end}'
+    )
+    select s.group_id, count(*) filter (where s.kind = 'granted' and s.role = 'active'),
+           coalesce(sum(s.token) filter (where s.kind = 'granted' and s.role = 'active'), 0)::bigint,
+           count(*) filter (where s.kind = 'reported')
+      from shown s join days d on d.group_id = s.group_id and s.version between d.first - 1 and d.last - 1
+     group by s.group_id
+"""
+SHOWN: Final = "group_id string, grants long, tokens long, reports long"
+
+
+def changes_shown(changes: DataFrame, bounds: DataFrame, rows: Rows, plan: DayPlan) -> DataFrame:
+    """Return the groups whose task histories, as readers are shown them, are not what the log says (L2).
+
+    The database counts them where they lie: in the day's part, and among those that came in bulk and are to be moved
+    there. A group of which none are left is passed over.
+    """
+    counted = [
+        row
+        for some in batched([one for one in plan.groups if one.last >= one.first], GROUPS_AT_ONCE)
+        for row in rows(_SHOWN.format(values=_values(some), begin=_around(plan, -1), end=_around(plan, 1)))
+    ]
+    shown = bounds.sparkSession.createDataFrame([tuple(row) for row in counted], SHOWN)
+    is_grant = f.col("what") == "active"
+    logged = (
+        changes.where(f.col("what").isin("active", "reported"))
+        .join(f.broadcast(bounds.select("group_id", "first")), "group_id")
+        .where(f.col("seq") >= f.col("first"))
+        .groupBy("group_id")
+        .agg(
+            f.sum(is_grant.cast("long")).alias("logged"),
+            f.coalesce(f.sum(f.when(is_grant, f.col("token"))), f.lit(0)).alias("logged_tokens"),
+            f.sum((~is_grant).cast("long")).alias("logged_reports"),
+        )
+    )
+    both = shown.join(logged, "group_id", "left").fillna(0)
+    pairs = (("grants", "logged"), ("tokens", "logged_tokens"), ("reports", "logged_reports"))
+    differs = reduce(lambda one, other: one | other, [f.col(one) != f.col(other) for one, other in pairs])
+    detail = said(
+        *("the histories of tasks show ", of("grants"), " grants of actives (sum of tokens ", of("tokens"), ") and "),
+        *(
+            of("reports"),
+            " reports; the log has ",
+            of("logged"),
+            " (",
+            of("logged_tokens"),
+            ") and ",
+            of("logged_reports"),
+        ),
+    )
+    return found(both.where(differs), "L2", FATAL, detail, task=None, member=None)
+
+
+GROUPS_AT_ONCE: Final = 1_000
+
+
+def batched(groups: Sequence[GroupPart], size: int) -> Iterator[Sequence[GroupPart]]:
+    """Yield the groups, so many at a time."""
+    for begin in range(0, len(groups), size):
+        yield groups[begin : begin + size]
+
+
+def _values(groups: Sequence[GroupPart]) -> str:
+    return ", ".join(f"({quoted(one.group)}, {one.first}, {one.last})" for one in groups)
+
+
+def _around(plan: DayPlan, hours: int) -> str:
+    """Return an edge of the day with some room: histories have the coordinator's clock, the log the database's."""
+    edge_ms = plan.begin_ms if hours < 0 else plan.begin_ms + 86_400_000
+    return datetime.fromtimestamp(edge_ms / 1_000 + hours * 3_600, UTC).isoformat()

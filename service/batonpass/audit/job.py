@@ -235,6 +235,7 @@ class _Auditor:
             f.coalesce(f.try_element_at(f.col("sequences"), f.lit(-1)), f.col("first")) >= f.col("first")
         )
         frames = [of_day, checks.log_laws(changes, bounds), checks.generations_told(changes, seen.generations, bounds)]
+        frames.append(checks.changes_shown(changes, bounds, self._tables.reader.rows, self._plan))
         frames.append(measures.notices(seen, days, self._audit.objective))
         count = differing = 0
         if self._audit.replay:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import cache
 
 from sqlalchemy import text
 
 from batonpass.days.generate import rows_of
+from batonpass.days.rows import GroupRows
 from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
 from batonpass.simulate.staged.drawing import draw_day
@@ -29,10 +31,16 @@ _COPY = {
 }
 
 
+@cache
+def variants() -> tuple[GroupRows, ...]:
+    """Return the simulated days that all others are copies of."""
+    return tuple(rows_of(draw_day(seed, events=EVENTS_OF_A_VARIANT), DAY, sample_every=0) for seed in range(VARIANTS))
+
+
 async def fill(url: str, records: int) -> int:
     """Write a day of about so many records into a migrated database; return how many they are."""
     engine = connect(url)
-    days = [rows_of(draw_day(seed, events=EVENTS_OF_A_VARIANT), DAY, sample_every=0) for seed in range(VARIANTS)]
+    days = variants()
     await make_days(engine, (DAY,))
     for number, day in enumerate(days):
         copy = day.copy_as(f"base-{number}")
