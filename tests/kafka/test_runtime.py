@@ -5,12 +5,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from tests.kafka.cluster import known_to_broker
 from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
 
-from batonpass.worker.kafka import ActiveOptions, in_memory
+from batonpass.worker.kafka import ActiveOptions, Context, in_memory
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")
@@ -47,6 +47,35 @@ async def test_a_promoted_warmup_reads_nothing_again(
     await b.give_up(TASK)
     owners = await check_exactly_once(job, 600)
     assert owners == ["a"] * 500 + ["b"] * 100
+
+
+async def test_an_owner_that_is_told_to_stop_amid_many_records(
+    bootstrap: str, new_topic: NewTopics, tmp_path: Path
+) -> None:
+    """It commits what it has processed of them at once, and the next owner goes on with the one after."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 500)
+    a, b = Owner(job.runtime(tmp_path / "a", "a")), Owner(job.runtime(tmp_path / "b", "b"))
+    [part] = a.runtime._parts.values()
+    seen: list[int] = []
+
+    async def slowly(record: ConsumerRecord, context: Context) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(record.offset)
+        await part.process(record, context)
+
+    a.runtime._parts["0"] = dataclasses.replace(part, process=slowly)
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: len(seen) > 10)
+    final = await asyncio.wait_for(a.give_up(TASK), 10)
+    assert isinstance(final, int)
+    done = len(seen)
+    assert done < 500
+    b.hold(TASK, Role.ACTIVE, restore_to=final)
+    await until(lambda: b.totals() == expected(500))
+    await b.give_up(TASK)
+    owners = await check_exactly_once(job, 500)
+    assert owners.count("a") == done
 
 
 async def test_a_demoted_owner_goes_on_from_its_own_writes(

@@ -164,7 +164,7 @@ def cpu_s(pid: int) -> float:
 
 async def at_rest(coordinator: CoordinatorProcess, job: Job) -> None:
     """Wait until all workers are there and nothing is to come."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while True:
             found = (await coordinator.call("GET", f"/v1/groups/{job.group}")).json()
             if found["at_rest"] and found["members"] == len(WORKERS):

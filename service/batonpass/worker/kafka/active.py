@@ -35,7 +35,7 @@ LEASE_LOOK_S = 0.05
 INPUT_LAG_S = 1.0
 POLL_MS = 1_000
 
-GATHER = 5
+GATHER = 3
 """A transaction that gets few records looks for more so often, each time for all that have gathered since."""
 
 FEW = 50

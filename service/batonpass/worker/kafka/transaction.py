@@ -105,6 +105,7 @@ class Context:
             topic = self._topics[name]
             for key, value in store.changes.items():
                 last[topic] = await self._send(topic, value, key=key, partition=self.partition)
+        self.announce()
         await self._producer.write_out()
         written = await asyncio.gather(*self._sent, return_exceptions=True)
         for outcome in written:
