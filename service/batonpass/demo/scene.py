@@ -190,10 +190,10 @@ class Scene:
 
     # --- what is done -----------------------------------------------------------------------------------------------
 
-    async def throttle(self, names: list[str]) -> None:
-        """From here on, these workers restore slowly."""
+    async def throttle(self, names: list[str], times: int = 1) -> None:
+        """From here on, these workers restore slowly, or so many times faster than slowly."""
         if self.job.stateful:
-            await throttle(self.job, names, self.form.restore_bytes_per_s)
+            await throttle(self.job, names, times * self.form.restore_bytes_per_s)
 
     async def configure(self, *, standbys: int | None = None, policy: Policy | None = None) -> None:
         """Give the group other settings."""
