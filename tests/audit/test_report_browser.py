@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from tests.audit.test_report import NASTY, named
 from batonpass.audit.report import write_report
 
 pytestmark = pytest.mark.needs("chromium")
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
+PATIENCE_MS = 120_000
+"""Five megabytes of script take a while where others want the processor as well."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -32,6 +35,7 @@ def opened(browser: Browser, path: Path, *, width: int = 1200, dark: bool = Fals
     page.on("pageerror", lambda error: told.append(f"error: {error}"))
     page.on("console", lambda message: told.append(f"console: {message.text}"))
     page.on("request", lambda request: told.append(f"request: {request.url}"))
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(path.as_uri())
     page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
     return page, [one for one in told if one != f"request: {path.as_uri()}"]

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -30,13 +30,21 @@ GROUPS_PICTURED: Final = 12
 
 FINDINGS_SHOWN: Final = 500
 EVIDENCE_SHOWN: Final = 8
-MEASURES: Final[Mapping[str, tuple[str, Any]]] = {
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
+"""Measures by name: how a column is headed, and how its values are written."""
+
+COSTS: Final[Columns] = {
     "availability": ("available", words.share),
     "downtime_ms": ("downtime", words.span),
     "longest_unowned_ms": ("longest without an owner", words.span),
     "handovers": ("handovers", words.number),
     "failovers": ("failovers", words.number),
     "cold_starts": ("cold starts", words.number),
+    "members_max": ("members", words.number),
+    "tasks_max": ("tasks", words.number),
+    "records": ("records", words.number),
+}
+WORK: Final[Columns] = {
     "moves": ("moves", words.number),
     "lower_bound": ("fewest possible", words.number),
     "warmups": ("warmups", words.number),
@@ -48,11 +56,7 @@ MEASURES: Final[Mapping[str, tuple[str, Any]]] = {
     "balance_worst": ("worst", words.number),
     "restored_bytes": ("restored", words.size),
     "generations": ("generations", words.number),
-    "members_max": ("members", words.number),
-    "tasks_max": ("tasks", words.number),
-    "records": ("records", words.number),
 }
-"""The columns of the table of groups, and how each is written."""
 
 
 def write_report(result: AuditResult, path: str | Path) -> Path:
@@ -136,8 +140,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "unknown_lags": sum(1 for one in pictures.warmups if one.lag is None),
         "pictured": _pictured(result, ranked, shown),
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
-        "columns": [title for title, _ in MEASURES.values()],
-        "rows": [_row(one, fatal[one.group]) for one in ranked],
+        "tables": [_table(ranked, fatal, columns) for columns in (COSTS, WORK)],
         "result": result,
         "places": frozenset(shown),
         "began": words.instant(result.started_at_ms)[:19],
@@ -207,7 +210,7 @@ def _of(one: GroupDay, name: str) -> float:
 def _tiles(groups: Sequence[GroupDay]) -> list[tuple[str, str]]:
     known = [_available(one) for one in groups if one.measures.get("availability") is not None]
     longest = [_of(one, "longest_unowned_ms") for one in groups]
-    total = {name: sum(_of(one, name) for one in groups) for name in MEASURES}
+    total = {name: sum(_of(one, name) for one in groups) for name in (*COSTS, *WORK)}
     return [
         ("least available group", words.share(min(known, default=None))),
         ("downtime of all tasks", words.span(total["downtime_ms"])),
@@ -245,9 +248,18 @@ def _causes(groups: Sequence[GroupDay]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(one: GroupDay, fatal: int) -> dict[str, Any]:
-    cells = [write(one.measures.get(name)) for name, (_, write) in MEASURES.items()]
-    return {"group": one.group, "fatal": fatal, "cells": cells}
+def _table(groups: Sequence[GroupDay], fatal: Counter[str], columns: Columns) -> dict[str, Any]:
+    return {
+        "columns": [title for title, _ in columns.values()],
+        "rows": [
+            {
+                "group": one.group,
+                "fatal": fatal[one.group],
+                "cells": [write(one.measures.get(name)) for name, (_, write) in columns.items()],
+            }
+            for one in groups
+        ],
+    }
 
 
 def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, Any]) -> list[dict[str, Any]]:

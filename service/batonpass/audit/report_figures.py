@@ -176,7 +176,7 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
             }
         )
     lag = axis("records to restore", type="log", tickformat="~s")
-    return figure(data, lag, axis("seconds", type="log", tickformat="~s"))
+    return figure(data, lag, axis("seconds", type="log", tickformat="~s", nticks=6))
 
 
 def frontier(advice: Recommendation) -> Figure | None:
