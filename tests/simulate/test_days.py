@@ -262,7 +262,7 @@ def test_what_is_odd_about_a_day_is_simulated() -> None:
     odd = draw_day(3, oddities=Oddities(stuck_warmup=True, flapping_member=True))
     assert {"stuck", "flapping"} <= {worker.name for worker in odd.workers}
     crashes = [step for step in odd.steps if step.worker == "flapping" and step.act is Act.CRASH]
-    assert len(crashes) == 12
+    assert len(crashes) == 6
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def _odd(day: Scenario, oddities: Oddities) -> Scenario:
     if oddities.flapping_member:
         workers = (*workers, Worker("flapping", tags=workers[-1].tags))
         steps.append(Step(5 * HOUR, Act.JOIN, "flapping"))
-        for turn in range(12):
+        for turn in range(6):
             at_ms = 12 * HOUR + turn * 3 * MINUTE
             steps += [
                 Step(at_ms, Act.CRASH, "flapping"),
