@@ -129,5 +129,5 @@ def subtopology(job: Job, writer: str) -> Subtopology:
         await context.send(job.output, told.encode(), key=record.key, partition=context.partition)
 
     if not job.stateful:
-        return Part(sources=(job.source,), process=pass_on)
-    return Part(sources=(job.source,), process=add, changelogs={STORE: job.changelog})
+        return Part(sources=(job.source,), process=pass_on, outputs=(job.output,))
+    return Part(sources=(job.source,), process=add, changelogs={STORE: job.changelog}, outputs=(job.output,))
