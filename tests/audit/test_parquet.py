@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,14 @@ from tests.audit.sample import DAY, clean_result, sample_result
 
 from batonpass.audit import parquet
 from batonpass.audit.parquet import write_day, write_result
-from batonpass.audit.session import opened
 
 pytestmark = pytest.mark.needs("spark")
 SCHEMA = "group_id string, task string, n int"
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    """A Spark session."""
-    with opened(master="local[2]", settings={"spark.sql.shuffle.partitions": "2"}) as found:
-        yield found
-
-
-def rows_of(session: Any, path: Path | str) -> list[tuple[Any, ...]]:
+def rows_of(spark: Any, path: Path | str) -> list[tuple[Any, ...]]:
     """Return the rows of what was written, sorted, without the columns that its folders have."""
-    return sorted(tuple(row) for row in session.read.parquet(str(path)).drop("group", "day").collect())
+    return sorted(tuple(row) for row in spark.read.parquet(str(path)).drop("group", "day").collect())
 
 
 def folders(path: Path) -> list[str]:
@@ -34,41 +25,44 @@ def folders(path: Path) -> list[str]:
     return sorted(one.name for one in path.iterdir() if "_SUCCESS" not in one.name)
 
 
-def test_a_day_is_partitioned_and_replaced_whole(session: Any, tmp_path: Path) -> None:
+def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> None:
     """Each group has its folder; written again, groups that are gone leave nothing, and other days are untouched."""
     out = tmp_path / "out of here"
-    first = session.createDataFrame([("orders", "0_1", 1), ("clicks", "0_2", 2), ("7", "0_3", 3)], SCHEMA)
+    first = spark.createDataFrame([("orders", "0_1", 1), ("clicks", "0_2", 2), ("7", "0_3", 3)], SCHEMA)
     assert write_day(first, str(out), "runs", DAY) == f"file://{out}/runs/day={DAY}"
     write_day(first.where("n = 1"), str(out), "runs", DAY.replace(day=21))
     assert folders(out / "runs") == ["day=2026-11-20", "day=2026-11-21"]
     assert folders(out / "runs" / "day=2026-11-20") == ["group=7", "group=clicks", "group=orders"]
+    many = spark.createDataFrame([("orders", "0_1", n) for n in range(200)], SCHEMA).repartition(4)
+    write_day(many, str(out), "many", DAY)
+    assert len(list((out / "many" / "day=2026-11-20" / "group=orders").glob("*.parquet"))) == 1
     write_day(first.where("n > 1"), str(out), "runs", DAY)
     assert folders(out / "runs") == ["day=2026-11-20", "day=2026-11-21"]
-    assert rows_of(session, out / "runs" / "day=2026-11-20") == [("7", "0_3", 3), ("clicks", "0_2", 2)]
-    assert rows_of(session, out / "runs" / "day=2026-11-21") == [("orders", "0_1", 1)]
+    assert rows_of(spark, out / "runs" / "day=2026-11-20") == [("7", "0_3", 3), ("clicks", "0_2", 2)]
+    assert rows_of(spark, out / "runs" / "day=2026-11-21") == [("orders", "0_1", 1)]
     write_day(first.where("n > 9"), str(out), "runs", DAY)
     assert folders(out / "runs" / "day=2026-11-20") == []
 
 
-def test_any_name_of_a_group_finds_a_folder(session: Any, tmp_path: Path) -> None:
+def test_any_name_of_a_group_finds_a_folder(spark: Any, tmp_path: Path) -> None:
     """However long it is and whatever is in it, the column has the whole name."""
     names = ["a=b:c%d*?", "..", "__HIVE_DEFAULT_PARTITION__", "x" * 255, "x" * 254 + "y", "Größe" * 50, "🏃" * 63]
-    frame = session.createDataFrame([(name, "0_1", number) for number, name in enumerate(names)], SCHEMA)
+    frame = spark.createDataFrame([(name, "0_1", number) for number, name in enumerate(names)], SCHEMA)
     write_day(frame, str(tmp_path), "runs", DAY)
-    assert sorted(row[0] for row in rows_of(session, tmp_path / "runs")) == sorted(names)
+    assert sorted(row[0] for row in rows_of(spark, tmp_path / "runs")) == sorted(names)
     made = folders(tmp_path / "runs" / f"day={DAY}")
     assert len(made) == len(names)
 
 
 def test_a_write_that_fails_leaves_the_day_as_it_was(
-    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it fails while writing or while being put into its place, the old day is there, and nothing beside it."""
-    frame = session.createDataFrame([("orders", "0_1", 1)], SCHEMA)
+    frame = spark.createDataFrame([("orders", "0_1", 1)], SCHEMA)
     write_day(frame, str(tmp_path), "runs", DAY)
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         write_day(frame.selectExpr("group_id", "1 / (n - 1) as n"), str(tmp_path), "runs", DAY)
-    assert rows_of(session, tmp_path / "runs") == [("orders", "0_1", 1)]
+    assert rows_of(spark, tmp_path / "runs") == [("orders", "0_1", 1)]
     real = parquet.Files.replace
 
     def vanishing(files: parquet.Files, aside: str, place: str) -> None:
@@ -78,22 +72,22 @@ def test_a_write_that_fails_leaves_the_day_as_it_was(
     monkeypatch.setattr(parquet.Files, "replace", vanishing)
     with pytest.raises(OSError, match="cannot be written"):
         write_day(frame, str(tmp_path), "runs", DAY)
-    assert rows_of(session, tmp_path / "runs") == [("orders", "0_1", 1)]
+    assert rows_of(spark, tmp_path / "runs") == [("orders", "0_1", 1)]
     assert [name for name in folders(tmp_path / "runs") if not name.endswith(".crc")] == [f"day={DAY}"]
 
 
-def test_what_an_audit_came_to_can_be_read_as_tables(session: Any, tmp_path: Path) -> None:
+def test_what_an_audit_came_to_can_be_read_as_tables(spark: Any, tmp_path: Path) -> None:
     """Findings with their evidence, a row for each measure and each cause of downtime; a clean day has no findings."""
     result = sample_result()
-    write_result(session, result, str(tmp_path))
-    findings = session.read.parquet(str(tmp_path / "findings")).collect()
+    write_result(spark, result, str(tmp_path))
+    findings = spark.read.parquet(str(tmp_path / "findings")).collect()
     assert {(row.group_id, row.law, row.severity, tuple(row.sequences)) for row in findings} == {
         (one.group, one.law, one.severity.value, one.sequences) for one in result.findings
     }
-    measures = {(group, name): value for group, name, value in rows_of(session, tmp_path / "measures")}
+    measures = {(group, name): value for group, name, value in rows_of(spark, tmp_path / "measures")}
     assert measures["orders", "moves"] == 118
     assert measures["quiet", "restored_bytes"] is None
-    assert ("orders", "stuck", 1, 330_000.0, 330_000.0, 330_000.0, 330_000.0) in rows_of(session, tmp_path / "downtime")
-    write_result(session, clean_result(), str(tmp_path))
+    assert ("orders", "stuck", 1, 330_000.0, 330_000.0, 330_000.0, 330_000.0) in rows_of(spark, tmp_path / "downtime")
+    write_result(spark, clean_result(), str(tmp_path))
     assert folders(tmp_path / "findings" / f"day={DAY}") == []
-    assert {row[0] for row in rows_of(session, tmp_path / "measures")} == {"clicks"}
+    assert {row[0] for row in rows_of(spark, tmp_path / "measures")} == {"clicks"}

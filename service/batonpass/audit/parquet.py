@@ -43,10 +43,12 @@ def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
     Raises:
         OSError: when the day could not be put into its place; what was there is there again.
     """
-    # A group's rows come together in one file, or, where it has very many of them, in a few.
     from pyspark.sql import functions as f  # noqa: PLC0415 - importing this module must not need Spark
 
-    return _write(_with_folder(frame).hint("rebalance", f.col("group")), out, name, day)
+    # A group's rows come together in one file, or, where Spark looks at sizes and it has very many of them, in a few.
+    by_group, looks = _with_folder(frame), frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
+    column = f.col("group")
+    return _write(by_group.hint("rebalance", column) if looks else by_group.repartition(column), out, name, day)
 
 
 def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
