@@ -6,12 +6,15 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.budget import HeldBack
+from batonpass.core.budget import HeldBack, fund
+from batonpass.core.copies import Staged, stage
 from batonpass.core.describe import describe_group
+from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
 from batonpass.core.model import PauseScope, Role, Subtopology
-from batonpass.core.reasons import Held
+from batonpass.core.reasons import Held, Why
+from batonpass.core.view import View
 
 
 def held(scene: Scene) -> list[tuple[str, str | None, str]]:
@@ -239,3 +242,23 @@ def test_a_warmup_that_is_granted_at_once_makes_room_in_the_same_step() -> None:
     scene.join("e", replaces=MemberId(old))
     assert scene.owners()["0_0"] == new
     assert len(scene.task("0_1").warmups) == 1
+
+
+@pytest.mark.parametrize("gives_up", ["nothing", "an active", "a copy"])
+def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it(gives_up: str) -> None:
+    """The slot of a warmup that is to take over is free in the step in which its member only gains."""
+    scene, old, new = one_warmup_at_the_limit()
+    scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    free, other = scene.task("0_0")._replace(owner=None), scene.task("0_2")
+    takeover = Staged(free, Choice(MemberId(new), Why.FAILOVER), {})
+    asked = stage(view, scene.task("0_1"))
+    moved = Staged(other, Choice(MemberId(new), Why.STAYS), {})
+    if gives_up == "an active":
+        moved = Staged(other, Choice(MemberId(old), Why.HANDOVER), {})
+    elif gives_up == "a copy":
+        moved = Staged(
+            other._replace(owner=MemberId(old), standbys=(MemberId(new),)), Choice(MemberId(old), Why.STAYS), {}
+        )
+    fund(view, [takeover, moved, asked])
+    assert len(asked.copies) == (1 if gives_up == "nothing" else 0)

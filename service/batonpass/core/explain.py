@@ -244,12 +244,11 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
 def _claim_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
     if free_at_ms is not None:
         return Wait(Awaited.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), HELD["lease-not-over"][1])
-    member = view.group.members.get(member_id)
-    revocation = member.revoking.get(task.id) if member is not None else None
+    # A claim without an end is one that its member has still to confirm.
+    member = view.group.members[member_id]
+    since_ms = member.revoking[task.id].since_ms
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     detail = "it was told to stop and has not confirmed it"
-    if member is None or revocation is None:
-        return Wait(Awaited.CONFIRMATION, member_id, None, None, detail)
-    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, revocation.since_ms)
     return Wait(Awaited.CONFIRMATION, member_id, until_ms, None, detail + (SILENT if is_silent else ""))
 
 
