@@ -272,9 +272,9 @@ _SHOWN: Final = """
         union all
         select group_id, version, kind, role, token from fresh_changes where at >= '{begin}' and at < '{end}'
     )
-    select s.group_id, count(*) filter (where s.kind = 'granted' and s.role = 'active'),
-           coalesce(sum(s.token) filter (where s.kind = 'granted' and s.role = 'active'), 0)::bigint,
-           count(*) filter (where s.kind = 'reported')
+    select s.group_id, count(*) filter (where s.kind = 'granted' and s.role = 'active') as grants,
+           coalesce(sum(s.token) filter (where s.kind = 'granted' and s.role = 'active'), 0)::bigint as tokens,
+           count(*) filter (where s.kind = 'reported') as reports
       from shown s join days d on d.group_id = s.group_id and s.version between d.first - 1 and d.last - 1
      group by s.group_id
 """

@@ -272,7 +272,7 @@ _CHAINS: Final = """
     select d.group_id, coalesce(
         (select max(t.version) from traces t where t.group_id = d.group_id and t.version < d.first
             and t.payload -> 'soft' ->> 'from_empty' = 'true'),
-        (select min(t.version) from traces t where t.group_id = d.group_id and t.version between d.first - 1 and d.last))
+        (select min(t.version) from traces t where t.group_id = d.group_id and t.version between d.first - 1 and d.last)) as since
       from days d
 """
 BUNDLE: Final = 500

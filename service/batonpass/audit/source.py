@@ -70,4 +70,4 @@ def fetch(url: str, sql: str) -> Iterator[pa.RecordBatch]:
 
 def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
     """Return the rows of a query whose answer is small."""
-    return [tuple(row.values()) for batch in fetch(url, sql) for row in batch.to_pylist()]
+    return [row for batch in fetch(url, sql) for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)]
