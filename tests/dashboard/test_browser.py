@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
-from tests.dashboard.browsing import Browser, browsing, dashboard
+from tests.dashboard.browsing import Browser, browsing
 from tests.e2e.running import PROGRAM, Up, running, soon
 
 pytestmark = pytest.mark.needs("chromium")
@@ -18,18 +19,36 @@ QUICK = ("--rate", "5000")
 
 @pytest.fixture(scope="module")
 def up(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A coordinator with three simulated workers."""
-    with running(open_folder / "looked at", home=tmp_path_factory.mktemp("home")) as found:
+    """A coordinator with three simulated workers, and the dashboard that is started beside it."""
+    home = tmp_path_factory.mktemp("home")
+    with running(open_folder / "looked at", "--dashboard-port", "0", home=home) as found:
         soon(lambda: found.ask("groups", "show", "demo")["at_rest"])
         yield found
         found.stop()
+        assert not answers(dashboard_of(found))
 
 
 @pytest.fixture(scope="module")
-def base(up: Up) -> Iterator[str]:
-    """The base URL of a dashboard at that coordinator."""
-    with dashboard(up.url) as found:
-        yield found
+def base(up: Up) -> str:
+    """The base URL of that dashboard."""
+    found = dashboard_of(up)
+    soon(lambda: answers(found))
+    return found
+
+
+def dashboard_of(up: Up) -> str:
+    """Return the URL of the dashboard that an `up` said that it started."""
+    found = re.search(r"Dashboard +(http://\S+) ", up.greeting)
+    assert found is not None, up.greeting
+    return found[1]
+
+
+def answers(url: str) -> bool:
+    """Whether a dashboard answers there."""
+    try:
+        return httpx.get(f"{url}/livez").text == "ok\n"
+    except httpx.TransportError:
+        return False
 
 
 @contextmanager

@@ -242,6 +242,8 @@ async def test_a_path_in_front_is_kept(canned: Canned) -> None:
     assert answer.headers["location"] == "/ops/"
     assert "path=/ops;" in answer.headers["set-cookie"].lower()
     client.cookies.set(next(iter(answer.cookies)), next(iter(answer.cookies.values())))
+    assert (await client.get("/ops/static/style.css")).headers["cache-control"] == "max-age=3600"
     seen = Seen((await client.get("/groups/fleet")).text)
+    assert (await client.get("/ops/groups/fleet")).status_code == 200
     assert [one for one in seen.addresses if not one.startswith(("/ops/", "#", "?"))] == []
     await client.aclose()

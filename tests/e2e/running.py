@@ -79,6 +79,8 @@ def running(
     """
     command = [*PROGRAM, "up", "--data", str(folder), "--port", str(port), *options]
     command += ["--simulated"] if broker is None else []
+    # A process less in each of many tests; tests/dashboard has those that look at it.
+    command += [] if "--dashboard-port" in options else ["--no-dashboard"]
     around = environment(home) | dict(broker or {})
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=around) as process:

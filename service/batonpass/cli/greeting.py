@@ -16,13 +16,17 @@ from batonpass.cli.folder import UpFolder
 
 
 class Around(NamedTuple):
-    """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are."""
+    """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are.
+
+    ``dashboard`` is where its pages are, None where there is none.
+    """
 
     url: str
     token: str
     folder: UpFolder
     group: str
     words: str
+    dashboard: str | None = None
 
 
 def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -> None:
@@ -31,6 +35,8 @@ def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -
     console.print(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
     # A line of its own that begins so, for whoever reads it by program.
     print(f"token: {around.token}\n")
+    if around.dashboard:
+        print(f"  Dashboard   {around.dashboard} (sign in with the token above)")
     print(f"  API         {url}/docs")
     print(f"  Readiness   {url}/readyz")
     print(f"  Metrics     {url}/metrics")

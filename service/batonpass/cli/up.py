@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from batonpass.bootstrap import bind
+from batonpass.cli import beside
 from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
 from batonpass.cli.database import upgraded
 from batonpass.cli.desk import failing_well
@@ -54,9 +55,13 @@ def up(
         bool, typer.Option("--simulated", help="Without a broker: workers that only pretend to have state.")
     ] = False,
     workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
+    dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Pages to look at all of it.")] = True,
+    dashboard_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port of the dashboard; left out: 8421, or a free one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say in one line of JSON what runs.")] = False,
 ) -> None:
-    """Run everything on this machine: a database and a Kafka broker of its own, a coordinator, a job and its workers.
+    """Run everything on this machine: a database and a broker of its own, a coordinator, a job, and a dashboard.
 
     Everything is kept in one folder; the next start finds it again. Ctrl-C stops all of it.
     """
@@ -67,6 +72,8 @@ def up(
         cast = None if simulated or not demo else JobCast(folder, workers, _tell)
         crew = Crew(folder, workers, cast or SimulatedCast()) if demo else None
         stay = _Stay(folder, crew=crew, job=cast, as_json=as_json)
+        if dashboard:
+            stay.dashboard_port = beside.dashboard_port(dashboard_port)
         try:
             stay.run(port=port, host=host)
         except EmbeddedPostgresError as error:
@@ -83,6 +90,7 @@ class _Stay:
         self._as_json = as_json
         self._postgres = EmbeddedPostgres(folder.postgres, port=_free_port())
         self._token = ""
+        self.dashboard_port: int | None = None
         self._beside: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,6 +139,7 @@ class _Stay:
             broker = None if self._job is None else aside.submit(self._job.prepare)
             url = self._postgres.start()
             upgraded(url)
+            self._folder.keep(self._folder.database_file, url)
             try:
                 return url, None if broker is None else broker.result()
             except NoKafka as lacking:
@@ -167,15 +176,22 @@ class _Stay:
         if self._as_json:
             shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
             kafka = None if self._job is None else self._job.job.bootstrap
-            print(json.dumps({**shown, "group": group, "workers": dict(workers), "kafka": kafka}), flush=True)
+            told = {"group": group, "workers": dict(workers), "kafka": kafka, "dashboard": self._dashboard_url()}
+            print(json.dumps({**shown, **told}), flush=True)
         else:
             words = "" if self._crew is None else self._crew.cast.words
-            around = Around(url, self._token, self._folder, group or "", words)
+            around = Around(url, self._token, self._folder, group or "", words, self._dashboard_url())
             greeting(Console(highlight=False, soft_wrap=True), around, workers)
 
-    def _programs(self, _url: str) -> list[tuple[str, Program]]:
+    def _programs(self, url: str) -> list[tuple[str, Program]]:
         """Return what runs as a process of its own beside the coordinator, demonstration or not, by name."""
-        return []
+        if self.dashboard_port is not None and (package := beside.lacking()):
+            _tell(f"no dashboard: it needs {package}; pip install 'batonpass[dashboard]'")
+            self.dashboard_port = None
+        return [] if self.dashboard_port is None else [beside.dashboard_program(url, self.dashboard_port)]
+
+    def _dashboard_url(self) -> str | None:
+        return None if self.dashboard_port is None else f"http://{beside.HOST}:{self.dashboard_port}"
 
     def _children(self) -> list[Worker]:
         return [*self._beside, *([] if self._crew is None else [*self._crew.workers, *self._crew.beside])]

@@ -40,17 +40,26 @@ ZIPPED_FROM_BYTES: Final = 8_000
 
 
 class _Safe:
-    """Says with every answer what a browser may do with it: load from here, and from nowhere else."""
+    """Says with every answer what a browser may do with it: load from here, and from nowhere else.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``root`` is what an ingress puts in front of paths, whether it takes that off again or not.
+    """
+
+    def __init__(self, app: ASGIApp, root: str) -> None:
         self._app = app
+        self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._root and scope["type"] == "http":
+            path = scope["path"]
+            whole = path if f"{path}/".startswith(f"{self._root}/") else self._root + path
+            scope = {**scope, "path": whole, "root_path": self._root}
+
         async def say(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = list(message.get("headers", []))
                 names = {name.lower() for name, _ in given}
-                is_static = scope["path"].startswith(scope.get("root_path", "") + "/static/")
+                is_static = scope["path"].startswith(f"{self._root}/static/")
                 caching = b"max-age=3600" if is_static else b"no-store"
                 extra = [*HEADERS, *([] if b"cache-control" in names else [(b"cache-control", caching)])]
                 message = {**message, "headers": [*given, *extra]}
@@ -84,7 +93,10 @@ def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = Non
         Route("/groups/{group}/do/{order}", guarded(orders.carry_out), methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]
-    middleware = [Middleware(_Safe), Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3)]
+    middleware = [
+        Middleware(_Safe, root=config.root_path),
+        Middleware(GZipMiddleware, minimum_size=ZIPPED_FROM_BYTES, compresslevel=3),
+    ]
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.desk = desk
     return app

@@ -66,7 +66,6 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        root_path=config.root_path,
         ssl_certfile=certificate.certfile if certificate else None,
         ssl_keyfile=certificate.keyfile if certificate else None,
     )

@@ -1,0 +1,76 @@
+"""`batonpass dashboard` as a command."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from tests.dashboard.browsing import dashboard
+from tests.e2e.running import PROGRAM
+from typer.testing import CliRunner
+
+from batonpass.cli import app, beside
+from batonpass.cli.beside import dashboard_port, dashboard_program, free_port
+
+
+def refused(*options: str) -> str:
+    """Return what the command says when it does not start."""
+    done = CliRunner().invoke(app, ["dashboard", *options])
+    assert done.exit_code in {1, 2}, done.output
+    return done.stderr
+
+
+def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path) -> None:
+    """Whoever opens it is told that no coordinator answers; SIGTERM ends it with exit code 0, open pages or not."""
+    authority = trustme.CA()
+    own = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    own.private_key_pem.write_to_path(tmp_path / "key.pem")
+    with dashboard("http://127.0.0.1:9", "--root-path", "ops") as url:
+        assert url.endswith("/ops")
+        answer = httpx.post(f"{url}/login", data={"token": "x"})
+        assert (answer.status_code, "No coordinator answers at http://127.0.0.1:9." in answer.text) == (503, True)
+    command = [*PROGRAM, "dashboard", "--server", "http://127.0.0.1:9", "--port", "0", "--json"]
+    command += ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        context = httpx.create_ssl_context(verify=str(tmp_path / "ca.pem"))
+        assert httpx.get(f"{url}/livez", verify=context).text == "ok\n"
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_what_cannot_be_is_refused_with_what_to_do() -> None:
+    """An address that is taken, a URL that is none, half a certificate."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert "Choose another port" in refused("--server", "http://127.0.0.1:9", "--port", port)
+    assert "is not the URL of a coordinator" in refused("--server", "nonsense")
+    assert "go together" in refused("--server", "http://127.0.0.1:9", "--tls-cert", "x")
+
+
+def test_the_usual_port_is_taken_while_it_is_free() -> None:
+    """Two of `up` on one machine have a dashboard each; a port that was named is that one."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        assert free_port(port) != port
+    assert free_port(port) == port
+    assert dashboard_port(9_000) == 9_000
+    assert dashboard_port(0) > 0
+    assert dashboard_port(None) > 0
+    _, program = dashboard_program("http://127.0.0.1:8420", 8_421)
+    assert program.flat()[:4] == ["batonpass", "dashboard", "--server", "http://127.0.0.1:8420"]
+
+
+def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra there is no dashboard, and `up` says which package it needs."""
+    assert beside.lacking() is None
+    monkeypatch.setattr(beside, "NEEDS", ("jinja2", "no_such_package"))
+    assert beside.lacking() == "no_such_package"
