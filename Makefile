@@ -42,6 +42,11 @@ bench: ## time the decisions against their bars
 	.venv/bin/python -m tests.benchmarks $(ARGS)
 	.venv/bin/python -m tests.benchmarks.serving $(SERVING_ARGS)
 
+.PHONY: audit
+audit: ## audit a day of the log with Spark (ARGS="--day today --out audits" while make run runs)
+	$(ENVIRONMENT) audit
+	.venv/bin/batonpass audit $(ARGS)
+
 .PHONY: bench-audit
 bench-audit: ## time the nightly audit against pandas (ARGS="--records 100000")
 	$(ENVIRONMENT) dev

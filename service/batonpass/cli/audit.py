@@ -19,6 +19,7 @@ from rich.text import Text
 
 from batonpass.cli.desk import console, failing_well, table
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import UpFolder, running_here
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
@@ -52,7 +53,7 @@ class How(StrEnum):
 def audit(
     *,
     day: Annotated[
-        str | None, typer.Option(metavar="DATE", help="The day, in UTC, as in 2026-11-20 (yesterday).")
+        str | None, typer.Option(metavar="DATE", help="The day, in UTC, as in 2026-11-20, or today (yesterday).")
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group; nothing is kept then.")] = None,
     out: Annotated[
@@ -61,7 +62,12 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and measures as one JSON object.")] = False,
     database: Annotated[
-        str | None, typer.Option("--database-url", metavar="URL", help="The database (better: BATONPASS_DATABASE_URL).")
+        str | None,
+        typer.Option(
+            "--database-url",
+            metavar="URL",
+            help="The database (better: BATONPASS_DATABASE_URL; left out: that of a running `up`).",
+        ),
     ] = None,
     reader: Annotated[
         How, typer.Option(help="How to read: adbc needs no jar, jdbc needs Postgres's driver.")
@@ -143,19 +149,29 @@ def _carried_out(wanted: Audit) -> AuditResult:
 
 
 def _url(given: str | None) -> str:
-    url = (given or os.environ.get("BATONPASS_DATABASE_URL", "")).strip()
+    url = (given or os.environ.get("BATONPASS_DATABASE_URL", "")).strip() or _of_up()
     if not url:
         raise Failure(
             Exit.BAD_INPUT,
             "no database is named.",
-            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), or give --database-url.",
+            todo="Set BATONPASS_DATABASE_URL (postgresql://user:password@host:port/database), give --database-url, or have"
+            " one `batonpass up` running.",
         )
     return url
+
+
+def _of_up() -> str:
+    """Return the database of the `up` that runs on this machine, if there is one and no other."""
+    found = running_here()
+    folder = UpFolder(found[0].folder) if len(found) == 1 else None
+    return "" if folder is None else folder.kept(folder.database_file) or ""
 
 
 def _day(given: str | None) -> date:
     if given is None:
         return datetime.now(UTC).date() - timedelta(days=1)
+    if given == "today":
+        return datetime.now(UTC).date()
     try:
         return date.fromisoformat(given)
     except ValueError:

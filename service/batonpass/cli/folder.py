@@ -4,6 +4,7 @@
       batonpass.json   says that the folder is Batonpass's
       token            the admin token; only its owner can read it
       workers-token    the token of the simulated workers, for their group alone
+      database-url     where the database listens and its password, for the audit; only its owner can read it
       lock             held as long as an `up` runs; says who and where
       postgres/        the database and its log
       workers/         what the simulated workers keep on disk, and their logs
@@ -91,6 +92,11 @@ class UpFolder:
     def workers_token_file(self) -> Path:
         """The file with the token that the simulated workers show."""
         return self.path / "workers-token"
+
+    @property
+    def database_file(self) -> Path:
+        """The file with the URL of the database, as it was at the last start."""
+        return self.path / "database-url"
 
     def hold(self) -> None:
         """Make the folder if need be, and keep every other `up` out of it until ``release``.

@@ -1,0 +1,43 @@
+"""Which database the audit reads: the one that is named, else that of the one `up` that runs here."""
+
+from pathlib import Path
+
+import pytest
+
+from batonpass.cli import audit
+from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.folder import Running, UpFolder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Running]:
+    """The `up`s that run on this machine, as the audit sees them; none is named by the environment."""
+    running: list[Running] = []
+    monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
+    monkeypatch.setattr(audit, "running_here", lambda: running)
+    return running
+
+
+def started(folder: Path, url: str) -> Running:
+    """Return an `up` that has noted where its database is."""
+    folder.mkdir()
+    kept = UpFolder(folder)
+    kept.keep(kept.database_file, url)
+    return Running(1, "http://127.0.0.1:1", folder)
+
+
+def test_the_running_up_is_found(here: list[Running], tmp_path: Path) -> None:
+    """With one `up` running and nothing named, its database is audited; what is named comes first."""
+    here.append(started(tmp_path / "one", "postgresql://here/one"))
+    assert audit._url(None) == "postgresql://here/one"
+    assert audit._url("postgresql://named/two") == "postgresql://named/two"
+
+
+def test_nothing_is_guessed_between_two(here: list[Running], tmp_path: Path) -> None:
+    """With none or with two of them, the caller is told to name a database."""
+    for number in range(3):
+        if number != 1:
+            with pytest.raises(Failure, match="no database is named") as caught:
+                audit._url(None)
+            assert caught.value.code is Exit.BAD_INPUT
+        here.append(started(tmp_path / str(number), "postgresql://here/one"))
