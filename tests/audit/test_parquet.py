@@ -33,6 +33,9 @@ def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> 
     write_day(first.where("n = 1"), str(out), "runs", DAY.replace(day=21))
     assert folders(out / "runs") == ["day=2026-11-20", "day=2026-11-21"]
     assert folders(out / "runs" / "day=2026-11-20") == ["group=7", "group=clicks", "group=orders"]
+    write_day(first.where("n = 1"), str(out), "runs", DAY.replace(day=21))
+    assert folders(out / "runs") == ["day=2026-11-20", "day=2026-11-21"]
+    assert folders(out / "runs" / "day=2026-11-20") == ["group=7", "group=clicks", "group=orders"]
     many = spark.createDataFrame([("orders", "0_1", n) for n in range(200)], SCHEMA).repartition(4)
     write_day(many, str(out), "many", DAY)
     assert len(list((out / "many" / "day=2026-11-20" / "group=orders").glob("*.parquet"))) == 1
@@ -42,6 +45,19 @@ def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> 
     assert rows_of(spark, out / "runs" / "day=2026-11-21") == [("orders", "0_1", 1)]
     write_day(first.where("n > 9"), str(out), "runs", DAY)
     assert folders(out / "runs" / "day=2026-11-20") == []
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_a_group_is_one_file(spark: Any, tmp_path: Path, adaptive: str) -> None:
+    """Wherever its rows were before, and whether or not Spark looks at sizes while it works."""
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        rows = spark.createDataFrame([("orders", "0_1", n) for n in range(200)], SCHEMA).repartition(4)
+        write_day(rows, str(tmp_path), "runs", DAY)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    assert len(list((tmp_path / "runs" / f"day={DAY}" / "group=orders").glob("*.parquet"))) == 1
 
 
 def test_any_name_of_a_group_finds_a_folder(spark: Any, tmp_path: Path) -> None:
