@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from batonpass.demo.figures import PhaseFigures
 
 Figures = list["PhaseFigures"]
-FASTER = 8
+FASTER = 5
 """How many times faster copies are restored while only handovers are looked at."""
 
 UNDRAIN_S = 0.3
@@ -121,8 +121,7 @@ async def drained(scene: Scene, member: str) -> None:
 async def warm_handovers(scene: Scene, into: Figures, names: list[str]) -> None:
     """Drain one worker after the other and let it stay, until there were enough moves.
 
-    The next step comes as soon as the tasks have moved: what else a drain has to copy is waited for at the end. Copies
-    are restored faster meanwhile: it is the handovers that are looked at, not what comes before them.
+    Copies are restored faster meanwhile: it is the handovers that are looked at, not what comes before them.
     """
     await scene.throttle(names, FASTER)
     members = {one["instance_id"]: one["member_id"] for one in await scene.coordinator.members()}
@@ -130,15 +129,14 @@ async def warm_handovers(scene: Scene, into: Figures, names: list[str]) -> None:
         turn = 0
         while steps.moves < scene.form.warm_moves:
             who = names[turn % len(names)]
-            async with scene.step(steps, set(names), rests=False):
+            async with scene.step(steps, set(names)):
                 scene.tell(f"{who} is drained ({steps.moves} moves so far)")
                 await scene.coordinator.drain(members[who])
                 await drained(scene, members[who])
-            async with scene.step(steps, set(names), rests=False):
+            async with scene.step(steps, set(names)):
                 await scene.coordinator.undrain(members[who])
                 await asyncio.sleep(UNDRAIN_S)
             turn += 1
-        steps.rested_ms = await scene.rest(set(names))
     await scene.throttle(names)
 
 

@@ -147,24 +147,12 @@ class Scene:
             NoRest: when it takes too long.
             WorkerLost: when a worker ended by itself.
         """
-        return await self._until(names, lambda state: bool(state["at_rest"]))
-
-    async def moved(self, names: set[str]) -> int:
-        """Wait until every task is with its target owner, whatever copies are still to come; return when that was.
-
-        Raises:
-            NoRest: when it takes too long.
-            WorkerLost: when a worker ended by itself.
-        """
-        return await self._until(names, lambda state: state["moves_pending"] == 0)
-
-    async def _until(self, names: set[str], is_so: Callable[[dict[str, Any]], bool]) -> int:
         ends_at = time.monotonic() + REST_PATIENCE_S
         while True:
             self.crew.check()
             state = await self.coordinator.state()
             at_ms = now_ms()
-            if is_so(state) and state["members"] == len(names):
+            if state["at_rest"] and state["members"] == len(names):
                 members = await self.coordinator.members()
                 if {one["instance_id"] for one in members} == names and self._all_run(members):
                     return at_ms
@@ -227,17 +215,14 @@ class Scene:
             await asyncio.sleep(LOOK_S)
 
     @contextlib.asynccontextmanager
-    async def step(
-        self, steps: Steps, names: set[str], *, restarts: str | None = None, rests: bool = True
-    ) -> AsyncIterator[Owners]:
+    async def step(self, steps: Steps, names: set[str], *, restarts: str | None = None) -> AsyncIterator[Owners]:
         """Do one thing that may move tasks, wait for rest with these workers, and count what moved and had to.
 
-        ``restarts`` names a worker that goes and comes back in it, with its state. Unless the step ``rests``, it is
-        over when the tasks have moved.
+        ``restarts`` names a worker that goes and comes back in it, with its state.
         """
         before = await self.owners()
         yield before
-        steps.rested_ms = await (self.rest(names) if rests else self.moved(names))
+        steps.rested_ms = await self.rest(names)
         after = await self.owners()
         moved = {task for task in before if before[task] != after.get(task)}
         steps.moves += len(moved)
