@@ -17,7 +17,7 @@ from batonpass import __version__
 # Name and the line that `batonpass --help` shows, in the order of the help.
 COMMANDS = {
     "up": "Run everything on this machine.",
-    "worker": "Add a simulated worker to a group, to see something.",
+    "worker": "Add a worker to a group, to see something.",
     "demo": "Show on a real broker what handovers cost, measured.",
     "serve": "Run a coordinator on a Postgres of your own.",
     "db": "Upgrade the database, look at it, or tell that it lost commits.",
