@@ -43,6 +43,11 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def complaint(*arguments: str) -> str:
+    """Return what a call complains of, without the frame that is drawn around it."""
+    return " ".join(run(*arguments).stderr.replace("│", " ").split())
+
+
 def test_nothing_happens_in_a_quiet_hour() -> None:
     """A group at rest writes nothing, whether its heartbeats are simulated or skipped."""
     found, counted = played(QUIET)
@@ -179,8 +184,11 @@ def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    """A picture needs a scenario, and a name that says what it is to be."""
+    """A picture needs a scenario and a name that says what it is to be; options that would say nothing are refused."""
     assert run("--picture", "x.html").exit_code == 2
+    assert "belongs to --into-database" in complaint("--events", "5")
+    assert "not to a scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
+    assert "always the same" in complaint("--scenario", str(EXAMPLES[0]), "--seed", "5")
     refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
     assert refused.exit_code == 2
     assert ".html" in refused.stderr

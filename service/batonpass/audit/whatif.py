@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -210,14 +210,28 @@ def told_batches(batches: Iterable[pa.RecordBatch], *, begin_ms: int, end_ms: in
     reading: _Reading | None = None
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in FACTS.names)
-        for group, *rest in zip(*columns, strict=True):
-            if reading is None or reading.group_id != group:
+        for fact in map(_Fact._make, zip(*columns, strict=True)):
+            if reading is None or reading.group_id != fact.group_id:
                 if reading is not None:
                     yield reading.told(begin_ms, end_ms)
-                reading = _Reading(group)
-            reading.take(*rest)
+                reading = _Reading(fact.group_id)
+            reading.take(fact)
     if reading is not None:
         yield reading.told(begin_ms, end_ms)
+
+
+class _Fact(NamedTuple):
+    """One row of ``FACTS``."""
+
+    group_id: str
+    version: int
+    rank: int
+    at_ms: int
+    epoch: int
+    kind: str
+    form: int
+    payload: bytes
+    number: float
 
 
 class _Reading:
@@ -231,27 +245,28 @@ class _Reading:
         self._speeds: dict[str, float] = {}
         self._is_whole = True
 
-    def take(  # noqa: PLR0913, PLR0917 - the columns of a row
-        self, version: int, rank: int, at_ms: int, epoch: int, kind: str, form: int, payload: bytes, number: float
-    ) -> None:
+    def take(self, fact: _Fact) -> None:
         """Take the next row."""
-        if rank == SAMPLED:
-            if kind == LAG:
-                member, _, task = payload.decode().partition(SEPARATOR)
-                self._lags[member, task] = int(number), at_ms
+        if fact.rank == SAMPLED:
+            said = fact.payload.decode()
+            if fact.kind == LAG:
+                member, _, task = said.partition(SEPARATOR)
+                self._lags[member, task] = int(fact.number), fact.at_ms
             else:
-                self._speeds[payload.decode()] = number
-        elif rank == SNAPSHOT:
+                self._speeds[said] = fact.number
+        elif fact.rank == SNAPSHOT:
             try:
-                self._base = decode_group(form, zlib.decompress(payload))
+                self._base = decode_group(fact.form, zlib.decompress(fact.payload))
             except (UnreadableGroup, zlib.error):
                 self._is_whole = False
         else:
-            self._is_whole = self._is_whole and version == self._base.version + len(self._records) + 1
+            self._is_whole = self._is_whole and fact.version == self._base.version + len(self._records) + 1
             try:
-                self._records.append((epoch, at_ms, decode_record(StoredRecord(kind, form, payload))))
+                record = decode_record(StoredRecord(fact.kind, fact.form, fact.payload))
             except UnreadableRecord:
                 self._is_whole = False
+            else:
+                self._records.append((fact.epoch, fact.at_ms, record))
 
     def told(self, begin_ms: int, end_ms: int) -> pa.RecordBatch:
         """Return the day, once for each set of settings; nothing where it cannot be told."""

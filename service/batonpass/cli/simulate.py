@@ -5,7 +5,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -60,76 +60,120 @@ def parse_only(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(message) from None
 
 
+Seed = Annotated[int | None, typer.Option(help="The first world; with neither --steps nor --worlds, the only one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Only = Annotated[str | None, typer.Option(help="Let only the events of these numbers happen: 3,7 or none.")]
+ScenarioPath = Annotated[
+    Path | None, typer.Option("--scenario", metavar="FILE", help="Play the scenario of a YAML file.")
+]
+Drawn = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE", help="Draw who ran what when (.html, .svg, .png).")
+]
+Into = Annotated[
+    str | None, typer.Option("--into-database", metavar="URL", help="Write days of groups into this database.")
+]
+Plant = Annotated[list[str] | None, typer.Option(metavar="FAULT", help="Plant a fault into the first group.")]
+
+_OF_WORLDS = ("steps", "worlds", "trace", "shrinking", "only", "members", "partitions", "whole_wire")
+_OF_DAYS = ("day", "events", "groups", "prefix", "plant", "sample_every")
+
+
 @app.callback(invoke_without_command=True)
 def simulate(
     context: typer.Context,
-    seed: Annotated[
-        int | None, typer.Option(help="The first world; with neither --steps nor --worlds, the only one.")
-    ] = None,
+    seed: Seed = None,
     steps: Annotated[int | None, typer.Option(min=1, help="End after the world that reaches so many steps.")] = None,
     worlds: Annotated[int | None, typer.Option(min=1, help="End after so many worlds.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Show everything that happens.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_output: AsJson = False,
     shrinking: Annotated[bool, typer.Option("--shrink/--no-shrink", help="Make a failing world smaller.")] = True,
-    only: Annotated[str | None, typer.Option(help="Let only the events of these numbers happen: 3,7 or none.")] = None,
+    only: Only = None,
     members: Annotated[int | None, typer.Option(min=1, help="Run only so many of the world's workers.")] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="Have at most so many partitions each.")] = None,
     whole_wire: Annotated[bool, typer.Option("--whole-wire", help="Lose, double and delay nothing.")] = False,
-    scenario: Annotated[
-        Path | None, typer.Option("--scenario", metavar="FILE", help="Play the scenario of a YAML file.")
-    ] = None,
-    drawn: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw who ran what when (.html, .svg, .png).")
-    ] = None,
-    into: Annotated[
-        str | None, typer.Option("--into-database", metavar="URL", help="Write days of groups into this database.")
-    ] = None,
+    scenario: ScenarioPath = None,
+    drawn: Drawn = None,
+    into: Into = None,
     day: Annotated[str | None, typer.Option(metavar="DATE", help="Which day to write (yesterday).")] = None,
     events: Annotated[int | None, typer.Option(min=1, help="Write about so many changes of assignments.")] = None,
     groups: Annotated[int | None, typer.Option(min=1, help="Write so many groups.")] = None,
     prefix: Annotated[str, typer.Option(help="How the names of written groups begin.")] = "simulated",
-    plant: Annotated[
-        list[str] | None, typer.Option(metavar="FAULT", help="Plant a fault into the first group.")
-    ] = None,
+    plant: Plant = None,
     sample_every: Annotated[int, typer.Option(min=0, help="Sample lags every so many minutes; 0: never.")] = 1,
 ) -> None:
-    """Run seeded worlds and hold them to the laws after every step.
+    """Run seeded worlds and hold them to the laws after every step; or play a scenario, or write days into a database.
 
     Faults come first, then calm, in which each world must come to rest. The first world that breaks a law is made
     smaller and shown with the command that replays it; the exit code is then 1.
     """
     if context.invoked_subcommand is not None:
         return
-    if drawn is not None and (scenario is None or into is not None):
-        raise typer.BadParameter("only a scenario is drawn; give one with --scenario", param_hint="--picture")
-    if scenario is not None and into is None:
+    _refuse_mixed(context, is_scenario=scenario is not None, is_days=into is not None)
+    if into is not None:
+        wanted = {"seed": seed or 0, "groups": groups, "prefix": prefix, "sample_every": sample_every}
+        with failing_well(as_json=json_output):
+            _fill(into, scenario, (day, events, plant or []), wanted, json_output=json_output)
+        return
+    if scenario is not None:
         from batonpass.cli.scenario import show  # noqa: PLC0415 - the worlds need nothing of it
 
         with failing_well(as_json=json_output):
             show(scenario, drawn=drawn, as_json=json_output)
         return
-    if into is not None:
-        # Only this needs a database's libraries.
-        from batonpass.cli import days  # noqa: PLC0415
-        from batonpass.cli.scenario import read  # noqa: PLC0415
-
-        wish = days.Wish(
-            day=days.parse_day(day),
-            events=events or days.EVENTS_OF_A_DAY * (groups or 1),
-            groups=groups,
-            seed=seed or 0,
-            prefix=prefix,
-            faults=days.parse_faults(plant or []),
-            sample_every=sample_every,
-        )
-        with failing_well(as_json=json_output):
-            days.fill(into, wish, None if scenario is None else read(scenario), as_json=json_output)
-        return
     narrowing = Narrowing(parse_only(only), members, partitions, whole_wire)
     if steps is None and worlds is None:
         steps, worlds = (DEFAULT_STEPS, None) if seed is None else (None, 1)
+    _worlds(seed or 0, narrowing, limits=(steps, worlds), trace=trace, show=(shrinking, json_output))
+
+
+def _refuse_mixed(context: typer.Context, *, is_scenario: bool, is_days: bool) -> None:
+    """Refuse options that would say nothing beside the others.
+
+    Raises:
+        typer.BadParameter: naming the first of them.
+    """
+    worlds = not is_scenario and not is_days
+    rules = (
+        (_OF_WORLDS, worlds, "belongs to seeded worlds, not to a scenario or a database"),
+        (_OF_DAYS, is_days, "belongs to --into-database"),
+        (("drawn",), is_scenario and not is_days, "draws a scenario; give one with --scenario, and no database"),
+        (("seed",), worlds or (is_days and not is_scenario), "draws worlds or days; a scenario is always the same"),
+    )
+    flags = {one.name: one.opts[0] for one in context.command.params}
+    for names, fits, reason in rules:
+        for name in names:
+            # By its name, as typer may bring click along in a package of its own.
+            given = context.get_parameter_source(name)
+            if not fits and given is not None and given.name == "COMMANDLINE":
+                raise typer.BadParameter(reason, param_hint=flags[name])
+
+
+def _fill(
+    url: str,
+    path: Path | None,
+    said: tuple[str | None, int | None, list[str]],
+    wanted: dict[str, Any],
+    *,
+    json_output: bool,
+) -> None:
+    """Write days into a database; ``said`` are the day, the number of events and the faults as they were typed."""
+    # Only this needs a database's libraries.
+    from batonpass.cli import days  # noqa: PLC0415
+    from batonpass.cli.scenario import read  # noqa: PLC0415
+
+    day, events, plant = said
+    events = events or days.EVENTS_OF_A_DAY * (wanted["groups"] or 1)
+    wish = days.Wish(day=days.parse_day(day), events=events, faults=days.parse_faults(plant), **wanted)
+    days.fill(url, wish, None if path is None else read(path), as_json=json_output)
+
+
+def _worlds(
+    first: int, narrowing: Narrowing, *, limits: tuple[int | None, int | None], trace: bool, show: tuple[bool, bool]
+) -> None:
+    """Run worlds from a seed on, and end with what was seen; ``show``: whether to shrink, and whether as JSON."""
+    shrinking, json_output = show
     tally, started = Tally(), time.monotonic()
-    failed = _run(range(seed or 0, sys.maxsize), tally, narrowing, limits=(steps, worlds), trace=trace)
+    failed = _run(range(first, sys.maxsize), tally, narrowing, limits=limits, trace=trace)
     report = asdict(tally) | {"seconds": round(time.monotonic() - started, 1), "failed": None}
     if failed is not None:
         report["failed"] = _failure(failed, narrowing, shrinking=shrinking and narrowing == Narrowing())
