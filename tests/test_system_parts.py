@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from tests.conftest import PARTS
+from tests.programs import CHROMIUMS
 
 SCRIPT = Path(__file__).resolve().parent.parent / ".ci" / "system.py"
 GOOD_JAVA = "echo 'openjdk version \"17.0.15\"' >&2"
@@ -74,6 +76,13 @@ for name in ("prometheus", "promtool"):
 def test_the_parts_are_those_that_a_run_may_leave_out(system: ModuleType) -> None:
     """Each part is known to BATONPASS_TEST_WITHOUT; the broker alone comes with Python packages."""
     assert {part.name for part in system.PARTS} == PARTS - {"kafka"}
+
+
+def test_tests_look_for_the_same_browsers() -> None:
+    """What counts as a Chromium here is what the tests of the dashboard start."""
+    listed = re.search(r"CHROMIUMS = \((.*?)\n\)", SCRIPT.read_text(), re.DOTALL)
+    assert listed is not None
+    assert tuple(re.findall(r'"([^"]+)"', listed[1])) == CHROMIUMS
 
 
 def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.audit.sample import sample_result
 from tests.audit.test_report import NASTY, named
+from tests.programs import chromium
 
 from batonpass.audit.report import write_report
 
 pytestmark = pytest.mark.needs("chromium")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
 PATIENCE_MS = 120_000
 """Five megabytes of script take a while where others want the processor as well."""
 
@@ -23,7 +22,7 @@ PATIENCE_MS = 120_000
 def browser() -> Iterator[Browser]:
     """A browser."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
+        started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield started
         started.close()
 

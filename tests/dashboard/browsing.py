@@ -19,12 +19,12 @@ import uvicorn
 from playwright.async_api import Page, async_playwright
 from tests.dashboard.canned import Canned
 from tests.e2e.running import PATIENCE_S, PROGRAM
+from tests.programs import chromium
 
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.serve import bind
 
-CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = PATIENCE_S * 1_000
 
 
@@ -68,7 +68,7 @@ async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
     """Open a browser; what it was told to run and could not is a fault."""
     assert os.path.exists(CHROMIUM), f"{CHROMIUM} is missing; `make test` says how to get it"  # noqa: ASYNC240, PTH110
     async with async_playwright() as player:
-        browser = await player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = await player.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
             context = await browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | window)
             context.set_default_timeout(PATIENCE_MS)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
-from os import environ, pathsep
 from pathlib import Path
 
 import pytest
@@ -26,10 +23,3 @@ def fleet(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with running(open_folder / "deployed", "--workers", "2", home=tmp_path_factory.mktemp("home")) as found:
         yield found
         found.stop()
-
-
-def program(name: str) -> str:
-    """Return where a program is: in the environment, where `make test` links it, or on the path."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}{pathsep}{environ.get('PATH', '')}")
-    assert found is not None, f"there is no {name}: `make test` says how to get it"
-    return found

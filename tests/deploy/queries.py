@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -93,6 +94,7 @@ def asked(text: str) -> tuple[set[Asked], set[str]]:
     return metrics, {label.strip() for one in groupings for label in one.split(",") if label.strip()}
 
 
+@functools.cache
 def documented() -> dict[str, frozenset[str]]:
     """Return the labels of every metric in docs/metrics.md, which its own test holds to what is served."""
     page = (ROOT / "docs" / "metrics.md").read_text()

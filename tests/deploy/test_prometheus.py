@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from tests.deploy.conftest import program
 from tests.deploy.queries import (
     DEPLOY,
     EVERYWHERE,
@@ -29,6 +28,7 @@ from tests.deploy.queries import (
     rule_queries,
 )
 from tests.e2e.running import Up, soon
+from tests.programs import program
 
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yml"))
 RUNBOOKS = ROOT / "docs" / "runbooks"
