@@ -269,6 +269,7 @@ def test_what_is_odd_about_a_day_is_simulated() -> None:
     ("arguments", "said"),
     [
         (("--day", "yesterday"), "is no day; write for example 2026-11-20"),
+        (("--events", "100000", "--groups", "2"), "for 100,000 ask for 5 groups or more"),
         (("--plant", "gremlins"), "there are two-owners, cold-promotion"),
         (("--scenario", "nowhere.yaml"), "nowhere.yaml is no scenario"),
     ],

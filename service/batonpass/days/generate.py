@@ -25,7 +25,7 @@ from batonpass.simulate.staged.stage import play
 
 VARIANTS_MAX: Final = 24
 EVENTS_OF_A_GROUP_MAX: Final = 20_000
-"""A group that is to have more changes than this in a day takes more memory and time than is needed."""
+"""More changes than this are not drawn for one group: its day would take more memory and time than is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ def generate(url: str, wish: Wish, *, written: Callable[[Written], None], worker
     """Write days drawn from seeds; ``written`` hears of each group as soon as it is there.
 
     Raises:
+        ValueError: when too much is wished of one group, or its day has nothing to plant a fault into.
         GroupsThere: when groups of these names are there; nothing was written.
         StoreUnavailable: when the database is away; groups that were written stay.
     """
@@ -89,7 +90,12 @@ def generate_scenario(url: str, scenario: Scenario, wish: Wish, *, written: Call
 
 def _parts(wish: Wish) -> Iterator[_Part]:
     names = [f"{wish.prefix}-{number:04}" for number in range(1, wish.group_count + 1)]
-    events = min(EVENTS_OF_A_GROUP_MAX, max(1, wish.events // len(names)))
+    events = max(1, wish.events // len(names))
+    if events > EVENTS_OF_A_GROUP_MAX:
+        most, least = EVENTS_OF_A_GROUP_MAX, ceil(wish.events / EVENTS_OF_A_GROUP_MAX)
+        raise ValueError(
+            f"a group has at most {most:,} changes a day; for {wish.events:,} ask for {least} groups or more"
+        )
     variants = min(VARIANTS_MAX, len(names))
     for variant in range(variants):
         faults = wish.faults if variant == 0 else ()

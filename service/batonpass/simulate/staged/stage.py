@@ -24,7 +24,7 @@ LEAD_MS: Final = 10 * MINUTE_MS
 LOOK_MS: Final = 1_000
 """So often workers look how far their restores are; the end of each is seen at once."""
 
-LIMIT_MS: Final = 7 * 24 * 60 * MINUTE_MS
+LIMIT_MS: Final = 24 * 60 * MINUTE_MS
 """A scenario without an end that is not at rest so long after its last step is called so."""
 
 _STOPPING_MS: Final = 5_000
