@@ -1,0 +1,124 @@
+"""Records and snapshots as flat rows, and the columns that the audit relies on: no Spark is needed to know them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+import pytest
+from tests.audit import planted
+
+from batonpass.audit.flatten import (
+    CHANGES,
+    RECORD_COLUMNS,
+    SNAPSHOT_COLUMNS,
+    flatten_records,
+    flatten_snapshots,
+)
+from batonpass.codec.groups import GROUP_VERSION, encode_group
+from batonpass.codec.records import RECORD_TYPES, StoredRecord, decode_records
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
+
+
+def rows_of(batches: Any) -> list[dict[str, Any]]:
+    """Return the rows of batches, which have the agreed columns."""
+    found = list(batches)
+    assert all(batch.schema.equals(CHANGES) for batch in found)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def records(stored: list[tuple[str, int, str]]) -> pa.RecordBatch:
+    """Return records as they are read from the log."""
+    rows = [("g", seq, 1_000 * seq, 1, *one) for seq, one in enumerate(stored, start=1)]
+    return pa.RecordBatch.from_pylist([dict(zip(RECORD_COLUMNS, row, strict=True)) for row in rows])
+
+
+def test_every_kind_of_record_has_its_rows() -> None:
+    """Whatever was ever written is read; each record has a first row, and its rows are counted from nought."""
+    lines = [json.loads(line) for line in FIXTURE.read_text(encoding="utf-8").splitlines()]
+    stored = [(one["kind"], one["version"], json.dumps(one["payload"])) for one in lines]
+    assert {kind for kind, _, _ in stored} == set(RECORD_TYPES)
+    places: dict[int, list[int]] = {}
+    for row in rows_of(flatten_records([records(stored)])):
+        assert row["what"] != "unreadable", row
+        assert row["at_ms"] == 1_000 * row["seq"]
+        places.setdefault(row["seq"], []).append(row["place"])
+    assert places == {seq: list(range(len(places[seq]))) for seq in range(1, len(stored) + 1)}
+
+
+def test_what_cannot_be_read_is_told_as_such() -> None:
+    """A kind from the future, a damaged payload and a snapshot of another form leave a row that says so."""
+    rows = rows_of(flatten_records([records([("from-the-future", 1, "{}"), ("resumed", 1, "[")])]))
+    assert [row["what"] for row in rows] == ["unreadable", "unreadable"]
+    payload = zlib.compress(b"{}")
+    for form, stored in ((GROUP_VERSION + 1, payload), (GROUP_VERSION, payload), (GROUP_VERSION, b"no zlib")):
+        columns = dict(zip(SNAPSHOT_COLUMNS, ("g", 7, 1, form, stored), strict=True))
+        (row,) = rows_of(flatten_snapshots([pa.RecordBatch.from_pylist([columns])]))
+        assert (row["what"], row["seq"], row["place"]) == ("unreadable", 7, -1)
+
+
+def test_a_snapshot_says_what_its_records_came_to() -> None:
+    """Who has which task in which role, and what every task is meant for, is the same by either way."""
+    log = planted.lived("calm").tables["record_log"]
+    stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
+    whole = evolve(Group(GroupId("calm")), decode_records(stored))
+    columns = dict(
+        zip(SNAPSHOT_COLUMNS, ("calm", 9, 1, GROUP_VERSION, zlib.compress(encode_group(whole))), strict=True)
+    )
+    standing = rows_of(flatten_snapshots([pa.RecordBatch.from_pylist([columns])]))
+    assert [row["place"] for row in standing] == list(range(-len(standing), 0))
+
+    held: dict[tuple[str, str], str] = {}
+    targets: dict[str, str] = {}
+    for row in rows_of(flatten_records([records([(one.kind, one.version, one.payload.decode()) for one in stored])])):
+        task, member = row["task"], row["member"]
+        if row["what"] in {"active", "standby", "warmup"}:
+            held[task, member] = row["what"]
+        elif row["what"] in {"revoked", "demoted"}:
+            held.pop((task, member), None)
+        elif row["what"] in {"gone", "away"}:
+            held = {key: role for key, role in held.items() if key[1] != member}
+            # The place of who is away is kept.
+            gone = member if row["what"] == "gone" else None
+            targets = {key: meant for key, meant in targets.items() if meant != gone}
+        elif row["what"] == "inherited":
+            targets = {key: row["word"] if meant == member else meant for key, meant in targets.items()}
+        elif row["what"] == "target":
+            targets[task] = member
+    copies = {(row["task"], row["member"]): row["what"] for row in standing if row["what"] in set(held.values())}
+    assert copies == held
+    assert {row["task"]: row["member"] for row in standing if row["what"] == "target"} == targets
+    running = {row["task"] for row in standing if row["what"] == "reported" and row["word"] == "running"}
+    assert running == {task for (task, _), role in held.items() if role == "active"}
+
+
+@pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups"])
+def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
+    """Each table that is read has the columns that the audit names, of the types that it expects."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - its types need no Java
+
+    from batonpass.audit import tables  # noqa: PLC0415
+
+    schemas = {
+        "records": tables.RECORDS,
+        "snapshots": tables.SNAPSHOTS,
+        "generations": tables.GENERATIONS,
+        "traces": tables.TRACES,
+        "warmups": tables.WARMUP_LAGS,
+    }
+    wanted = to_arrow_schema(schemas[name])
+    sql = f"select {', '.join(wanted.names)} from ({tables.SELECTS[name]}) as whole limit 1"  # noqa: S608 - constants
+    with adbc.connect(planted_url) as connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+        found = cursor.fetch_record_batch().schema
+    assert found.names == wanted.names
+    for column in wanted:
+        assert str(found.field(column.name).type).removeprefix("large_") == str(column.type), column.name
