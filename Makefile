@@ -58,9 +58,10 @@ simulate: ## run seeded worlds against the laws (batonpass simulate)
 	.venv/bin/batonpass simulate $(ARGS)
 
 .PHONY: soak
-soak: ## a million steps, then 500 kills of a coordinator under load
+soak: ## a million steps, 2000 seeds of bad luck, then 500 kills of a coordinator under load
 	$(ENVIRONMENT) dev
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
+	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
 
 .PHONY: kafka
