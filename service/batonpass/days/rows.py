@@ -84,6 +84,12 @@ class GroupRows:
         return GroupRows(group_id, self.version, self.coordinator_epoch, tables)
 
 
+def rows_of_table(rows: GroupRows, table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one table by the names of its columns."""
+    for row in rows.tables[table]:
+        yield dict(zip(COLUMNS[table], row, strict=True))
+
+
 class GroupRecorder:
     """Writes down one group, as the service does: its historian makes the history, its store the rows.
 
