@@ -66,7 +66,6 @@ class Browser:
 @asynccontextmanager
 async def browsing(base: str, **window: Any) -> AsyncIterator[Browser]:
     """Open a browser; what it was told to run and could not is a fault."""
-    assert os.path.exists(CHROMIUM), f"{CHROMIUM} is missing; `make test` says how to get it"  # noqa: ASYNC240, PTH110
     async with async_playwright() as player:
         browser = await player.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
