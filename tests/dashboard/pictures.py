@@ -10,12 +10,15 @@ import asyncio
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
-from tests.dashboard import canned
 from tests.dashboard.browsing import Browser, browsing, serving
+from tests.dashboard.canned import ADMIN, Canned
+from tests.dashboard.fleet import Fleet
 from tests.e2e.running import PROGRAM, Up, running, soon
 
 Theme = Literal["light", "dark"]
@@ -30,51 +33,62 @@ async def take(browser: Browser, file: Path) -> None:
     print(f"{file} {len(picture) / 1000:.0f} kB", flush=True)  # noqa: T201 - a program for people
 
 
-async def of_a_move(base: str, up: Up, folder: Path) -> None:
-    """While one more worker warms up: light, dark, and on a phone; then the pages that look back."""
-    command = [*PROGRAM, "worker", "--rate", "700"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=up.environment) as worker:  # noqa: ASYNC220 - a program
+@contextmanager
+def one_more(up: Up, rate: int) -> Iterator[None]:
+    """Run another worker, which restores so many records a second."""
+    command = [*PROGRAM, "worker", "--rate", str(rate)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=up.environment) as worker:
         try:
-            soon(lambda: up.ask("groups", "show", "demo")["warmups"] == 2)
-            looks: list[tuple[str, Theme, dict[str, int]]] = [
-                ("group", "light", WIDE),
-                ("group-dark", "dark", WIDE),
-                ("phone", "dark", NARROW),
-            ]
-            for name, theme, size in looks:
-                async with browsing(base, color_scheme=theme, viewport=size) as browser:
-                    await browser.sign_in(up.token)
-                    await browser.go("/groups/demo")
-                    await browser.soon("Moving", "Warming up")
-                    await browser.soon("Live", selector="#standing")
-                    await take(browser, folder / f"dashboard-{name}.png")
-            async with browsing(base, viewport=WIDE) as browser:
-                await browser.sign_in(up.token)
-                await browser.go("/groups/demo/plan?join=2")
-                await take(browser, folder / "dashboard-plan.png")
-                await looking_back(browser, up, folder)
+            yield
         finally:
             worker.kill()
 
 
-async def looking_back(browser: Browser, up: Up, folder: Path) -> None:
-    """Once all have moved, and one has drained."""
-    await asyncio.to_thread(soon, lambda: up.ask("groups", "show", "demo")["at_rest"], within_s=300)
-    up.run("drain", "demo", "demo-2", "--wait", "--timeout", "90s", "--reason", "a kernel upgrade")
-    await browser.go("/groups/demo/find?q=demo-2")
-    await take(browser, folder / "dashboard-member.png")
-    await browser.go("/groups/demo/timeline?span=5 min")
-    await take(browser, folder / "dashboard-timeline.png")
-    await browser.go("/groups/demo/gaps")
-    await take(browser, folder / "dashboard-handovers.png")
+async def of_a_move(base: str, up: Up, folder: Path) -> None:
+    """While one more worker warms up: light, dark, on a phone, and what would come of two more."""
+    looks: list[tuple[str, str, Theme, dict[str, int]]] = [
+        ("group", "", "light", WIDE),
+        ("group-dark", "", "dark", WIDE),
+        ("phone", "", "dark", NARROW),
+        ("plan", "/plan?join=2", "light", WIDE),
+    ]
+    with one_more(up, 60):
+        soon(lambda: up.ask("groups", "show", "demo")["warmups"] == 2)
+        for name, place, theme, size in looks:
+            async with browsing(base, color_scheme=theme, viewport=size) as browser:
+                await browser.sign_in(up.token)
+                await browser.go(f"/groups/demo{place}")
+                await browser.soon("Held back" if not place else "would move")
+                await take(browser, folder / f"dashboard-{name}.png")
+
+
+async def of_what_was(base: str, up: Up, folder: Path) -> None:
+    """Once another one has got its share, and a member has drained."""
+    with one_more(up, 20_000):
+        soon(lambda: any(one["active"] for one in _held(up, "demo-4")), within_s=200)
+        up.run("drain", "demo", "demo-2", "--wait", "--timeout", "90s", "--reason", "a kernel upgrade")
+        async with browsing(base, viewport=WIDE) as browser:
+            await browser.sign_in(up.token)
+            for name, place in (
+                ("member", "/find?q=demo-2"),
+                ("timeline", "/timeline?span=5 min"),
+                ("handovers", "/gaps"),
+            ):
+                await browser.go(f"/groups/demo{place}")
+                await take(browser, folder / f"dashboard-{name}.png")
+
+
+def _held(up: Up, name: str) -> list[dict[str, Any]]:
+    members = up.ask("members", "demo")["members"]
+    return [one["assignment"] for one in members if one["instance_id"] == name]
 
 
 async def of_a_large_group(folder: Path) -> None:
     """A thousand members and ten thousand tasks, two of which are not processed."""
-    fleet = canned.Canned(canned.Fleet.of(1_000, 10_000))
-    with serving(fleet) as base:
+    found = Canned(Fleet.of(1_000, 10_000))
+    with serving(found) as base:
         async with browsing(base, viewport=WIDE) as browser:
-            await browser.sign_in(canned.ADMIN)
+            await browser.sign_in(ADMIN)
             await browser.go("/groups/fleet")
             await take(browser, folder / "dashboard-large.png")
 
@@ -90,6 +104,7 @@ def main(folder: Path) -> None:
             soon(lambda: up.ask("groups", "show", "demo")["at_rest"])
             soon(lambda: _answers(base))
             asyncio.run(of_a_move(base, up, folder))
+            asyncio.run(of_what_was(base, up, folder))
             up.stop()
 
 

@@ -145,7 +145,7 @@ async def test_pages_that_look_back_tell_what_happened(up: Up, base: str) -> Non
         await browser.sign_in(up.token)
         await browser.go("/groups/demo/timeline?span=5 min")
         assert await browser.page.locator(".lane-row .lane").count() == 12
-        assert "nobody ran it" in await browser.page.locator(".lane .gap title").first.text_content()
+        assert "nobody ran it" in str(await browser.page.locator(".lane .gap title").first.text_content())
         await browser.go("/groups/demo/gaps")
         assert re.search(r"Warm handover: \d+; p99", await browser.text())
         await browser.go("/groups/demo/generations")

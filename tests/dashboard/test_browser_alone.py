@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.dashboard.browsing import Browser, browsing, serving
-from tests.dashboard.canned import ADMIN, AUDIT, Canned, Fleet, event
+from tests.dashboard.canned import ADMIN, Canned
+from tests.dashboard.fleet import AUDIT, Fleet, event
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.dashboard.canned import AUDIT, Fleet
+from tests.dashboard.fleet import AUDIT, Fleet
 from tests.schemas.validating import faults
 
 FLEET = Fleet.of(8, 40)

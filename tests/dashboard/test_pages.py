@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -10,7 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.dashboard.canned import ADMIN, AUDIT, VIEWER, Canned, Fleet
+from tests.dashboard.canned import ADMIN, VIEWER, Canned
+from tests.dashboard.fleet import AUDIT, Fleet
 
 from batonpass.dashboard import line
 from batonpass.dashboard.app import make_app
@@ -144,11 +146,11 @@ async def test_the_middle_alone_is_for_the_page_itself(operator: httpx.AsyncClie
 
 async def test_what_is_wrong_comes_first(operator: httpx.AsyncClient) -> None:
     """The page of a group says what is not processed, which tasks, why, and until when."""
-    text = " ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split())
+    text = html.unescape(" ".join(re.sub(r"<[^>]+>", " ", (await operator.get("/groups/fleet")).text).split()))
     assert "Trouble" in text
     assert "2 of 40 tasks are not processed: 1 failed, 1 without an owner." in text
-    assert "in about 1 min 59 s, then 1 move that waits now" in text
-    assert "orders_2 is failed worker-3: it failed there" in text
+    assert "Over when it is mended: look at the workers' logs" in text
+    assert "orders_2 : failed worker-3: it failed there" in text
     assert "1 move : no member may take it: all drain, or there is none" in text
 
 
@@ -183,6 +185,7 @@ async def test_an_outage_is_told_with_what_goes_on(canned: Canned, operator: htt
     assert answer.status_code == 503
     assert f"No coordinator answers at {COORDINATOR}." in answer.text
     assert "Workers go on" in answer.text
+    assert 'id="middle" tabindex="-1" data-live="yes"' in answer.text
     part = await operator.get("/groups/fleet", headers={"x-part": "1"})
     assert (part.status_code, part.json()["said"]) == (503, f"No coordinator answers at {COORDINATOR}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.dashboard.canned import Fleet, at, member, warm
+from tests.dashboard.fleet import Fleet, at, member, warm
 
 from batonpass.dashboard.shapes.grid import (
     Cell,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.dashboard.canned import Fleet, at
+from tests.dashboard.fleet import Fleet, at
 
 from batonpass.dashboard.shapes.health import (
     Level,
@@ -86,8 +86,9 @@ def test_an_end_that_nobody_knows_is_not_made_up() -> None:
 )
 def test_a_task_that_stands_still_is_trouble(state: str, words: str) -> None:
     """Whatever else goes on, a task that nobody processes comes first."""
-    level, headline, _ = look(state="balancing", at_rest=False, tasks={"running": 11, state: 1}, pause={"scope": "all"})
+    level, headline, over = look(state="balancing", at_rest=False, tasks={"running": 11, state: 1}, eta_ms=9_000)
     assert (level, headline) == (Level.TROUBLE, f"1 of 12 tasks is not processed: 1 {words}.")
+    assert (over == "in about 9 s") is (state == "waiting")
 
 
 def test_a_cold_restore_asks_for_attention() -> None:

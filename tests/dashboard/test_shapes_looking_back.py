@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.dashboard.canned import Fleet, at, event, member, warm
+from tests.dashboard.fleet import Fleet, at, event, member, warm
 
 from batonpass.core.model import Cause
 from batonpass.dashboard.shapes import audits, plans
@@ -37,7 +38,7 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
         ("something-new", {"why": "drain"}, "Something new t_0 on demo-2 (its member drains)."),
     ],
 )
-def test_an_event_is_a_sentence(kind: str, more: dict[str, object], words: str) -> None:
+def test_an_event_is_a_sentence(kind: str, more: dict[str, Any], words: str) -> None:
     """Who, what, and for how long; one of a type that is newer than the dashboard is told by its type."""
     assert happening(event(1, kind, member="m2", task="t_0", **more), NAMES).words == words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tests.dashboard.canned import NOW, Fleet, at, event, member, warm
+from tests.dashboard.fleet import NOW, Fleet, at, event, member, warm
 
 from batonpass.dashboard.shapes.gaps import dots, gaps_of, height, percentile, scale, summaries
 from batonpass.dashboard.shapes.timeline import WIDTH, axis, axis_of, lane, look_of

@@ -7,7 +7,8 @@ import re
 
 import httpx
 import pytest
-from tests.dashboard.canned import ADMIN, VIEWER, Canned, Fleet
+from tests.dashboard.canned import ADMIN, VIEWER, Canned
+from tests.dashboard.fleet import Fleet
 from tests.dashboard.test_pages import visitor
 
 from batonpass.dashboard.line import Line

@@ -29,6 +29,7 @@ SLOWER: Final = 12
 
 LEAST_EVERY_MS: Final = 2_000
 SIGNED_OUT: Final = 401
+TRY_AGAIN: Final = 500
 
 Page = Callable[["Visit"], Awaitable[Response]]
 
@@ -146,7 +147,8 @@ def _signed_out(desk: Desk, request: Request) -> Response:
 def _sorry(visit: Visit, status: int, said: str, todo: str) -> Response:
     if PART in visit.request.headers:
         return JSONResponse({"said": said, "todo": todo}, status)
-    return visit.show("sorry.html", status=status, said=said, todo=todo, title="Sorry", live=False)
+    # What may be over in a moment is asked for again; what is wrong stays wrong.
+    return visit.show("sorry.html", status=status, said=said, todo=todo, title="Sorry", live=status >= TRY_AGAIN)
 
 
 def _todo(problem: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ async def show_group(visit: Visit) -> Response:
         names,
         members=seen.group["members"],
         tasks=seen.group["tasks"],
-        lease_over_at=lease_over(list(seen.members), seen.group["config"]),
+        lease_over_at=lease_over(seen.members, seen.group["config"]),
     )
     return visit.show(
         "group.html",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -92,7 +92,7 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
         headline = f"Too many members vanished at once, {ago(explained['storm_since'])}: moves are held."
         return Health(Level.TROUBLE, "Storm", headline, reasons, "when they come back, or on Resume")
     if still:
-        return Health(Level.TROUBLE, "Trouble", _not_running(still, tasks), reasons, over)
+        return Health(Level.TROUBLE, "Trouble", _not_running(still, tasks), reasons, _mended(counts) or over)
     if between.get("restoring"):
         return Health(
             Level.ATTENTION, "Restoring", _not_running({"restoring": between["restoring"]}, tasks), reasons, over
@@ -106,6 +106,13 @@ def health(explained: Json, names: Names, *, members: int, tasks: int, lease_ove
     if explained["at_rest"]:
         return Health(Level.REST, "At rest", _all_run(tasks), () if len(reasons) < 2 else reasons[1:])
     return Health(Level.MOVING, "Moving", _moving(explained, between), reasons, over)
+
+
+def _mended(counts: Mapping[str, int]) -> str:
+    """Return what ends trouble that does not end by itself; nothing where it may."""
+    if counts.get("failed") or counts.get("lost"):
+        return "when it is mended: look at the workers' logs"
+    return "on Release, once it is mended" if counts.get("parked") else ""
 
 
 def _silent(
@@ -138,7 +145,7 @@ def is_said(sentence: str, members: tuple[str, ...] = ()) -> bool:
     return bool(members) and sentence.startswith(members)
 
 
-def lease_over(members: list[Json], config: Json) -> str | None:
+def lease_over(members: Sequence[Json], config: Json) -> str | None:
     """Return when the lease of the suspected member that has been silent longest is over, as far as anybody knows."""
     heard = sorted(one["last_heard_at"] for one in members if one["suspected"] and one["last_heard_at"])
     at = instant(heard[0]) if heard else None
@@ -239,7 +246,7 @@ def _over(explained: Json) -> str:
     after = f", then {count(held, 'move')} that wait{'s' if held == 1 else ''} now" if held else ""
     if explained["eta_ms"] is not None:
         return f"in about {span_whole(explained['eta_ms'])}{after}"
-    untils = sorted((one["until"], one["member"]) for one in explained["members"] if one["until"])
-    if untils:
-        return f"{ago(untils[0][0])} at the latest"
+    ends = sorted((one["until"], one["member"]) for one in explained["members"] if one["until"])
+    if ends:
+        return f"{ago(ends[0][0])} at the latest"
     return "not known yet: no rate has been seen" if explained["budgets"]["warmups"]["used"] else ""
