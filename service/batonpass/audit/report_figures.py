@@ -36,6 +36,8 @@ GROUPS_STACKED: Final = 6
 CAUSES: Final = tuple(one.value for one in DowntimeCause)
 HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", "": "."}
 UNKNOWN: Final = "not known"
+TICKS_S: Final = (0.01, 0.1, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
+"""Where an axis of durations has its marks."""
 
 
 def colour(index: int) -> str:
@@ -176,7 +178,9 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
             }
         )
     lag = axis("records to restore", type="log", tickformat="~s")
-    return figure(data, lag, axis("seconds", type="log", tickformat="~s", nticks=6))
+    return figure(
+        data, lag, axis("took", type="log", tickvals=TICKS_S, ticktext=[span(one * 1_000) for one in TICKS_S])
+    )
 
 
 def frontier(advice: Recommendation) -> Figure | None:
