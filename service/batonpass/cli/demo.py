@@ -37,7 +37,7 @@ def demo(
         Policy,
         typer.Option(help="warm: a task moves when its new owner has caught up; eager: at once, for comparison."),
     ] = Policy.WARM,
-    quick: Annotated[bool, typer.Option("--quick", help="The short form, about two minutes instead of eleven.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The short form, about two minutes instead of ten.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where figures, pictures and logs go; made if need be.")
     ] = None,
