@@ -42,7 +42,7 @@ COMMANDS = {
     "unpin": "Take the pin off a task.",
     "release": "Let a parked task be tried again.",
     "token": "Create, list and revoke tokens.",
-    "simulate": "Run seeded worlds against the laws, or compare ways to rebalance.",
+    "simulate": "Run seeded worlds against the laws, play a scenario, or write days into a database.",
 }
 
 # The module of a command where it is not the command's own.
