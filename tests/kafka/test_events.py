@@ -39,7 +39,7 @@ async def test_events_of_a_killed_coordinator_reach_the_topic(bootstrap: str, ow
         BATONPASS_KAFKA_BOOTSTRAP=bootstrap,
         BATONPASS_KAFKA_TOPIC_PREFIX=prefix,
     )
-    await coordinator.start()
+    await coordinator.start(wait_s=90)
     records: list[ConsumerRecord] = []
     try:
         consumer = AIOKafkaConsumer(f"{prefix}.events", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
@@ -51,7 +51,7 @@ async def test_events_of_a_killed_coordinator_reach_the_topic(bootstrap: str, ow
                     # In the middle of it, as likely as not.
                     await until(lambda: bool(records))
                     await coordinator.kill()
-                    await coordinator.start()
+                    await coordinator.start(wait_s=90)
             events = await kept(coordinator)
             positions = {each["position"] for each in events}
             await until(lambda: {position_of(one) for one in records} >= positions)

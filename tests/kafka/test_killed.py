@@ -24,7 +24,7 @@ from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
-SESSION_MS = 2_500
+SESSION_MS = 6_000
 
 
 async def kill(broker: LocalBroker) -> None:

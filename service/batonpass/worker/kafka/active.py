@@ -116,6 +116,7 @@ class Active:
         self._closing = terms.closing
         self._group = terms.group
         self._options = terms.options
+        self._has_committed = False
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
 
@@ -243,6 +244,7 @@ class Active:
                 batches = await self._poll(clients, stopping, POLL_MS, self._options.records_max)
                 if batches:
                     await self._transaction(clients, batches, stopping)
+                    self._has_committed = True
                 if time.monotonic() - told_lag_at > INPUT_LAG_S:
                     told_lag_at = time.monotonic()
                     await self._tell_input_lag(clients)
@@ -323,7 +325,8 @@ class Active:
         stopping: asyncio.Future[Any],
     ) -> dict[TopicPartition, int]:
         """Process records until the transaction is long enough; return where the input is to go on."""
-        interval_s = self._options.commit_interval_ms / 1_000
+        # The first one is short: readers of the output have waited since the last owner stopped.
+        interval_s = self._options.commit_interval_ms / 1_000 if self._has_committed else 0.0
         commit_at = time.monotonic() + interval_s
         offsets: dict[TopicPartition, int] = {}
         left = self._options.records_max

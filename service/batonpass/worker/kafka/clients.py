@@ -92,6 +92,13 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         type(self._txn_manager).consumer_group_added(self._txn_manager, group)
         self._joined.set()
 
+    async def stop(self) -> None:
+        """Disconnect. What ended the producer, if anything did, was told by the call that met it."""
+        await super().stop()
+        waiter = self._txn_manager._transaction_waiter  # noqa: SLF001
+        if waiter is not None and waiter.done() and not waiter.cancelled():
+            waiter.exception()
+
     async def write_out(self) -> None:
         """Send what lingers, and wait until it is written or has failed. Something must have been announced.
 
