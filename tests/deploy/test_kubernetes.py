@@ -71,7 +71,7 @@ def test_a_fault_is_found() -> None:
     deployment = copy.deepcopy(named(found, "Deployment", "batonpass"))
     deployment["spec"]["replica"] = 2
     monitor = copy.deepcopy(named(found, "ServiceMonitor", "batonpass"))
-    monitor["spec"]["endpoints"][0]["intervall"] = "15s"
+    monitor["spec"]["endpoints"][0]["every"] = "15s"
     budget = copy.deepcopy(named(found, "PodDisruptionBudget", "batonpass"))
     budget["spec"]["selector"]["matchLabels"]["x"] = 1
     for one in (deployment, monitor, budget, budget | {"kind": "Nonsense"}):
