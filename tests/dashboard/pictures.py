@@ -22,7 +22,7 @@ from tests.dashboard.fleet import Fleet
 from tests.e2e.running import PROGRAM, Up, running, soon
 
 Theme = Literal["light", "dark"]
-WIDE: dict[str, int] = {"width": 1280, "height": 860}
+WIDE: dict[str, int] = {"width": 1280, "height": 1000}
 NARROW: dict[str, int] = {"width": 390, "height": 844}
 
 
@@ -34,9 +34,9 @@ async def take(browser: Browser, file: Path) -> None:
 
 
 @contextmanager
-def one_more(up: Up, rate: int) -> Iterator[None]:
+def one_more(up: Up, name: str, rate: int) -> Iterator[None]:
     """Run another worker, which restores so many records a second."""
-    command = [*PROGRAM, "worker", "--rate", str(rate)]
+    command = [*PROGRAM, "worker", "--instance", name, "--rate", str(rate)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=up.environment) as worker:
         try:
             yield
@@ -52,7 +52,7 @@ async def of_a_move(base: str, up: Up, folder: Path) -> None:
         ("phone", "", "dark", NARROW),
         ("plan", "/plan?join=2", "light", WIDE),
     ]
-    with one_more(up, 60):
+    with one_more(up, "demo-4", 60):
         soon(lambda: up.ask("groups", "show", "demo")["warmups"] == 2)
         for name, place, theme, size in looks:
             async with browsing(base, color_scheme=theme, viewport=size) as browser:
@@ -64,8 +64,8 @@ async def of_a_move(base: str, up: Up, folder: Path) -> None:
 
 async def of_what_was(base: str, up: Up, folder: Path) -> None:
     """Once another one has got its share, and a member has drained."""
-    with one_more(up, 20_000):
-        soon(lambda: any(one["active"] for one in _held(up, "demo-4")), within_s=200)
+    with one_more(up, "demo-5", 20_000):
+        soon(lambda: any(one["active"] for one in _held(up, "demo-5")), within_s=200)
         up.run("drain", "demo", "demo-2", "--wait", "--timeout", "90s", "--reason", "a kernel upgrade")
         async with browsing(base, viewport=WIDE) as browser:
             await browser.sign_in(up.token)

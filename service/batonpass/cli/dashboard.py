@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from batonpass.cli.beside import HOST, PORT
 from batonpass.cli.desk import DEFAULT_URL, Folder, failing_well, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.rest import is_url, trusted
@@ -17,46 +19,30 @@ from batonpass.dashboard.config import Config
 from batonpass.dashboard.serve import Certificate, bind
 from batonpass.dashboard.serve import serve as run_server
 
-PORT = 8421
+ENV = "BATONPASS_DASHBOARD_"
+SERVER = "Where the coordinator is (BATONPASS_URL); left out, the `up` that runs on this machine."
+TOKEN = "A token with which everybody who opens a page may look without signing in (better: the variable)."  # noqa: S105 - help
+Server = Annotated[str | None, typer.Option("--server", "--url", metavar="URL", help=SERVER)]
+Port = Annotated[int, typer.Option(min=0, max=65_535, envvar=f"{ENV}PORT", help="The port; 0 takes any free one.")]
+Host = Annotated[str, typer.Option(envvar=f"{ENV}HOST", help="The address to listen on.")]
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", envvar=f"{ENV}TOKEN", help=TOKEN)]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_CERTFILE", help="Serve HTTPS.")]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", envvar=f"{ENV}TLS_KEYFILE", help="Its key.")]
+BehindTls = Annotated[bool, typer.Option("--behind-tls", envvar=f"{ENV}BEHIND_TLS", help="An ingress serves HTTPS.")]
+RootPath = Annotated[
+    str, typer.Option(metavar="PATH", envvar=f"{ENV}ROOT_PATH", help="What an ingress puts in front of paths.")
+]
 
 
 def dashboard(
-    server: Annotated[
-        str | None,
-        typer.Option(
-            "--server",
-            "--url",
-            metavar="URL",
-            help="Where the coordinator is (BATONPASS_URL); left out, the `up` that runs on this machine.",
-        ),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65_535, envvar="BATONPASS_DASHBOARD_PORT", help="The port; 0 takes any free one."),
-    ] = PORT,
-    host: Annotated[
-        str, typer.Option(envvar="BATONPASS_DASHBOARD_HOST", help="The address to listen on.")
-    ] = "127.0.0.1",
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKEN",
-            envvar="BATONPASS_DASHBOARD_TOKEN",
-            help="A token with which everybody who opens a page may look without signing in (better: the variable).",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="BATONPASS_DASHBOARD_TLS_CERTFILE", help="Serve HTTPS.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="BATONPASS_DASHBOARD_TLS_KEYFILE", help="Its key.")
-    ] = None,
-    behind_tls: Annotated[
-        bool, typer.Option("--behind-tls", envvar="BATONPASS_DASHBOARD_BEHIND_TLS", help="An ingress serves HTTPS.")
-    ] = False,
-    root_path: Annotated[
-        str, typer.Option(metavar="PATH", envvar="BATONPASS_DASHBOARD_ROOT_PATH", help="What an ingress puts in front.")
-    ] = "",
+    server: Server = None,
+    port: Port = PORT,
+    host: Host = HOST,
+    token: Token = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    behind_tls: BehindTls = False,
+    root_path: RootPath = "",
     folder: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say in JSON where it listens.")] = False,
 ) -> None:
@@ -69,24 +55,14 @@ def dashboard(
         url, _ = find(server, "none", folder)
         if not is_url(url):
             raise Failure(Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo=f"As in {DEFAULT_URL}.")
-        if (tls_cert is None) != (tls_key is None):
-            raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
-        certificate = Certificate(str(tls_cert), str(tls_key)) if tls_cert and tls_key else None
-        root = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
-        try:
-            listener = bind(host, port)
-        except OSError as error:
-            raise Failure(
-                Exit.REFUSED,
-                f"cannot listen on {host}:{port}: {error.strerror or error}.",
-                todo="Choose another port with --port N, or any free one with --port 0.",
-            ) from None
+        certificate = _certificate(tls_cert, tls_key)
+        listener = _bound(host, port)
         config = Config(
             url,
             token=token or None,
             trusted=trusted(),
             is_secure=behind_tls or certificate is not None,
-            root_path=root,
+            root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
             port=listener.getsockname()[1],
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -100,11 +76,24 @@ def dashboard(
             return
 
 
+def _certificate(cert: Path | None, key: Path | None) -> Certificate | None:
+    if (cert is None) != (key is None):
+        raise Failure(Exit.BAD_INPUT, "--tls-cert and --tls-key go together.", todo="Give both, or none.")
+    return Certificate(str(cert), str(key)) if cert and key else None
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
+    except OSError as error:
+        raise Failure(
+            Exit.REFUSED,
+            f"cannot listen on {host}:{port}: {error.strerror or error}.",
+            todo="Choose another port with --port N, or any free one with --port 0.",
+        ) from None
+
+
 def _say(at: str, url: str, *, as_json: bool) -> None:
-    said = (
-        json.dumps({"url": at, "server": url})
-        if as_json
-        else f"Dashboard at {at} (coordinator {url}). Ctrl-C stops it."
-    )
-    sys.stdout.write(said + "\n")
+    words = f"Dashboard at {at} (coordinator {url}). Ctrl-C stops it."
+    sys.stdout.write((json.dumps({"url": at, "server": url}) if as_json else words) + "\n")
     sys.stdout.flush()
