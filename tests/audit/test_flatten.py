@@ -100,6 +100,17 @@ def test_a_snapshot_says_what_its_records_came_to() -> None:
     assert running == {task for (task, _), role in held.items() if role == "active"}
 
 
+def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
+    """A task that was taken from its owner and given to nobody is down from then on, also for whoever reads no more."""
+    rows = planted.VARIANTS["quiet"](planted.lived("calm"), "quiet")
+    ((_, version, form, _, payload),) = rows.tables["snapshots"]
+    columns = dict(zip(SNAPSHOT_COLUMNS, ("quiet", version, 1, form, payload), strict=True))
+    standing = rows_of(flatten_snapshots([pa.RecordBatch.from_pylist([columns])]))
+    ((task, word, since_ms),) = [(row["task"], row["word"], row["ms"]) for row in standing if row["what"] == "stopped"]
+    assert (task, word) == ("0_4", "revoked")
+    assert since_ms == planted.MIDNIGHT_MS + planted.QUIET_MS + 1_000
+
+
 @pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups"])
 def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
     """Each table that is read has the columns that the audit names, of the types that it expects."""

@@ -217,7 +217,9 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
         yield _line("probe", at_ms, until_ms=group.next_probe_ms)
     yield _line("placed", at_ms, number=group.generation, token=0, until_ms=0, word="0")
     for task_id, task in sorted(group.tasks.items()):
-        if task.stop is not None and task.stop.at_ms is not None and task.state is not ActiveState.RUNNING:
+        # A task without an owner keeps the state of its last one.
+        runs = task.owner is not None and task.state is ActiveState.RUNNING
+        if task.stop is not None and task.stop.at_ms is not None and not runs:
             yield _line("stopped", task.stop.at_ms, task=task_id, member=task.stop.member_id, word=task.stop.cause)
     for member_id, member in sorted(group.members.items()):
         yield _line("joined", member.joined_ms, member=member_id, number=member.epoch, word=member.instance_id)
