@@ -265,6 +265,13 @@ def test_what_is_odd_about_a_day_is_simulated() -> None:
     assert len(crashes) == 6
 
 
+def test_a_stuck_warmup_is_given_up() -> None:
+    """What restores next to nothing makes no progress, and the core says so after its stall timeout."""
+    stuck = next(one for one in draw_day(3, oddities=Oddities(stuck_warmup=True)).workers if one.name == "stuck")
+    day = replace(SMALL, workers=(*SMALL.workers, stuck), steps=(Step(MINUTE, Act.JOIN, "stuck"),), until_ms=8 * MINUTE)
+    assert "warmup-stalled" in column(rows_of(day, DAY), "record_log", "kind")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -143,7 +143,7 @@ def _odd(day: Scenario, oddities: Oddities) -> Scenario:
     """Return the day with what is odd about it."""
     steps, workers = list(day.steps), day.workers
     if oddities.stuck_warmup:
-        workers = (*workers, Worker("stuck", restore_per_second=0.01, tags=workers[0].tags))
+        workers = (*workers, Worker("stuck", restore_per_second=1e-6, tags=workers[0].tags))
         steps += [Step(6 * HOUR, Act.JOIN, "stuck"), Step(7 * HOUR, Act.LEAVE, "stuck")]
     if oddities.flapping_member:
         workers = (*workers, Worker("flapping", tags=workers[-1].tags))
