@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -102,15 +103,15 @@ def serving(canned: Canned) -> Iterator[str]:
 
 
 @contextmanager
-def dashboard(server: str, *options: str) -> Iterator[str]:
-    """Run `batonpass dashboard` as a process of its own; yield its base URL."""
+def dashboard(server: str, *options: str, trusted: ssl.SSLContext | bool = True) -> Iterator[str]:
+    """Run `batonpass dashboard` as a process of its own; yield its base URL. It has to end well when it is told to."""
     command = [*PROGRAM, "dashboard", "--server", server, "--port", "0", "--json", *options]
     kept = {name: text for name, text in os.environ.items() if not name.startswith("BATONPASS_")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=kept) as process:
         try:
             assert process.stdout is not None
             said = json.loads(process.stdout.readline())
-            assert httpx.get(f"{said['url']}/livez").text == "ok\n"
+            assert httpx.get(f"{said['url']}/livez", verify=trusted).text == "ok\n"
             yield said["url"]
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
+import ssl
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
 from tests.dashboard.browsing import dashboard
-from tests.e2e.running import PROGRAM
 from typer.testing import CliRunner
 
 from batonpass.cli import app, beside
@@ -36,15 +34,11 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
         assert url.endswith("/ops")
         answer = httpx.post(f"{url}/login", data={"token": "x"})
         assert (answer.status_code, "No coordinator answers at http://127.0.0.1:9." in answer.text) == (503, True)
-    command = [*PROGRAM, "dashboard", "--server", "http://127.0.0.1:9", "--port", "0", "--json"]
-    command += ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        context = httpx.create_ssl_context(verify=str(tmp_path / "ca.pem"))
-        assert httpx.get(f"{url}/livez", verify=context).text == "ok\n"
-        process.terminate()
-        assert process.wait(30) == 0
+    files = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with dashboard("http://127.0.0.1:9", *files, trusted=trusted) as url:
+        answer = httpx.get(f"{url}/login", verify=trusted)
+        assert (url.split(":")[0], answer.status_code) == ("https", 200)
 
 
 def test_what_cannot_be_is_refused_with_what_to_do() -> None:
