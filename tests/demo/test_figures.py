@@ -139,7 +139,7 @@ def test_states_and_outputs_are_read_as_they_were_written() -> None:
 def test_the_time_of_restores_is_that_of_their_union() -> None:
     """Two at once take as long as the longer one; what goes on counts up to the end; one of nothing does not count."""
     job = Job(bootstrap="", group="demo", tasks=1, customers=1, rate=1)
-    crew = Crew(job, place=None, caught_up=1, tell=print)  # type: ignore[arg-type]
+    crew = Crew(job, place=None, caught_up=1)  # type: ignore[arg-type]
     crew.restores = [
         Restore("demo-4", "0_0", 1_000, 3_000, 10),
         Restore("demo-4", "0_1", 2_000, 4_000, 10),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,11 @@ class Restore:
 
 @dataclass(slots=True)
 class Crew:
-    """Who works in one group. ``tell`` hears a sentence about everything worth one."""
+    """Who works in one group. ``caught_up`` is the lag from which a copy counts as restored."""
 
     job: Job
     place: Place
     caught_up: int
-    tell: Callable[[str], None]
     running: dict[str, Child] = field(default_factory=dict)
     restores: list[Restore] = field(default_factory=list)
 
@@ -70,10 +68,6 @@ class Crew:
         children = list(self.running.values())
         self.running.clear()
         await asyncio.gather(*(child.stop() for child in children))
-
-    def forget_disk(self, name: str) -> None:
-        """Throw the state of a worker away that does not run."""
-        shutil.rmtree(self._folder(name), ignore_errors=True)
 
     def check(self) -> None:
         """Raise when a worker has ended that nobody has ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from batonpass.demo.form import Form, Policy
+from batonpass.demo.form import Policy
 from batonpass.demo.scene import Scene, now_ms
 from batonpass.worker import Exit
 
@@ -159,6 +159,3 @@ def name_of(scene: Scene, number: int) -> str:
 def first_names(scene: Scene) -> list[str]:
     """Return the names of the workers that a scene begins with."""
     return [name_of(scene, number) for number in range(1, scene.form.workers + 1)]
-
-
-__all__ = ["Form", "first_names", "main_job", "replaced_pod"]

@@ -67,7 +67,7 @@ class Scene:
         self.tell = tell
         self.standbys = 0
         self.coordinator = Coordinator(place.url, place.token, job.group)
-        self.crew = Crew(job, place, ACCEPTABLE_LAG, tell)
+        self.crew = Crew(job, place, ACCEPTABLE_LAG)
         self.outputs = Outputs(job)
         self.reader = Reader(job, self.coordinator)
         self.quiet: list[Window] = []

@@ -88,8 +88,8 @@ class Options:
     after ``retry_failed_ms``. A drain lasts ``drain_deadline_ms`` at most, and everything about an exit, the drain
     aside, ``exit_timeout_ms``.
 
-    What a test may want to come out the same each time: its ``clock``, the ids of its runs (``new_member_id``), and what
-    spreads its retries (``jitter_seed``, drawn where it is None).
+    What a test may want to come out the same each time: its ``clock``, the ids of its runs (``new_member_id``), and
+    what spreads its retries (``jitter_seed``, drawn where it is None).
     """
 
     instance_id: str | None = None
