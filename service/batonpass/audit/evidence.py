@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
@@ -37,18 +37,18 @@ def of(name: str) -> Column:
     return f.col(name)
 
 
-def found(  # noqa: PLR0913 - a finding has so many parts
-    frame: DataFrame,
-    law: str | Column,
-    severity: Severity,
-    detail: Column,
-    *,
-    sequences: Sequence[str | Column] | Column = (),
-    at: Sequence[str | Column] | Column = (),
-    task: str | None = "task",
-    member: str | None = "member",
-) -> DataFrame:
+class Proof(TypedDict, total=False):
+    """What a finding is about and what proves it: columns by name, or their values."""
+
+    sequences: Sequence[str | Column] | Column
+    at: Sequence[str | Column] | Column
+    task: str | None
+    member: str | None
+
+
+def found(frame: DataFrame, law: str | Column, severity: Severity, detail: Column, **proof: Unpack[Proof]) -> DataFrame:
     """Return each row of a frame as a finding (``FOUND``)."""
+    task, member = proof.get("task", "task"), proof.get("member", "member")
     nothing = f.lit(None).cast("string")
     return frame.select(
         "group_id",
@@ -57,8 +57,8 @@ def found(  # noqa: PLR0913 - a finding has so many parts
         (f.col(task) if task else nothing).alias("task"),
         (f.col(member) if member else nothing).alias("member"),
         detail.alias("detail"),
-        _longs(sequences).alias("sequences"),
-        _longs(at).alias("at"),
+        _longs(proof.get("sequences", ())).alias("sequences"),
+        _longs(proof.get("at", ())).alias("at"),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 import pyarrow as pa
@@ -109,19 +109,20 @@ def _append(rows: Rows, key: tuple[str, int], at: tuple[int, int], stored: Store
         rows.append((*key, place, at_ms, epoch, *one))
 
 
-def _line(  # noqa: PLR0913 - the columns of a row
-    what: str,
-    ms: int,
-    *,
-    task: str | None = None,
-    member: str | None = None,
-    number: int | None = None,
-    token: int | None = None,
-    until_ms: int | None = None,
-    ready: bool | None = None,
-    word: str | None = None,
-) -> Row:
-    return (what, task, member, ms, number, token, until_ms, ready, word)
+class _Said(TypedDict, total=False):
+    task: str | None
+    member: str | None
+    number: int | None
+    token: int | None
+    until_ms: int | None
+    ready: bool | None
+    word: str | None
+
+
+def _line(what: str, ms: int, **said: Unpack[_Said]) -> Row:
+    get = said.get
+    numbers = (get("number"), get("token"), get("until_ms"))
+    return (what, get("task"), get("member"), ms, *numbers, get("ready"), get("word"))
 
 
 def _picture(record: r.PictureChanged, _at_ms: int) -> Rows:

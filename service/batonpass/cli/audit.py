@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -93,28 +93,21 @@ def audit(
     The exit code is 0 where nothing fatal was found, 1 where a law was broken, and 2 where there is nothing to audit.
     """
     with failing_well(as_json=as_json):
-        from batonpass.audit.job import Audit  # noqa: PLC0415 - `--help` needs nothing of it
-
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
-        wanted = Audit(
-            database_url=_url(database),
-            day=_day(day),
-            group=group,
-            out=out,
-            reader=reader.value,
-            jdbc_jar=_jar(jdbc_jar),
-            what_if=what_if,
-            replay=replay,
-            objective=objective,
-            keep=keep,
-            export=export,
-            spark=settings,
-        )
-        _need("pyspark", "pyarrow", "adbc_driver_postgresql")
-        result = _carried_out(wanted)
-        _show(result, wanted, as_json=as_json)
-        if result.fatal:
-            raise typer.Exit(Exit.REFUSED)
+        parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export}
+        read = {"database_url": _url(database), "reader": reader.value, "jdbc_jar": _jar(jdbc_jar), "spark": settings}
+        _audit(read | parts | {"day": _day(day), "group": group, "out": out, "objective": objective}, as_json=as_json)
+
+
+def _audit(given: dict[str, Any], *, as_json: bool) -> None:
+    from batonpass.audit.job import Audit  # noqa: PLC0415 - `--help` needs nothing of it
+
+    wanted = Audit(**given)
+    _need("pyspark", "pyarrow", "adbc_driver_postgresql")
+    result = _carried_out(wanted)
+    _show(result, wanted, as_json=as_json)
+    if result.fatal:
+        raise typer.Exit(Exit.REFUSED)
 
 
 def _need(*packages: str) -> None:
