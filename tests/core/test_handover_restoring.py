@@ -2,6 +2,9 @@
 
 from tests.core.scene import Scene, copy, restoring, topology
 
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import PinRequest
+
 
 def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> None:
     """A standby that catches up beside it may say so first; a takeover that gains less than a heartbeat is not made."""
@@ -21,3 +24,30 @@ def test_an_owner_that_has_restored_by_its_next_heartbeat_keeps_the_task() -> No
     # It did not come closer after all.
     scene.beat(owner, {"0_0": restoring(2_900)})
     assert scene.task("0_0").heir == other
+
+
+def test_a_new_owner_whose_first_word_is_behind_keeps_what_was_just_handed_over() -> None:
+    """It was caught up when that was decided; a second handover, to a copy that is level now, is not made at once."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100, heartbeat_interval_ms=3_000)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    old = scene.task("0_0").owner
+    assert old is not None
+    standby, other = sorted({"m1", "m2", "m3"} - {old}, key=lambda name: name not in scene.task("0_0").standbys)
+    scene.do(PinRequest(TaskId("0_0"), MemberId(other)))
+    scene.obey(old, standby, other)
+    scene.beat(other, {"0_0": copy("warmup", 90)})
+    assert scene.task("0_0").heir == other
+    scene.beat(old, {"0_0": copy("standby", 0)})
+    scene.beat(other, {})
+    assert scene.task("0_0").owner == other
+    scene.beat(standby, {"0_0": copy("standby", 0)})
+    scene.beat(other, {"0_0": restoring(120)})
+    assert (scene.task("0_0").owner, scene.task("0_0").heir) == (other, None)
+    # That it comes no closer is another matter.
+    scene.wait(3_000)
+    scene.beat(standby, {"0_0": copy("standby", 0)})
+    scene.beat(other, {"0_0": restoring(500)})
+    assert scene.task("0_0").heir == standby

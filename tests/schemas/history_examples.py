@@ -249,7 +249,9 @@ HISTORY_EXAMPLES: dict[str, dict[str, Any]] = {
         "next": None,
         "measures": {"orders": {"moves": 118, "availability": 0.99938, "restored_bytes": None}},
         "downtime_by_cause": {
-            "orders": {"failover": {"count": 2, "p50_ms": 800.0, "p99_ms": 1200.5, "max_ms": 1200.5, "total_ms": 2000.5}}
+            "orders": {
+                "failover": {"count": 2, "p50_ms": 800.0, "p99_ms": 1200.5, "max_ms": 1200.5, "total_ms": 2000.5}
+            }
         },
         "recommendations": {
             "orders": {
