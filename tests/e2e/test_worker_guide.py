@@ -107,7 +107,7 @@ def test_the_test_of_the_page_passes(folder: Path) -> None:
 
 def test_the_threaded_worker_and_the_application_of_the_page_work(folder: Path, shell: Shell) -> None:
     """One prints what it works on until it is terminated; the other joins when its application starts."""
-    port, url = free_port(), f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     topology = '{"topology": {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["totals"]}]}}'
     shell.run(
         f"python -m batonpass.worker.testing --port {url.rpartition(':')[2]} > coordinator.log &\n"
@@ -121,9 +121,11 @@ def test_the_threaded_worker_and_the_application_of_the_page_work(folder: Path, 
     )
     assert printed.split() == ["0"]
     (folder / "app.py").write_text(programs()["app.py"].replace(DEFAULT, url))
+    # Asked for only now: while the coordinator's was not bound yet, it could have been the same.
+    port = free_port()
     printed = shell.run(
         f"python -m uvicorn app:app --port {port} --log-level warning & APP=$!\n"
-        f"until curl -s {url}/v1/groups/orders | grep -q '\"members\":1'; do sleep 0.1; done\n"
+        f"for _ in $(seq 600); do curl -s {url}/v1/groups/orders | grep -q '\"members\":1' && break; sleep 0.1; done\n"
         "kill $APP; wait $APP\n"
         f"curl -s {url}/v1/groups/orders | grep -o '\"members\":0'\n"
     )

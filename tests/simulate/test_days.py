@@ -175,7 +175,7 @@ async def test_days_are_filled_and_never_written_over(own_url: str) -> None:
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["groups"] == 2
-    assert 400 < told["events"] < 1_600
+    assert 400 < told["events"] < 2_000
     engine = connect(own_url)
     before = await counts(engine)
     assert before["record_log"] == told["records"]
