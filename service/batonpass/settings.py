@@ -61,21 +61,38 @@ class Settings(BaseSettings):
 
     # How long history is kept
     keep_changes_days: int = Field(
-        default=30, ge=2, le=3_650, description="Who held which task when: task histories, and what the audit reads."
+        default=30,
+        ge=2,
+        le=3_650,
+        description="Who held which task when: the histories of tasks as they are shown. An audit reads the records, and"
+        " only holds these against them.",
     )
     keep_traces_days: int = Field(
-        default=14, ge=2, le=3_650, description="What each decision was made of, so that the audit can make it again."
+        default=14,
+        ge=2,
+        le=3_650,
+        description="What each decision was made of. An audit makes a day's decisions again for so long; of older days"
+        " it looks at the records alone.",
     )
     keep_samples_days: int = Field(
-        default=30, ge=2, le=3_650, description="Lags and rates, a sample a minute for each group."
+        default=30,
+        ge=2,
+        le=3_650,
+        description="Lags and rates, a sample a minute for each group; the audit's what-if reads them.",
     )
     keep_records_days: int = Field(
         default=30,
         ge=2,
         le=3_650,
-        description="Records that a snapshot as old makes needless, and snapshots; whatever day is kept can be replayed.",
+        description="Records that a snapshot as old makes needless, and snapshots: what an audit reads, so that a day can"
+        " be audited for so long.",
     )
-    keep_generations_days: int = Field(default=90, ge=2, le=3_650, description="Generations, and what each moved.")
+    keep_generations_days: int = Field(
+        default=90,
+        ge=2,
+        le=3_650,
+        description="Generations, and what each moved. No shorter than the records: an audit would call missing what is gone.",
+    )
     keep_events_days: int = Field(
         default=7, ge=1, le=3_650, description="The event stream; for a publisher that is behind, as long again."
     )

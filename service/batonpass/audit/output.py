@@ -22,6 +22,7 @@ import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 
 from batonpass.audit.findings import AuditResult, Finding, Severity
+from batonpass.audit.stopping import Stopped, beating
 from batonpass.audit.verdict import summary
 from batonpass.codec.answers import rfc3339
 
@@ -30,9 +31,17 @@ REASON_MAX: Final = 1_000
 
 _BEGIN: Final = (
     "insert into audit_runs"
-    " (run_id, day, started_at, state, code_version, groups, records, fatal, notices, detail, settings)"
+    " (run_id, day, started_at, state, code_version, groups, records, fatal, notices, detail, settings, heard_at)"
     " values (cast($1 as text)::uuid, $2, clock_timestamp(), 'running', $3, 0, 0, 0, 0, 'it is under way',"
-    " cast($4 as text)::jsonb)"
+    " cast($4 as text)::jsonb, clock_timestamp())"
+)
+_BEAT: Final = "update audit_runs set heard_at = clock_timestamp() where run_id = cast($1 as text)::uuid"
+# The service reads such a run as broken before this says so (postgres/audits.py has the same words and times).
+_LOST: Final = (
+    "update audit_runs set state = 'broken', finished_at = coalesce(heard_at, started_at),"
+    " detail = 'nothing was heard of it any more: its process was killed, or its machine went'"
+    " where state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
+    " < clock_timestamp() - interval '10 minutes' returning day::text"
 )
 _BREAK: Final = (
     "update audit_runs set state = 'broken', finished_at = clock_timestamp(), detail = $2"
@@ -71,6 +80,8 @@ class Run:
         self.run_id = run_id
         self._day = day
         self.is_finished = False
+        self.lost_days: tuple[str, ...] = ()
+        """The days of earlier runs of which nothing was heard any more when this one began."""
 
     def finish(self, result: AuditResult, *, report: str | None) -> None:
         """Write the verdict with all that belongs to it, all or nothing. Of several runs of a day the newest counts.
@@ -117,8 +128,17 @@ class Run:
             adbc_driver_manager.Error: when the database does not take it.
         """
         if self._url is not None:
+            with adbc.connect(self._url) as connection, connection.cursor() as cursor:
+                cursor.execute(_LOST)
+                self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
+                connection.commit()
             told = (str(self.run_id), self._day, code_version, to_json(settings))
             self._change(_BEGIN, told, (TEXT, DATE, TEXT, TEXT))
+
+    def beat(self) -> None:
+        """Write that the run is at work; where the database does not take it, the next one will do."""
+        with contextlib.suppress(adbc.Error):
+            self._change(_BEAT, (str(self.run_id),), (TEXT,))
 
     def _change(self, statement: str, row: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> None:
         with adbc.connect(str(self._url)) as connection, connection.cursor() as cursor:
@@ -137,6 +157,8 @@ def recorded(
 ) -> Iterator[Run]:
     """Lend a run of the audit of ``day``: shown as ``running`` from here on, as ``broken`` if it does not ``finish``.
 
+    It says once a minute that it is at work. Earlier runs of which nothing was heard for ten minutes become ``broken``.
+
     Without a database nothing is written, and also where ``group`` names one: a look at a single group is not the audit
     of the day, and must not stand in its place.
 
@@ -147,7 +169,8 @@ def recorded(
     run = Run(url, uuid4(), day)
     run.begin(code_version, settings)
     try:
-        yield run
+        with beating(run.beat) if url is not None else contextlib.nullcontext():
+            yield run
     except BaseException as error:
         # What went wrong first is what is told; that it cannot be written as well changes nothing about it.
         with contextlib.suppress(adbc.Error):
@@ -181,6 +204,8 @@ def reason_of(error: BaseException, url: str | None) -> str:
     """Return why a run broke, in a line, without the password of the database."""
     if isinstance(error, KeyboardInterrupt):
         return "the audit was interrupted"
+    if isinstance(error, Stopped):
+        return error.reason
     lines = str(error).strip().splitlines()
     said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     password = urlsplit(url or "").password

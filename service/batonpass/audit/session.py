@@ -73,11 +73,17 @@ def opened(
         yield there
         return
     session = _made(records, master, dict(settings or {}))
+    waits = True
     try:
         prepare(session)
         yield session
+    except (KeyboardInterrupt, SystemExit):
+        # To ask Spark to stop would wait for what it is at; its processes go when this one has gone.
+        waits = False
+        raise
     finally:
-        session.stop()
+        if waits:
+            session.stop()
 
 
 def _made(records: int | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:

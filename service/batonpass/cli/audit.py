@@ -123,12 +123,16 @@ def _carried_out(wanted: Audit) -> AuditResult:
 
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
     from batonpass.audit.output import reason_of  # noqa: PLC0415
+    from batonpass.audit.stopping import Stopped  # noqa: PLC0415
 
     try:
         with _progress() as tell:
             return run(wanted, tell)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
+    except Stopped as stopped:
+        sys.stderr.write(f"batonpass: {stopped.reason}; run it again to have a verdict.\n")
+        raise
     except OSError as error:
         said = f"what was found could not be written: {error}"
         raise Failure(Exit.UNREACHABLE, said, todo="Look at --out, and how full the disk is.") from None

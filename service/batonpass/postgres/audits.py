@@ -21,6 +21,12 @@ def _ms(column: str) -> str:
 _VERDICT: Final = "state in ('passed', 'failed')"
 _NEWEST: Final = "order by started_at desc, run_id desc limit 1"
 _COUNTS: Final = "groups, records, fatal, notices, report"
+# A run says once a minute that it is at work; the next one writes this down (audit/output.py).
+_LOST: Final = (
+    "(state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
+    " < clock_timestamp() - interval '10 minutes') as lost"
+)
+_SILENT: Final = "nothing was heard of it any more: its process was killed, or its machine went"
 # The newest run of each day, beside the newest of its runs that came to a verdict. Days are walked from the newest one
 # down the index, so a page costs its own days and not the history.
 _DAYS: Final = text(
@@ -28,9 +34,11 @@ _DAYS: Final = text(
     "(select max(day) from audit_runs where day < coalesce(cast(:before as date), 'infinity'))"
     " union all select (select max(r.day) from audit_runs r where r.day < of.day) from of where of.day is not null),"
     " page as (select day from of where day is not null limit :most)"
-    f" select p.day, n.state, {_ms('n.started_at')}, {_ms('n.finished_at')}, n.detail, n.code_version,"
+    " select p.day, case when n.lost then 'broken' else n.state end,"
+    f" {_ms('n.started_at')}, {_ms('case when n.lost then coalesce(n.heard_at, n.started_at) else n.finished_at end')},"
+    f" case when n.lost then '{_SILENT}' else n.detail end, n.code_version,"
     " v.run_id is not null, v.groups, v.records, v.fatal, v.notices, v.report from page p"
-    f" cross join lateral (select * from audit_runs where day = p.day {_NEWEST}) n"
+    f" cross join lateral (select *, {_LOST} from audit_runs where day = p.day {_NEWEST}) n"
     f" left join lateral (select run_id, {_COUNTS} from audit_runs where day = p.day and {_VERDICT} {_NEWEST}) v on true"
     " order by p.day desc"
 )

@@ -257,6 +257,7 @@ audit_runs = Table(
     _required("detail", Text, "how it went, in a sentence; of a broken one, why"),
     Column("report", Text, comment="where the report lies"),
     _required("settings", JSONB, "what the audit was told"),
+    _instant("heard_at", "once a minute while it runs; null: it never says"),
     CheckConstraint("state in ('running', 'passed', 'failed', 'broken')", name="audit_run_has_a_state"),
     Index("audit_runs_by_day", "day", "started_at"),
 )
