@@ -143,8 +143,12 @@ def test_the_day_is_measured(audited: Audited) -> None:
 
 
 def test_pictures_show_the_worst_hour(audited: Audited) -> None:
-    """The samples for plots are of the hour with the most downtime, and bounded."""
+    """The samples for plots are of the hour with the most downtime, or in which a law was broken, and bounded."""
     pictures = audited.result.pictures
+    doubled = [one for one in told(audited, "two-owners", "L1") if one.task == "0_0"]
+    hour_ms = pictures.worst_hour_ms["two-owners"]
+    assert hour_ms <= doubled[0].at[-1] < hour_ms + HOUR_MS
+    assert any(one.group == "two-owners" and one.task == "0_0" for one in pictures.ownership)
     assert pictures.worst_hour_ms["calm"] in {MIDNIGHT_MS, MIDNIGHT_MS + HOUR_MS}
     owned = [one for one in pictures.ownership if one.group == "calm"]
     assert {one.task for one in owned} == {*(f"0_{n}" for n in range(6)), "1_0", "1_1"}

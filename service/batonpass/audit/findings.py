@@ -139,7 +139,7 @@ class Pictures:
     """Bounded samples for plots.
 
     Attributes:
-        worst_hour_ms: by group: when the hour with the most downtime began.
+        worst_hour_ms: by group: when the hour with the most fatal findings began; without any, with the most downtime.
         ownership: the intervals that touch a group's worst hour, at most ``INTERVALS_PER_GROUP`` for each group.
         warmups: at most ``POINTS_PER_PICTURE`` of all groups.
         generations: at most ``POINTS_PER_PICTURE`` of all groups.

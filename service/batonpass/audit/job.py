@@ -194,7 +194,7 @@ class _Auditor:
         replayed, kept_findings, left_out, differing = self._findings(seen, followed, days)
         recommendations = self._recommend(tuple(days.values()))
         self._note("drawing")
-        drawn = pictures(seen, followed)
+        drawn = pictures(seen, followed, kept_findings)
         self._write_frames(seen, followed)
         return AuditResult(
             day=self._plan.day,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -10,9 +12,11 @@ from pyspark.sql import functions as f
 from batonpass.audit.findings import (
     INTERVALS_PER_GROUP,
     POINTS_PER_PICTURE,
+    Finding,
     GenerationPoint,
     OwnershipInterval,
     Pictures,
+    Severity,
     WarmupPoint,
 )
 from batonpass.audit.timeline import intervals
@@ -24,14 +28,30 @@ if TYPE_CHECKING:
 
 HOUR_MS: Final = 3_600_000
 GROUPS_SHOWN: Final = 20
-"""So many groups are drawn, those with the most downtime first."""
+"""So many groups are drawn, those with the most fatal findings first, then those with the most downtime."""
 
 
-def pictures(seen: Seen, followed: DataFrame) -> Pictures:
-    """Return the samples; everything that is collected is bounded."""
-    worst = _worst_hours(seen)
-    owned = _ownership(seen, followed, worst)
+def pictures(seen: Seen, followed: DataFrame, findings: Sequence[Finding]) -> Pictures:
+    """Return the samples; everything that is collected is bounded. ``findings`` say which hours matter most."""
+    fatal = [one for one in findings if one.severity is Severity.FATAL]
+    broken = broken_hours(fatal, seen.plan.begin_ms, seen.plan.end_ms)
+    worst = (broken + [one for one in _worst_hours(seen) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
+    owned = _ownership(seen, followed, worst, sorted({(one.group, one.task) for one in fatal if one.task}))
     return Pictures({row[0]: row[1] for row in worst}, owned, _warmups(seen), _generations(seen))
+
+
+def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[tuple[str, int]]:
+    """Return for each group with fatal findings the hour of the day with the most of them, the first of such hours.
+
+    A finding is of the hour of its last record: then it came to be so. Groups with the most of them come first.
+    """
+    counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for one in fatal:
+        for at in one.at[-1:]:
+            if begin_ms <= at < end_ms:
+                counts[one.group][begin_ms + (at - begin_ms) // HOUR_MS * HOUR_MS] += 1
+    ranked = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))
+    return [(group, min(hours, key=lambda hour: (-hours[hour], hour))) for group, hours in ranked]
 
 
 def _worst_hours(seen: Seen) -> list[tuple[str, int]]:
@@ -49,7 +69,10 @@ def _worst_hours(seen: Seen) -> list[tuple[str, int]]:
     return [(row["group_id"], int(row["hour"])) for row in rows]
 
 
-def _ownership(seen: Seen, followed: DataFrame, worst: list[tuple[str, int]]) -> tuple[OwnershipInterval, ...]:
+def _ownership(
+    seen: Seen, followed: DataFrame, worst: list[tuple[str, int]], broken: Sequence[tuple[str, str]]
+) -> tuple[OwnershipInterval, ...]:
+    """Return the intervals of the groups' hours; where they are too many, those of ``broken`` tasks come first."""
     if not worst:
         return ()
     hours = seen.bounds.sparkSession.createDataFrame(worst, "group_id string, hour long")
@@ -60,9 +83,12 @@ def _ownership(seen: Seen, followed: DataFrame, worst: list[tuple[str, int]]) ->
         .join(f.broadcast(hours), "group_id")
         .where((f.col("from_ms") < f.col("hour") + HOUR_MS) & (f.coalesce("to_ms", end) > f.col("hour")))
     )
-    of_group = Window.partitionBy("group_id").orderBy("from_ms", "task", "member")
+    marked = seen.bounds.sparkSession.createDataFrame(list(broken), "group_id string, task string")
+    of_group = Window.partitionBy("group_id").orderBy("after", "from_ms", "task", "member")
     rows = (
-        touching.withColumn("place", f.row_number().over(of_group))
+        touching.join(f.broadcast(marked.withColumn("before", f.lit(True))), ["group_id", "task"], "left")
+        .withColumn("after", f.col("before").isNull())
+        .withColumn("place", f.row_number().over(of_group))
         .where(f.col("place") <= INTERVALS_PER_GROUP // 2)
         .orderBy("group_id", "task", "from_ms")
         .collect()

@@ -247,7 +247,7 @@ def timeline(
     end_ms = begin_ms + HOUR_MS
     within = [one for one in intervals if one.from_ms < end_ms and (one.to_ms is None or one.to_ms > begin_ms)]
     broken = [one for one in findings if one.severity is Severity.FATAL and one.task is not None]
-    marks = [(one, at) for one in broken for at in one.at[:1] if begin_ms <= at < end_ms]
+    marks = [(one, at) for one in broken for at in one.at[-1:] if begin_ms <= at < end_ms]
     if not within:
         return None, 0, 0
     happened = Counter(one.task for one in within)
