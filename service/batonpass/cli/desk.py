@@ -23,13 +23,17 @@ from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
-from batonpass.cli.rest import Coordinator
+from batonpass.cli.rest import Coordinator, urls_in
+from batonpass.cli.spans import span_ms
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 PLAIN_WIDTH = 200
 """Columns where there is no terminal: wide enough that nothing which a script may look for is cut."""
 
-Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="Where the coordinator is (BATONPASS_URL).")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Where the coordinator is; several with commas (BATONPASS_URL)."),
+]
 Token = Annotated[
     str | None, typer.Option("--token", metavar="TOKEN", help="The token to show it (better: BATONPASS_TOKEN).")
 ]
@@ -40,8 +44,14 @@ Folder = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-COMMON: dict[str, Any] = {"url": Url, "token": Token, "folder": Folder, "as_json": AsJson}
-DEFAULTS: dict[str, Any] = {"url": None, "token": None, "folder": None, "as_json": False}
+Patience = Annotated[
+    str | None,
+    typer.Option(
+        "--patience", metavar="SPAN", help="How long to ask again while no coordinator can answer (BATONPASS_PATIENCE)."
+    ),
+]
+COMMON: dict[str, Any] = {"url": Url, "token": Token, "folder": Folder, "patience": Patience, "as_json": AsJson}
+DEFAULTS: dict[str, Any] = {"url": None, "token": None, "folder": None, "patience": None, "as_json": False}
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
 MemberName = Annotated[
@@ -70,6 +80,11 @@ class Desk:
     def say(self, sentence: str) -> None:
         """Print a sentence for people, as it stands."""
         self.console.print(Text(sentence), soft_wrap=True)
+
+    def aside(self, kind: str, sentence: str, **said: Any) -> None:
+        """Tell on standard error what is no part of the answer, and no end of the command either."""
+        line = json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}"
+        print(line, file=sys.stderr, flush=True)
 
     def done(self, sentence: str, **said: Any) -> None:
         """Tell that a command was carried out."""
@@ -155,14 +170,31 @@ def failing_well(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def reach(*, url: str | None, token: str | None, folder: Path | None, as_json: bool) -> Iterator[Desk]:
+def reach(
+    *, url: str | None, token: str | None, folder: Path | None, patience: str | None = None, as_json: bool
+) -> Iterator[Desk]:
     """Find the coordinator and lend a desk at it."""
-    with Coordinator(*find(url, token, folder)) as coordinator:
+    with Coordinator(*find(url, token, folder), patience_s=patience_in_s(patience)) as coordinator:
         yield Desk(coordinator, as_json=as_json)
 
 
+def patience_in_s(said: str | None) -> float | None:
+    """Return how long to ask again, as given or from the environment; None where nobody says.
+
+    Raises:
+        Failure: when the environment names no span of time.
+    """
+    if said is not None:
+        return span_ms(said) / 1_000
+    try:
+        found: float | None = _from_environment("BATONPASS_PATIENCE", lambda text: span_ms(text) / 1_000)
+    except typer.BadParameter as error:
+        raise Failure(Exit.BAD_INPUT, f"BATONPASS_PATIENCE: {error.message}.") from None
+    return found
+
+
 def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, str | None]:
-    """Return where the coordinator is and the token for it: as given, from the environment, or of a running `up`.
+    """Return where the coordinators are and the token for them: as given, from the environment, or of a running `up`.
 
     The token of a data folder is shown to the `up` that runs on that folder, and to nobody else.
 
@@ -176,7 +208,7 @@ def find(url: str | None, token: str | None, folder: Path | None) -> tuple[str, 
         return url, token
     here = _named(folder) if folder else running_here()
     if url:
-        fitting = [one for one in here if one.url == url.rstrip("/")]
+        fitting = [one for one in here if [one.url] == urls_in(url)]
         return url, _token_of(fitting[0]) if fitting else None
     if len(here) > 1:
         listed = ", ".join(f"{one.url} ({one.folder})" for one in here)

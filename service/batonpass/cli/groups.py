@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import AsJson, Desk, Folder, GroupName, Token, Url, Why, at_desk, listing
+from batonpass.cli.desk import AsJson, Desk, Folder, GroupName, Patience, Token, Url, Why, at_desk, listing
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, span
@@ -26,10 +26,11 @@ def groups(
     url: Url = None,
     token: Token = None,
     folder: Folder = None,
+    patience: Patience = None,
     as_json: AsJson = False,
 ) -> None:
     """List, show, declare and delete groups; without a subcommand, list them."""
-    given = {"url": url, "token": token, "folder": folder, "as_json": as_json}
+    given = {"url": url, "token": token, "folder": folder, "patience": patience, "as_json": as_json}
     listing(context, list_groups, given)
 
 

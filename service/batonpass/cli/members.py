@@ -125,8 +125,9 @@ def _follow(desk: Desk, call: str, body: dict[str, Any], ends_at: float, *, labe
 def _look(desk: Desk, call: str, wait_ms: int) -> dict[str, Any]:
     """Ask again; a member that has gone meanwhile has no tasks."""
     try:
-        found: dict[str, Any] = desk.coordinator.call(
-            "POST", call, query={"wait_ms": wait_ms}, patience_s=wait_ms / 1_000
+        # It drains already: to be told so once more does no harm.
+        found: dict[str, Any] = desk.coordinator.insist(
+            lambda: desk.coordinator.call("POST", call, query={"wait_ms": wait_ms}, lasting_s=wait_ms / 1_000)
         ).body
     except Failure as failure:
         if failure.problem.get("type") in {"gone", "unknown-member", "fenced"}:

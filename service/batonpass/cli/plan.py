@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.desk import Desk, Folder, Token, Url, console, failing_well, reach, table
+from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, console, failing_well, reach, table
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.rest import path
@@ -40,6 +40,7 @@ def plan(
     url: Url = None,
     token: Token = None,
     folder: Folder = None,
+    patience: Patience = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON answer a line instead of tables.")] = False,
 ) -> None:
     """Show what would move, without moving it: in a live group, or with --snapshot in one from a file."""
@@ -55,7 +56,8 @@ def plan(
             _refuse(f"{snapshot}: {error.strerror or error}; give a file of snapshots, or - for standard input")
         return
     change = {"join": [_newcomers(one) for one in join or []], "config": dict(_setting(one) for one in setting or [])}
-    with failing_well(as_json=as_json), reach(url=url, token=token, folder=folder, as_json=as_json) as desk:
+    at_work = reach(url=url, token=token, folder=folder, patience=patience, as_json=as_json)
+    with failing_well(as_json=as_json), at_work as desk:
         _live(desk, str(group), change, {"leave": leave or [], "drain": drain or []})
 
 
@@ -64,7 +66,9 @@ def _live(desk: Desk, group: str, change: dict[str, Any], members: Mapping[str, 
     for what, names in members.items():
         change[what] = [desk.member_of(group, name) for name in names]
     given = {name: wanted for name, wanted in change.items() if wanted}
-    found = desk.coordinator.call("POST", path("groups", group, "plan"), body=given).body
+    found = desk.coordinator.insist(
+        lambda: desk.coordinator.call("POST", path("groups", group, "plan"), body=given)
+    ).body
     if desk.as_json:
         desk.answer(found)
         return

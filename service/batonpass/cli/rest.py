@@ -1,10 +1,15 @@
-"""The coordinator's REST interface as the commands use it: one call at a time, every failure with its exit code."""
+"""The coordinators' REST interface as the commands use it: one call at a time, every failure with its exit code.
+
+Several coordinators are asked in turn: the next one where one is not there. What only looks is asked again for a while
+where none can answer now; what changes something never is, unless nothing of it was sent.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -14,7 +19,12 @@ import httpx
 
 from batonpass import __version__
 from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.spans import span
 
+PATIENCE_S = 10.0
+"""How long a look is repeated where coordinators say that they cannot answer now, and nobody said how long."""
+
+AGAIN_S = 0.5
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
 PAGE = 500
@@ -40,8 +50,28 @@ BY_STATUS = {
     405: Exit.BAD_INPUT,
     413: Exit.BAD_INPUT,
     422: Exit.BAD_INPUT,
-    429: Exit.UNREACHABLE,
 }
+
+
+NOT_NOW = frozenset({429, 502, 503, 504})
+"""What a coordinator, or what stands in front of it, answers while it cannot answer."""
+
+
+class Away(Failure):
+    """No coordinator can answer now. Asking again in ``again_s`` may help; ``is_absent``: nothing was sent to any."""
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        todo: str,
+        again_s: float = AGAIN_S,
+        is_absent: bool = False,
+        problem: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(Exit.UNREACHABLE, sentence, todo=todo, problem=problem)
+        self.again_s = again_s
+        self.is_absent = is_absent
 
 
 class Reply(NamedTuple):
@@ -53,27 +83,52 @@ class Reply(NamedTuple):
 
 
 class Coordinator:
-    """A coordinator under its base URL, and the token that is shown to it."""
+    """The coordinators under their base URLs, and the token that is shown to them.
 
-    def __init__(self, url: str, token: str | None, *, transport: httpx.BaseTransport | None = None) -> None:
-        """Connect on first use.
+    ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one says
+    so itself, and not at all where none is there: a wrong URL is told at once.
+    """
+
+    def __init__(
+        self,
+        urls: str,
+        token: str | None,
+        *,
+        patience_s: float | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Connect on first use. Several URLs stand with commas between them.
 
         Raises:
-            Failure: when this is no URL.
+            Failure: when one of them is no URL.
         """
         headers = {"user-agent": f"batonpass/{__version__}", "accept": "application/json"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        self.url = url.rstrip("/")
-        if not is_url(self.url):
-            raise Failure(
-                Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo="It looks like http://127.0.0.1:8420."
-            )
+        self.patience_s = patience_s
+        self._at = 0
+        self._urls = urls_in(urls)
+        for url in self._urls:
+            if not is_url(url):
+                example = "It looks like http://127.0.0.1:8420; several stand with commas between them."
+                raise Failure(Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo=example)
+        trust = trusted()
         # What runs on this very machine is never behind a proxy, whatever the environment says of others.
-        is_here = httpx.URL(self.url).host in HERE
-        self._client = httpx.Client(
-            base_url=self.url, headers=headers, transport=transport, verify=trusted(), trust_env=not is_here
-        )
+        self._clients = [
+            httpx.Client(
+                base_url=url,
+                headers=headers,
+                transport=transport,
+                verify=trust,
+                trust_env=httpx.URL(url).host not in HERE,
+            )
+            for url in self._urls
+        ]
+
+    @property
+    def url(self) -> str:
+        """The coordinator that is asked next."""
+        return self._urls[self._at]
 
     def __enter__(self) -> Self:
         """Use it for one command."""
@@ -83,7 +138,8 @@ class Coordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close its connections."""
-        self._client.close()
+        for client in self._clients:
+            client.close()
 
     def call(
         self,
@@ -93,26 +149,50 @@ class Coordinator:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-        patience_s: float = 0.0,
+        lasting_s: float = 0.0,
     ) -> Reply:
-        """Ask for something below ``/v1`` and return the answer, waiting ``patience_s`` longer than usual for it.
+        """Ask for something below ``/v1`` and return the answer, which may take ``lasting_s`` longer than usual.
 
         Raises:
             Failure: when nobody answers, or when what is asked is refused.
         """
         given = {name: value for name, value in (query or {}).items() if value not in {None, ""}}
-        try:
-            answer = self._client.request(
+
+        def ask(client: httpx.Client) -> Reply:
+            answer = client.request(
                 method,
                 f"/v1{path}",
                 params=given or None,
                 json=body,
                 headers=dict(headers or {}),
-                timeout=httpx.Timeout(ANSWER_TIMEOUT_S + patience_s, connect=CONNECT_TIMEOUT_S),
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S + lasting_s, connect=CONNECT_TIMEOUT_S),
             )
-        except httpx.HTTPError as error:
-            raise unreachable(self.url, error) from None
-        return Reply(answer.status_code, self._read(answer), answer.headers)
+            return Reply(answer.status_code, self._read(answer), answer.headers)
+
+        if method == "GET":
+            return self.insist(lambda: self._ask_around(ask, is_look=True))
+        return self._ask_around(ask, is_look=False)
+
+    def insist(self, call: Callable[[], Reply]) -> Reply:
+        """Make a call that does no harm when it is made twice, again and again while no coordinator can answer now.
+
+        Raises:
+            Failure: when it is refused, or nobody answered for as long as there is patience.
+        """
+        patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
+        began = time.monotonic()
+        while True:
+            try:
+                return call()
+            except Away as away:
+                took_s = time.monotonic() - began
+                if away.is_absent and self.patience_s is None:
+                    raise
+                if took_s + away.again_s > patience_s:
+                    if took_s >= AGAIN_S:
+                        away.todo += f" It was asked for {span(took_s * 1_000)}; --patience changes how long."
+                    raise
+                time.sleep(away.again_s)
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the body of what stands under a path."""
@@ -122,18 +202,46 @@ class Coordinator:
     def lines(self, path: str, *, headers: Mapping[str, str], silence_s: float) -> Iterator[Iterator[str]]:
         """Lend the lines of an answer that goes on; it is broken when nothing comes for ``silence_s``.
 
+        It is asked for once; after a break, the next coordinator is asked.
+
         Raises:
             Failure: when nobody answers, when it is refused, or when it breaks.
         """
         timeout = httpx.Timeout(silence_s, connect=CONNECT_TIMEOUT_S)
+        at = self._at
         try:
-            with self._client.stream("GET", f"/v1{path}", headers=dict(headers), timeout=timeout) as answer:
+            with self._clients[at].stream("GET", f"/v1{path}", headers=dict(headers), timeout=timeout) as answer:
                 if not answer.is_success:
                     answer.read()
                     self._read(answer)
                 yield answer.iter_lines()
         except httpx.HTTPError as error:
-            raise unreachable(self.url, error) from None
+            self._leave(at)
+            raise unreachable(self._urls[at], error) from None
+        except Away:
+            self._leave(at)
+            raise
+
+    def _ask_around(self, ask: Callable[[httpx.Client], Reply], *, is_look: bool) -> Reply:
+        """Ask one coordinator, and where that cannot answer the next one, each once."""
+        left = len(self._urls)
+        while True:
+            left -= 1
+            at = self._at
+            try:
+                return ask(self._clients[at])
+            except Away as found:
+                away = found
+            except httpx.HTTPError as error:
+                away = unreachable(self._urls[at], error)
+            self._leave(at)
+            if not left or not (is_look or away.is_absent):
+                raise away from None
+
+    def _leave(self, at: int) -> None:
+        """Ask the next coordinator from now on, unless that was done already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self._urls)
 
     def pages(self, path: str, name: str) -> Iterator[Any]:
         """Yield the entries of a list that comes in pages."""
@@ -158,11 +266,11 @@ class Coordinator:
         raise refused(answer.status_code, body)
 
     def _foreign(self, answer: httpx.Response) -> Failure:
-        return Failure(
-            Exit.UNREACHABLE,
-            f"{self.url} answered {answer.status_code} in words that are not a coordinator's.",
-            todo="Look whether the URL is right, and what stands in between.",
-        )
+        said = f"{self.url} answered {answer.status_code} in words that are not a coordinator's."
+        todo = "Look whether the URL is right, and what stands in between."
+        if answer.status_code in NOT_NOW:
+            return Away(said, todo=todo)
+        return Failure(Exit.UNREACHABLE, said, todo=todo)
 
 
 def trusted() -> ssl.SSLContext | bool:
@@ -185,6 +293,11 @@ def trusted() -> ssl.SSLContext | bool:
     return context
 
 
+def urls_in(text: str) -> list[str]:
+    """Return the base URLs that a text names, with commas between them; the text itself where it names none."""
+    return [one for part in text.split(",") if (one := part.strip().rstrip("/"))] or [text]
+
+
 def is_url(text: str) -> bool:
     """Whether a text is the URL of something that may be a coordinator."""
     try:
@@ -194,8 +307,9 @@ def is_url(text: str) -> bool:
     return parsed.scheme in {"http", "https"} and bool(parsed.host)
 
 
-def unreachable(url: str, error: httpx.HTTPError) -> Failure:
+def unreachable(url: str, error: httpx.HTTPError) -> Away:
     """Return the failure of a call that was not answered."""
+    is_absent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
             said = f"no coordinator answers at {url}"
@@ -205,19 +319,23 @@ def unreachable(url: str, error: httpx.HTTPError) -> Failure:
             said = f"the coordinator at {url} did not answer in time; what was asked may have been done."
         case _:
             said = f"the coordinator at {url} broke off ({str(error) or type(error).__name__}); what was asked may be done."
-    todo = "Start one with `batonpass up`, or say where it is with --url or BATONPASS_URL."
-    return Failure(Exit.UNREACHABLE, said, todo=todo)
+    todo = "Start one with `batonpass up`, say where it is with --url or BATONPASS_URL, or wait for it: --patience 30s."
+    return Away(said, todo=todo, is_absent=is_absent)
 
 
 def refused(status: int, problem: Mapping[str, Any]) -> Failure:
     """Return the failure that a problem of the coordinator is (RFC 9457)."""
-    code = BY_STATUS.get(status, Exit.UNREACHABLE if status >= httpx.codes.INTERNAL_SERVER_ERROR else Exit.REFUSED)
     detail = str(problem["detail"]).strip() or str(problem.get("title", "refused"))
+    said = detail if detail[-1:] in ".!?" else f"{detail}."
     wait_ms = problem.get("retry_after_ms")
     todo = REMEDIES.get(str(problem.get("type")), "")
     if isinstance(wait_ms, int):
         todo = f"{todo} It says to wait {wait_ms / 1_000:.1f} s.".strip()
-    return Failure(code, detail if detail[-1:] in ".!?" else f"{detail}.", todo=todo, problem=problem)
+    if status in NOT_NOW:
+        again_s = wait_ms / 1_000 if isinstance(wait_ms, int) else AGAIN_S
+        return Away(said, todo=todo, again_s=max(again_s, AGAIN_S / 10), problem=problem)
+    code = BY_STATUS.get(status, Exit.UNREACHABLE if status >= httpx.codes.INTERNAL_SERVER_ERROR else Exit.REFUSED)
+    return Failure(code, said, todo=todo, problem=problem)
 
 
 def path(*names: str) -> str:

@@ -12,17 +12,22 @@ from typing import Any, Self
 import httpx
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import Coordinator, path
+from batonpass.cli.rest import Away, Coordinator, path
 
 AGAIN_S = 1.0
+AGAIN_MAX_S = 10.0
 SILENCE_S = 45.0
 """A stream says at least every 15 s that it lives."""
 
 
 class Stream:
-    """Reads the events of one group, each once, from the moment it is opened on, in a thread of its own."""
+    """Reads the events of one group, each once, from the moment it is opened on, in a thread of its own.
+
+    ``is_open`` says whether events are heard now; while they are not, it is tried again without end.
+    """
 
     def __init__(self, coordinator: Coordinator, group: str) -> None:
+        self.is_open = False
         self._coordinator = coordinator
         self._path = path("groups", group, "events")
         self._heard: queue.Queue[dict[str, Any] | Failure] = queue.Queue()
@@ -63,24 +68,30 @@ class Stream:
 
     def _read(self) -> None:
         while not self._closed.is_set():
+            wait_s = AGAIN_S
             try:
                 for event in self._events():
                     self._heard.put(event)
+                raise Away(f"the coordinator at {self._coordinator.url} ended the stream of events.", todo="")
             except Failure as failure:
+                self.is_open = False
                 self._heard.put(failure)
                 if failure.code is not Exit.UNREACHABLE:
                     return
+                if isinstance(failure, Away):
+                    wait_s = min(max(failure.again_s, AGAIN_S), AGAIN_MAX_S)
             except (httpx.StreamError, RuntimeError, OSError):
                 # What a closed client raises; while it is open, none of these is expected.
                 if not self._closed.is_set():
                     raise
-            self._closed.wait(AGAIN_S)
+            self._closed.wait(wait_s)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         headers = {"accept": "text/event-stream"} | ({"last-event-id": self._place} if self._place else {})
         with self._coordinator.lines(self._path, headers=headers, silence_s=SILENCE_S) as lines:
             for place, kind, text in frames(lines):
                 self._place = place or self._place
+                self.is_open = True
                 if text:
                     event = json.loads(text)
                     yield {"type": kind, "body": event} if kind else event

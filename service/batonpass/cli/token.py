@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from batonpass.cli.desk import AsJson, Desk, Folder, Token, Url, Why, at_desk, listing
+from batonpass.cli.desk import AsJson, Desk, Folder, Patience, Token, Url, Why, at_desk, listing
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, span_ms
 
@@ -26,10 +26,16 @@ class Role(StrEnum):
 
 @app.callback(invoke_without_command=True)
 def tokens(
-    context: typer.Context, url: Url = None, token: Token = None, folder: Folder = None, as_json: AsJson = False
+    context: typer.Context,
+    url: Url = None,
+    token: Token = None,
+    folder: Folder = None,
+    patience: Patience = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create, list and revoke tokens; without a subcommand, list them."""
-    listing(context, list_tokens, {"url": url, "token": token, "folder": folder, "as_json": as_json})
+    given = {"url": url, "token": token, "folder": folder, "patience": patience, "as_json": as_json}
+    listing(context, list_tokens, given)
 
 
 @app.command("list")

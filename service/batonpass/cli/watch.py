@@ -23,8 +23,11 @@ from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, instant, span, span_ms
 from batonpass.cli.stream import Stream
 
+LOOK_EVERY_S = 1.0
 EVENTS_SHOWN = 10
 MEMBERS_SHOWN = 40
+TRYING = "Workers go on with what they have; trying again until it is back."
+GOING_ON = "The events go on where they broke off."
 COLOURS = {
     "handover-done": "green",
     "takeover-done": "green",
@@ -35,7 +38,9 @@ COLOURS = {
     "task-failed": "red",
     "storm-began": "red",
     "commits-lost": "bold red",
+    "drain-blocked": "red",
     "at-rest": "cyan",
+    "coordinator-back": "cyan",
 }
 
 
@@ -56,7 +61,8 @@ def watch(
 ) -> None:
     """Watch a group live until Ctrl-C: where it stands, who has what, how far warmups are, what just happened.
 
-    Without a terminal, and with --json, every event is a line as it happens.
+    Without a terminal, and with --json, every event is a line as it happens. While no coordinator answers it waits,
+    says so, and goes on where it was.
     """
     pause_s = max(span_ms(every) / 1_000, 0.1)
     ends_at = math.inf if lasting is None else time.monotonic() + span_ms(lasting) / 1_000
@@ -70,26 +76,51 @@ def watch(
         raise typer.Exit(Exit.DONE) from None
 
 
+class Outage:
+    """Since when no coordinator is heard, so that its beginning and its end are told once each."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def begun(self, failure: Failure) -> bool:
+        """Take note of a failure; say whether it is the first one.
+
+        Raises:
+            Failure: the very one, when it is not of those that pass.
+        """
+        if failure.code is not Exit.UNREACHABLE:
+            raise failure
+        is_first = self._since is None
+        self._since = self._since or time.monotonic()
+        return is_first
+
+    def over(self) -> float | None:
+        """Take note that events are heard; return how long they were not, in ms, the first time after an outage."""
+        began, self._since = self._since, None
+        return None if began is None else (time.monotonic() - began) * 1_000
+
+
 def _follow(desk: Desk, group: str, ends_at: float) -> None:
     """Print every event from now on. An outage is waited out: no event is missed or told twice."""
     names = Names(desk, group)
+    # From here on whoever is away is waited for, and told of: nothing else waits.
+    desk.coordinator.patience_s = 0
     with Stream(desk.coordinator, group) as stream:
         _tell(desk, stream, names, ends_at)
 
 
 def _tell(desk: Desk, stream: Stream, names: Names, ends_at: float) -> None:
-    away = False
+    outage = Outage()
     while (left_s := ends_at - time.monotonic()) > 0:
+        found: list[dict[str, Any]] = []
         try:
-            found = stream.heard(min(left_s, 1.0))
+            found = stream.heard(min(left_s, LOOK_EVERY_S))
         except Failure as failure:
-            if failure.code is not Exit.UNREACHABLE:
-                raise
-            if not away:
-                failure.show(as_json=desk.as_json)
-            away = True
+            if outage.begun(failure):
+                desk.aside("coordinator-lost", f"{failure.sentence} {TRYING}")
             continue
-        away = away and not found
+        if stream.is_open and (gone_ms := outage.over()) is not None:
+            desk.aside("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
         for event in found:
             if desk.as_json:
                 desk.answer(event)
@@ -97,24 +128,41 @@ def _tell(desk: Desk, stream: Stream, names: Names, ends_at: float) -> None:
                 desk.say(event_line(event, names.of(event)).plain)
 
 
+def back(gone_ms: float) -> str:
+    """Return the sentence that ends an outage."""
+    return f"A coordinator answers again, after {span(gone_ms)}."
+
+
 def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
     """Redraw on every event, and every now and then; while there is no coordinator, the last look stays."""
     seen = look(desk, group)
+    desk.coordinator.patience_s = 0
     recent = deque[dict[str, Any]](maxlen=EVENTS_SHOWN)
     drawn = Live(picture(seen, []), console=desk.console, auto_refresh=False, vertical_overflow="crop")
+    outage, sorry = Outage(), ""
     with Stream(desk.coordinator, group) as stream, drawn as live:
         while (left_s := ends_at - time.monotonic()) > 0:
-            sorry: list[RenderableType] = []
+            is_away = True
             try:
                 recent.extend(stream.heard(min(left_s, pause_s)))
                 seen = look(desk, group)
+                is_away = False
             except Failure as failure:
-                if failure.code is not Exit.UNREACHABLE:
-                    raise
-                sorry = [Text(f"{failure.sentence} Workers go on; trying again.", style="bold red")]
-            live.update(Stack(*sorry, picture(seen, list(recent))), refresh=True)
-            if sorry:
-                time.sleep(min(pause_s, max(ends_at - time.monotonic(), 0)))
+                outage.begun(failure)
+                sorry = f"{failure.sentence} {TRYING}"
+            if not is_away and stream.is_open:
+                sorry = ""
+                if (gone_ms := outage.over()) is not None:
+                    recent.append(_note("coordinator-back", f"after {span(gone_ms)}"))
+            above: list[RenderableType] = [Text(sorry, style="bold red")] if sorry else []
+            live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
+            if is_away:
+                time.sleep(max(min(pause_s, ends_at - time.monotonic()), 0))
+
+
+def _note(kind: str, words: str) -> dict[str, Any]:
+    """Return something that we saw ourselves, in the form of an event."""
+    return {"type": kind, "at": datetime.now(UTC).isoformat(), "body": {"gone": words}}
 
 
 class Names:
@@ -126,7 +174,7 @@ class Names:
         self._known = names_of(desk, group)
 
     def of(self, event: dict[str, Any]) -> dict[str, str]:
-        """Return the names to tell an event with."""
+        """Return the names to tell an event with; where nobody can be asked, those that are known."""
         member = event.get("member")
         if member and member not in self._known:
             instance = (event.get("body") or {}).get("instance_id")

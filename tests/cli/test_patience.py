@@ -1,0 +1,158 @@
+"""While no coordinator can answer, a look is repeated for a while and a watch goes on; nothing is ever ordered twice."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from tests.cli.canned import Canned, canned
+from tests.cli.test_operators import M1, MEMBERS, group
+from tests.cli.test_watch import EVENT
+from typer.testing import CliRunner
+
+from batonpass.cli import app
+from batonpass.cli.exits import Exit
+from batonpass.cli.rest import AGAIN_S, urls_in
+
+NOT_NOW: tuple[int, dict[str, Any]] = (
+    503,
+    {
+        "type": "coordinator-loading",
+        "detail": "the coordinators do not agree yet on who owns group orders; try again",
+        "action": "retry",
+        "retry_after_ms": 60,
+    },
+)
+PLACE = "/v1/groups/orders"
+
+
+def away() -> str:
+    """Return the URL of nobody."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_a_look_is_repeated_until_the_coordinators_agree(server: Canned) -> None:
+    """A group that is being handed over is answered for a moment later, and nobody hears of it."""
+    server.on("GET", PLACE, NOT_NOW, NOT_NOW, (502, b"<html>no backend"), (200, group()))
+    found = server.run("groups", "show", "orders", "--json")
+    assert (found.exit_code, json.loads(found.stdout)["group"], found.stderr) == (0, "orders", "")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_patience_has_a_limit_that_can_be_set(server: Canned, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up with exit code 3, after the time that was set, with how to set it."""
+    server.on("GET", PLACE, NOT_NOW)
+    if by == "environment":
+        monkeypatch.setenv("BATONPASS_PATIENCE", "700ms")
+    began = time.monotonic()
+    found = server.run("groups", "show", "orders", *(["--patience", "700ms"] if by == "option" else []))
+    assert 0.5 < time.monotonic() - began < 5
+    assert found.exit_code == Exit.UNREACHABLE
+    assert found.stderr.startswith("batonpass: the coordinators do not agree yet on who owns group orders; try again.\n")
+    assert "--patience" in found.stderr
+    assert len(server.asked) > 5
+
+
+def test_without_patience_it_is_said_at_once(server: Canned) -> None:
+    """`--patience 0` asks once."""
+    server.on("GET", PLACE, NOT_NOW)
+    assert server.run("groups", "show", "orders", "--patience", "0").exit_code == Exit.UNREACHABLE
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("said", ["soon", "-1s"])
+def test_what_is_no_span_is_refused_wherever_it_stands(
+    server: Canned, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an option or as a variable, with the name of it."""
+    monkeypatch.setenv("BATONPASS_PATIENCE", said)
+    found = server.run("groups")
+    assert found.exit_code == Exit.BAD_INPUT
+    assert "BATONPASS_PATIENCE" in found.stderr
+    assert server.run("groups", f"--patience={said}").exit_code == Exit.BAD_INPUT
+    assert server.asked == []
+
+
+def test_nothing_is_ordered_twice(server: Canned) -> None:
+    """A 503 to a command may mean that it was carried out: whoever gave it decides what to do."""
+    server.on("POST", f"{PLACE}/pause", NOT_NOW)
+    assert server.run("pause", "orders", "--reason", "lunch").exit_code == Exit.UNREACHABLE
+    assert len(server.asked) == 1
+
+
+def test_what_changes_nothing_is_asked_again_whatever_its_method(server: Canned) -> None:
+    """A plan, and the wait for a drain that was begun."""
+    plan = {"moves": 0, "lower_bound": 0, "at_rest": True, "target": {}, "assignment": {}, "held_back": []}
+    server.on("POST", f"{PLACE}/plan", NOT_NOW, (200, plan | {"reasons": [], "balance": None}))
+    assert server.run("plan", "orders", "--json").exit_code == 0
+    server.on("GET", f"{PLACE}/members", (200, {"members": MEMBERS, "next": None}))
+    drained = {"drained": True, "remaining": [], "blocked": []}
+    under_way = (202, {"drained": False, "remaining": ["0_0"], "blocked": []})
+    server.on("POST", f"{PLACE}/members/{M1}/drain", under_way, NOT_NOW, (200, drained))
+    assert server.run("drain", "orders", M1, "--wait", "--json").exit_code == 0
+
+
+def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> None:
+    """A wrong URL is told at once; a script that expects a restart says how long it may take."""
+    url = away()
+    began = time.monotonic()
+    assert CliRunner().invoke(app, ["groups", "--url", url]).exit_code == Exit.UNREACHABLE
+    at_once_s, began = time.monotonic() - began, time.monotonic()
+    assert CliRunner().invoke(app, ["groups", "--url", url, "--patience", "1.2s"]).exit_code == Exit.UNREACHABLE
+    assert time.monotonic() - began > at_once_s + AGAIN_S
+
+
+def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:
+    """Where one is not there the next one is asked, for orders too: nothing of them was sent."""
+    urls = f"{away()}, {server.url}/ ,"
+    server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))
+    assert CliRunner().invoke(app, ["groups", "--url", urls]).exit_code == 0
+    server.on("POST", f"{PLACE}/probe", (204, None))
+    assert CliRunner().invoke(app, ["probe", "orders"], env={"BATONPASS_URL": urls}).exit_code == 0
+    with canned() as other:
+        other.on("GET", "/v1/groups", NOT_NOW)
+        assert CliRunner().invoke(app, ["groups", "--url", f"{other.url},{server.url}"]).exit_code == 0
+        assert len(other.asked) == 1
+
+
+@pytest.mark.parametrize("text", ["http://a:1,orders", "http://a:1 http://b:1"])
+def test_each_of_several_urls_is_checked(text: str) -> None:
+    """One that is none is named before anybody is asked."""
+    found = CliRunner().invoke(app, ["groups", "--url", text])
+    assert found.exit_code == Exit.BAD_INPUT
+    assert f"{urls_in(text)[-1]!r} is not the URL of a coordinator" in found.stderr
+
+
+def stream(*positions: int) -> tuple[int, bytes]:
+    """Return a stream of events that ends."""
+    frames = [f"id: {one}\ndata: {json.dumps(EVENT | {'position': one})}\n\n" for one in positions]
+    return 200, b"retry: 2000\nid: 8\n\n" + "".join(frames).encode()
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_watch_goes_on_through_an_outage(
+    server: Canned, is_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says once that it lost its coordinator and once that it has one again; each event is told once."""
+    monkeypatch.setattr("batonpass.cli.stream.AGAIN_S", 0.05)
+    server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
+    gone = (404, {"type": "unknown-group", "detail": "deleted"})
+    server.on("GET", f"{PLACE}/events", stream(9), NOT_NOW, (502, b"<html>"), stream(10, 11), gone)
+    found = server.run("watch", "orders", "--for", "20s", *(["--json"] if is_json else []))
+    assert found.exit_code == Exit.NOT_THERE
+    if is_json:
+        assert [json.loads(line)["position"] for line in found.stdout.splitlines()] == [9, 10, 11]
+        said = [json.loads(line) for line in found.stderr.splitlines()]
+        assert [one["type"] for one in said[:2]] == ["coordinator-lost", "coordinator-back"]
+        assert said[1]["away_ms"] >= 0
+    else:
+        assert found.stdout.count("handover-done") == 3
+        assert "ended the stream of events" in found.stderr
+        assert "trying again" in found.stderr
+        assert found.stderr.count("A coordinator answers again, after") == 1
