@@ -1,4 +1,4 @@
-"""While no coordinator can answer, a look is repeated for a while and a watch goes on; nothing is ever ordered twice."""
+"""While no coordinator can answer, looks are repeated for a while and a watch goes on; nothing is ordered twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_patience_has_a_limit_that_can_be_set(server: Canned, by: str, monkeypat
     found = server.run("groups", "show", "orders", *(["--patience", "700ms"] if by == "option" else []))
     assert 0.5 < time.monotonic() - began < 5
     assert found.exit_code == Exit.UNREACHABLE
-    assert found.stderr.startswith("batonpass: the coordinators do not agree yet on who owns group orders; try again.\n")
+    assert found.stderr.startswith(
+        "batonpass: the coordinators do not agree yet on who owns group orders; try again.\n"
+    )
     assert "--patience" in found.stderr
     assert len(server.asked) > 5
 
@@ -135,18 +137,16 @@ def stream(*positions: int) -> tuple[int, bytes]:
     return 200, b"retry: 2000\nid: 8\n\n" + "".join(frames).encode()
 
 
-@pytest.mark.parametrize("is_json", [True, False])
-def test_a_watch_goes_on_through_an_outage(
-    server: Canned, is_json: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("words", [["--json"], []])
+def test_a_watch_goes_on_through_an_outage(server: Canned, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It says once that it lost its coordinator and once that it has one again; each event is told once."""
     monkeypatch.setattr("batonpass.cli.stream.AGAIN_S", 0.05)
     server.on("GET", f"{PLACE}/members", NOT_NOW, (200, {"members": MEMBERS, "next": None}))
     gone = (404, {"type": "unknown-group", "detail": "deleted"})
     server.on("GET", f"{PLACE}/events", stream(9), NOT_NOW, (502, b"<html>"), stream(10, 11), gone)
-    found = server.run("watch", "orders", "--for", "20s", *(["--json"] if is_json else []))
+    found = server.run("watch", "orders", "--for", "20s", *words)
     assert found.exit_code == Exit.NOT_THERE
-    if is_json:
+    if words:
         assert [json.loads(line)["position"] for line in found.stdout.splitlines()] == [9, 10, 11]
         said = [json.loads(line) for line in found.stderr.splitlines()]
         assert [one["type"] for one in said[:2]] == ["coordinator-lost", "coordinator-back"]
