@@ -66,6 +66,7 @@ class Pair:
 
     client: httpx.AsyncClient
     processes: list[Process] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
 
@@ -79,6 +80,17 @@ class Pair:
         topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["s"]}]}
         config = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0}
         assert (await self.call("PUT", f"/v1/groups/{group}", json={"topology": topology, "config": config})).is_success
+
+    async def stop(self, number: int) -> None:
+        """Stop a coordinator in good order, and wait until nobody listens under its URL."""
+        self.servers[number].should_exit = True
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await self.client.get(f"{self.urls[number]}/livez")
+                except httpx.TransportError:
+                    return
+                await asyncio.sleep(0.02)
 
     def log(self, number: int) -> MemoryRecordLog:
         """Return what a coordinator has committed."""
@@ -123,6 +135,7 @@ async def paired(
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)
             found.processes.append(process)
+            found.servers.append(server)
         yield found
 
 

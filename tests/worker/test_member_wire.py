@@ -62,6 +62,24 @@ async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
     assert str(network.requests[1].url) == "http://two/prefix/v1/groups/orders/members/m1/heartbeat"
 
 
+@pytest.mark.parametrize(
+    "urls", [("http://one,http://two/prefix/, http://three ,",), ("http://one, http://two/prefix/", "http://three")]
+)
+async def test_a_setting_names_several_coordinators(urls: tuple[str, ...]) -> None:
+    """Commas part them, blanks around them are none of theirs, and they may be mixed with a list."""
+    network = Network(one=httpx.ConnectError("refused"), two=503, three=200)
+    reply = await wire(network, urls).exchange(HEARTBEAT)
+    assert reply is not None
+    assert (reply.status, network.asked) == (200, ["one", "two", "three"])
+
+
+@pytest.mark.parametrize("urls", ["", " , ", "http://one,two", "http://one http://two"])
+def test_what_is_no_url_is_refused_when_the_member_is_made(urls: str) -> None:
+    """One of several that is none is as wrong as one alone."""
+    with pytest.raises(ValueError, match="URL"):
+        Member(urls, "orders")
+
+
 async def test_where_all_refuse_the_refusal_is_told_and_where_none_answers_nothing_is() -> None:
     """A 503 is an answer, for it says that the heartbeat was received; silence is none."""
     reply = await wire(Network(one=httpx.ConnectError("refused"), two=503, three=503)).exchange(HEARTBEAT)

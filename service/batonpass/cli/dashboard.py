@@ -14,13 +14,13 @@ import typer
 from batonpass.cli.beside import HOST, PORT
 from batonpass.cli.desk import DEFAULT_URL, Folder, failing_well, find
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import is_url, trusted
+from batonpass.cli.rest import is_url, trusted, urls_in
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.serve import Certificate, bind
 from batonpass.dashboard.serve import serve as run_server
 
 ENV = "BATONPASS_DASHBOARD_"
-SERVER = "Where the coordinator is (BATONPASS_URL); left out, the `up` that runs on this machine."
+SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
 TOKEN = "A token with which everybody who opens a page may look without signing in (better: the variable)."  # noqa: S105 - help
 Server = Annotated[str | None, typer.Option("--server", "--url", metavar="URL", help=SERVER)]
 Port = Annotated[int, typer.Option(min=0, max=65_535, envvar=f"{ENV}PORT", help="The port; 0 takes any free one.")]
@@ -53,8 +53,9 @@ def dashboard(
     with failing_well(as_json=as_json):
         # A token is never taken from the folder of an `up`: that one is an admin's, and a page is open to all.
         url, _ = find(server, "none", folder)
-        if not is_url(url):
-            raise Failure(Exit.BAD_INPUT, f"{url!r} is not the URL of a coordinator.", todo=f"As in {DEFAULT_URL}.")
+        if wrong := [one for one in urls_in(url) if not is_url(one)]:
+            said = f"{wrong[0]!r} is not the URL of a coordinator."
+            raise Failure(Exit.BAD_INPUT, said, todo=f"As in {DEFAULT_URL}.")
         certificate = _certificate(tls_cert, tls_key)
         listener = _bound(host, port)
         config = Config(

@@ -304,7 +304,7 @@ def is_url(text: str) -> bool:
         parsed = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         return False
-    return parsed.scheme in {"http", "https"} and bool(parsed.host)
+    return parsed.scheme in {"http", "https"} and bool(parsed.host) and " " not in text
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> Away:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Where the coordinator is, and how the dashboard is reached.
+    """Where the coordinators are (their URLs, with commas between them), and how the dashboard is reached.
 
     ``token`` is shown to the coordinator for visitors who have not signed in: they see with it, and command nothing.
     ``trusted`` says whose certificates the coordinator's is checked against. ``is_secure``: browsers reach the

@@ -26,7 +26,6 @@ class Line:
     """The coordinator as one token sees it."""
 
     def __init__(self, coordinator: Coordinator, token: str, *, bound_to: str | None = None) -> None:
-        self.url = coordinator.url
         self.names = Names()
         self.ear = Ear(coordinator, token, bound_to, self.names)
         self._coordinator = coordinator

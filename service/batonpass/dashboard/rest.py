@@ -1,4 +1,8 @@
-"""The coordinator's REST interface, asked on behalf of whoever looks at a page."""
+"""The coordinators' REST interface, asked on behalf of whoever looks at a page.
+
+Of several coordinators one is asked, and the next one where that is not there; for what only looks, also where that is
+not ready.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,16 @@ SILENCE_S: Final = 45.0
 """A stream of events says at least every 15 s that it lives."""
 
 HERE: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+NOT_NOW: Final = frozenset({502, 503, 504})
+"""What a coordinator, or what stands in front of it, answers while it cannot answer."""
 
 
 class Unreachable(Exception):
-    """No coordinator answers, or it broke off, or what answers is none."""
+    """No coordinator answers, or it broke off, or what answers is none. ``is_absent``: nothing was sent to it."""
+
+    def __init__(self, said: str, *, is_absent: bool = False) -> None:
+        super().__init__(said)
+        self.is_absent = is_absent
 
 
 class Refused(Exception):
@@ -35,25 +45,34 @@ class Refused(Exception):
 
 
 class Coordinator:
-    """A coordinator under its base URL. Whose token is shown to it is said with each call."""
+    """The coordinators under their base URLs. Whose token is shown to them is said with each call."""
 
     def __init__(self, config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         """Connect on first use."""
-        self.url = config.server.rstrip("/")
-        # What runs on this very machine is never behind a proxy, whatever the environment says of others.
-        is_here = httpx.URL(self.url).host in HERE
-        self._client = httpx.AsyncClient(
-            base_url=self.url,
-            headers={"user-agent": f"batonpass-dashboard/{__version__}"},
-            transport=transport,
-            verify=config.trusted,
-            trust_env=not is_here,
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        )
+        self.urls = [one for part in config.server.split(",") if (one := part.strip().rstrip("/"))]
+        self._at = 0
+        self._clients = [
+            httpx.AsyncClient(
+                base_url=url,
+                headers={"user-agent": f"batonpass-dashboard/{__version__}"},
+                transport=transport,
+                verify=config.trusted,
+                # What runs on this very machine is never behind a proxy, whatever the environment says of others.
+                trust_env=httpx.URL(url).host not in HERE,
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            )
+            for url in self.urls
+        ]
+
+    @property
+    def url(self) -> str:
+        """The coordinator that is asked next."""
+        return self.urls[self._at]
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._client.aclose()
+        for client in self._clients:
+            await client.aclose()
 
     async def call(
         self,
@@ -72,11 +91,26 @@ class Coordinator:
         """
         given = {name: value for name, value in (query or {}).items() if value is not None}
         headers = {"accept": "application/json"} | _shown(token)
-        try:
-            answer = await self._client.request(method, f"/v1{path}", params=given, json=body, headers=headers)
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
-        return self._read(answer)
+        left = len(self.urls)
+        while True:
+            left -= 1
+            at = self._at
+            try:
+                answer = await self._clients[at].request(method, f"/v1{path}", params=given, json=body, headers=headers)
+                return self._read(answer)
+            except httpx.HTTPError as error:
+                gone = self._unreachable(self.urls[at], error)
+                failed: Refused | Unreachable = gone
+                may_go_on = method == "GET" or gone.is_absent
+            except Refused as refused:
+                if refused.status not in NOT_NOW:
+                    raise
+                failed, may_go_on = refused, method == "GET"
+            except Unreachable as foreign:
+                failed, may_go_on = foreign, method == "GET"
+            self._leave(at)
+            if not left or not may_go_on:
+                raise failed from None
 
     @asynccontextmanager
     async def stream(self, path: str, *, token: str, after: str) -> AsyncIterator[AsyncIterator[str]]:
@@ -88,14 +122,25 @@ class Coordinator:
         """
         headers = {"accept": "text/event-stream"} | _shown(token) | ({"last-event-id": after} if after else {})
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
+        at = self._at
         try:
-            async with self._client.stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
+            async with self._clients[at].stream("GET", f"/v1{path}", headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._read(answer)
                 yield answer.aiter_lines()
         except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
+            self._leave(at)
+            raise self._unreachable(self.urls[at], error) from None
+        except Refused as refused:
+            if refused.status in NOT_NOW:
+                self._leave(at)
+            raise
+
+    def _leave(self, at: int) -> None:
+        """Ask the next coordinator from now on, unless that was done already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self.urls)
 
     def _read(self, answer: httpx.Response) -> Any:
         try:
@@ -111,14 +156,15 @@ class Coordinator:
     def _foreign(self, answer: httpx.Response) -> Unreachable:
         return Unreachable(f"What answers at {self.url} ({answer.status_code}) does not speak like a coordinator.")
 
-    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
+    @staticmethod
+    def _unreachable(url: str, error: httpx.HTTPError) -> Unreachable:
         match error:
             case httpx.ConnectError() | httpx.ConnectTimeout():
-                return Unreachable(f"No coordinator answers at {self.url}.")
+                return Unreachable(f"No coordinator answers at {url}.", is_absent=True)
             case httpx.TimeoutException():
-                return Unreachable(f"The coordinator at {self.url} did not answer in time.")
+                return Unreachable(f"The coordinator at {url} did not answer in time.")
             case _:
-                return Unreachable(f"The coordinator at {self.url} broke off.")
+                return Unreachable(f"The coordinator at {url} broke off.")
 
 
 def path(*names: str) -> str:

@@ -35,7 +35,9 @@ class Member:
             await member.run()
 
     The block begins when the member has joined, and when it ends the member leaves (see ``on_exit`` of `Options`).
-    Several URLs are several coordinators, any of which may be asked. What happens is logged under `batonpass.worker`.
+    Several URLs, in a list or with commas between them (as a setting has them), are several coordinators, any of which
+    may be asked: where one cannot be reached or answers 503, the next one is. What happens is logged under
+    `batonpass.worker`.
     """
 
     def __init__(

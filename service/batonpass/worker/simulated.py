@@ -164,7 +164,7 @@ class Pretender(Callbacks):
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what was asked for on the command line."""
     parser = argparse.ArgumentParser(prog="python -m batonpass.worker.simulated", description=__doc__)
-    parser.add_argument("--url", required=True, action="append", help="base URL of a coordinator; may be given again")
+    parser.add_argument("--url", required=True, action="append", help="where coordinators are, with commas")
     parser.add_argument("--group", required=True)
     parser.add_argument("--instance", required=True, help="the instance id, which keeps its place over a restart")
     parser.add_argument("--folder", required=True, type=Path, help="where its state is kept; one process at a time")

@@ -48,12 +48,12 @@ class Wire:
     """The connections of one member. Raises nothing: what cannot be sent or is not answered is None."""
 
     def __init__(self, urls: Sequence[str], group: str, options: WireOptions) -> None:
-        """Use these base URLs, the first one first.
+        """Use these base URLs, the first one first. One text may name several, with commas between them.
 
         Raises:
             ValueError: when one of them is not an http or https URL, or there is none.
         """
-        self._urls = [_base(url) for url in urls]
+        self._urls = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
         if not self._urls:
             raise ValueError("a member needs the URL of at least one coordinator")
         self._group = group
@@ -143,7 +143,7 @@ class Wire:
 
 def _base(url: str) -> str:
     parsed = httpx.URL(url)
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    if parsed.scheme not in {"http", "https"} or not parsed.host or " " in url:
         raise ValueError(f"{url!r} is not the http or https URL of a coordinator")
     return url.rstrip("/")
 
