@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY, DAY_MS, SCENARIO
 
-from batonpass.audit.findings import GroupDay
+from batonpass.audit.findings import GroupDay, Severity
 from batonpass.audit.plan import plan_day
-from batonpass.audit.whatif import FACTS, TOLD, TRIED, recommend, told_batches, try_batches
+from batonpass.audit.whatif import FACTS, NOT_TOLD, TOLD, TRIED, recommend, told_batches, try_batches
 from batonpass.audit.whatif_grid import attempt, grid
 from batonpass.audit.whatif_story import Story
 from batonpass.codec.groups import GROUP_VERSION, encode_group
@@ -96,11 +96,20 @@ def test_a_day_may_begin_with_a_snapshot(rows: GroupRows) -> None:
 
 
 def test_a_day_with_a_hole_is_not_told(rows: GroupRows) -> None:
-    """What is not known whole is not played: a missing or unreadable record, or an unreadable snapshot."""
+    """What is not known whole is not played, but named: a missing or unreadable record, or an unreadable snapshot."""
     whole = facts(rows)
-    assert told(*whole[:50], *whole[51:]) == []
-    assert told(*whole[:50], {**whole[50], "payload": b"{"}, *whole[51:]) == []
-    assert told({**whole[0], "rank": 1, "version": 0, "payload": b"?"}, *whole) == []
+    for found, why in (
+        (told(*whole[:50], *whole[51:]), "record 51 is missing"),
+        (told(*whole[:50], {**whole[50], "payload": b"{"}, *whole[51:]), "record 51 cannot be read"),
+        (
+            told({**whole[0], "rank": 1, "version": 0, "payload": b"?"}, *whole),
+            "the snapshot of version 0 cannot be read",
+        ),
+        (told(*whole[:1]), "the group has no members all day"),
+    ):
+        assert found == [{"group_id": "small", "place": NOT_TOLD, "settings": "", "story": why}]
+        (tried,) = try_batches([pa.RecordBatch.from_pylist(found, schema=TOLD)])
+        assert tried.to_pylist() == [{"group_id": "small", "place": NOT_TOLD, "trial": why, "story": ""}]
 
 
 def test_a_trial_carries_the_story_once(rows: GroupRows) -> None:
@@ -130,7 +139,11 @@ async def test_a_day_in_a_database_is_tried(
     plan = plan_day(lambda sql: source.rows(database_url, sql), DAY)
     tables = DayTables(spark, AdbcReader(spark, database_url), plan)
     day = GroupDay("small", {"downtime_ms": 1, "moves": 1, "records": rows.version})
-    (found,) = recommend(tables, [day, GroupDay("gone", {"downtime_ms": 9})])
+    large = GroupDay("large", {"downtime_ms": 2, "records": 200_001})
+    (found,), (left_out,) = recommend(tables, [day, large, GroupDay("gone", {"downtime_ms": 9})])
+    assert left_out.group == "large"
+    assert left_out.severity is Severity.NOTICE
+    assert "200,001 records" in left_out.detail
     assert found.group == "small"
     assert found.grid[0] == found.present
     assert len(found.grid) >= 10
@@ -139,4 +152,4 @@ async def test_a_day_in_a_database_is_tried(
     none = next(one for one in found.grid if one.settings["num_standby_replicas"] == 0)
     assert none.downtime_ms > found.present.downtime_ms
     assert found.recommended.downtime_ms <= found.present.downtime_ms
-    assert recommend(tables, []) == ()
+    assert recommend(tables, []) == ((), ())

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from batonpass.audit.findings import GroupDay
-from batonpass.audit.whatif import recommendations, worth_trying
+from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
 from batonpass.audit.whatif_grid import TUNED, Trial, Value, choose, grid, present, recommendation, seconds
 from batonpass.audit.whatif_story import Story
 from batonpass.core.policy import parse_config
@@ -51,7 +51,7 @@ def test_the_grid_respects_the_group() -> None:
     two = replace(SCENARIO, present=("a", "b"), config={"max_warmup_replicas": "10%", "num_standby_replicas": 1})
     tried = grid(two)
     assert {one["num_standby_replicas"] for one in tried} == {0, 1}
-    assert {one["max_warmup_replicas"] for one in tried} == {"10%", 4, 8, 1}
+    assert {one["max_warmup_replicas"] for one in tried} == {"10%", 4, 8, 1, 2}
 
 
 def test_the_least_downtime_wins() -> None:
@@ -122,7 +122,7 @@ def test_a_recommendation_shows_everything_that_was_tried() -> None:
 
 
 def test_rows_come_back_in_any_order() -> None:
-    """What executors found is put together by group and place; a group whose own day failed is left out."""
+    """What executors found is put together by group and place; a group whose own day failed is named."""
 
     def row(group: str, place: int, one: Trial) -> tuple[str, int, str, str]:
         kept = msgspec.json.encode(story(60_000)).decode() if place == 0 else ""
@@ -130,9 +130,14 @@ def test_rows_come_back_in_any_order() -> None:
 
     better = trial(5_000, max_warmup_replicas=8)
     rows = [row("b", 1, better), row("a", 0, replace(trial(0), refused="no")), row("b", 0, trial(60_000))]
-    (found,) = recommendations(rows)
+    rows.append(("c", NOT_TOLD, "record 7 is missing", ""))
+    (found,), left_out = recommendations(rows)
+    assert [(one.group, one.detail) for one in left_out] == [
+        ("a", "other settings were not tried: simulated with the present settings, no"),
+        ("c", "other settings were not tried: record 7 is missing"),
+    ]
     assert (found.group, found.recommended.downtime_ms) == ("b", 5_000.0)
-    assert recommendations(reversed(rows)) == (found,)
+    assert recommendations(reversed(rows)) == ((found,), left_out)
 
 
 def test_the_worst_groups_are_tried() -> None:

@@ -72,12 +72,16 @@ class GroupDay:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them."""
+    """What a day costs under some settings. ``settings`` are by Kafka's names, as a group's config has them.
+
+    ``waiting_ms`` is how long tasks ran elsewhere than where they belong, summed over all; None where nobody counted.
+    """
 
     settings: Mapping[str, int | float | str | bool | None]
     downtime_ms: float
     moves: int
     bytes: int | None
+    waiting_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

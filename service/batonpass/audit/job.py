@@ -192,7 +192,7 @@ class _Auditor:
         self._note("measuring")
         days = measures.group_days(seen)
         replayed, kept_findings, left_out, differing = self._findings(seen, followed, days)
-        recommendations = self._recommend(tuple(days.values()))
+        recommendations, not_tried = self._recommend(tuple(days.values()))
         self._note("drawing")
         drawn = pictures(seen, followed, kept_findings)
         self._write_frames(seen, followed)
@@ -202,7 +202,7 @@ class _Auditor:
             finished_at_ms=int(time.time() * 1_000),
             code_version=code_version(),
             groups=tuple(day for _, day in sorted(days.items())),
-            findings=kept_findings,
+            findings=(*kept_findings, *not_tried),
             findings_left_out=left_out,
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
             decisions_replayed=replayed,
@@ -253,12 +253,15 @@ class _Auditor:
         kept, left_out = cut(all_of(frames))
         return count, kept, left_out, differing
 
-    def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[Recommendation, ...]:
+    def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:
         if not self._audit.what_if:
-            return ()
+            return (), ()
         from batonpass.audit import whatif  # noqa: PLC0415
 
-        self._note("trying other settings on the day")
+        tried = (
+            f"the {whatif.GROUPS_MOST} groups with the most downtime" if len(groups) > whatif.GROUPS_MOST else "the day"
+        )
+        self._note(f"trying other settings on {tried}")
         return whatif.recommend(self._tables, groups)
 
     def _write_frames(self, seen: Any, followed: DataFrame) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from batonpass.audit.findings import GroupDay, Recommendation
+from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.whatif_grid import Trial, attempt, grid, recommendation
 from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
 from batonpass.codec.groups import UnreadableGroup, decode_group
@@ -32,6 +32,11 @@ GROUPS_MOST: Final = 12
 
 RECORDS_MOST: Final = 200_000
 """A group with more records a day than this is left out: it would hold up the others."""
+
+NOT_TOLD: Final = -1
+"""The place of a row that has, in place of a story or a trial, why the group's day cannot be played again."""
+
+NOT_TRIED: Final = "what-if-incomplete"
 
 FACTS: Final = pa.schema(
     [
@@ -53,7 +58,7 @@ RESTORES_LEAST: Final = 1_000
 TOLD: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("settings", pa.string()), ("story", pa.string())]
 )
-"""One row for each group and set of settings; ``place`` 0 has the present ones."""
+"""One row for each group and set of settings; ``place`` 0 has the present ones, ``NOT_TOLD`` why there are none."""
 
 TRIED: Final = pa.schema(
     [("group_id", pa.string()), ("place", pa.int32()), ("trial", pa.string()), ("story", pa.string())]
@@ -68,15 +73,22 @@ _SAMPLES: Final = (
 )
 
 
-def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROUPS_MOST) -> tuple[Recommendation, ...]:
+class Tried(NamedTuple):
+    """What to set for which group, and for which group that is not known, each with the reason."""
+
+    recommendations: tuple[Recommendation, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROUPS_MOST) -> Tried:
     """Return what to set for the groups that were down longest, by name; the same day gives the same.
 
-    A group whose day cannot be played again is left out.
+    A group whose day cannot be played again is named as a notice, with the reason.
     """
     chosen = worth_trying(groups, most)
     parts = tuple(one for one in tables.plan.groups if one.group in chosen and one.last >= one.first)
     if not parts:
-        return ()
+        return Tried((), too_large(groups))
     few = replace(tables, plan=replace(tables.plan, groups=parts))
     told = stories(facts(few), begin_ms=tables.plan.begin_ms, end_ms=tables.plan.end_ms).persist()
     try:
@@ -85,7 +97,23 @@ def recommend(tables: DayTables, groups: Sequence[GroupDay], *, most: int = GROU
         rows = [(row.group_id, row.place, row.trial, row.story) for row in tried.collect()]
     finally:
         told.unpersist()
-    return recommendations(rows)
+    found = recommendations(rows)
+    return Tried(found.recommendations, (*found.findings, *too_large(groups)))
+
+
+def too_large(groups: Iterable[GroupDay]) -> tuple[Finding, ...]:
+    """Return a notice for each group that has too many records to be played again."""
+    sizes = sorted((one.group, int(one.measures.get("records") or 0)) for one in groups)
+    return tuple(
+        not_tried(group, f"its day has {size:,} records, and at most {RECORDS_MOST:,} are played again")
+        for group, size in sizes
+        if size > RECORDS_MOST
+    )
+
+
+def not_tried(group: str, why: str) -> Finding:
+    """Return the notice that a group's day was not tried under other settings."""
+    return Finding(group, NOT_TRIED, Severity.NOTICE, None, None, f"other settings were not tried: {why}")
 
 
 def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
@@ -98,20 +126,26 @@ def worth_trying(groups: Sequence[GroupDay], most: int) -> frozenset[str]:
     return frozenset(one.group for one in sorted(fit, key=weight)[:most])
 
 
-def recommendations(rows: Iterable[tuple[str, int, str, str]]) -> tuple[Recommendation, ...]:
-    """Return the recommendation of each group from what was tried, in any order."""
+def recommendations(rows: Iterable[tuple[str, int, str, str]]) -> Tried:
+    """Return the recommendation of each group from what was tried, in any order, or why there is none."""
     tried: dict[str, dict[int, Trial]] = {}
     known: dict[str, Story] = {}
+    reasons: dict[str, str] = {}
     for group, place, trial, story in rows:
+        if place == NOT_TOLD:
+            reasons[group] = trial
+            continue
         tried.setdefault(group, {})[place] = msgspec.json.decode(trial, type=Trial)
         if story:
             known[group] = msgspec.json.decode(story, type=Story)
     found = []
     for group in sorted(known):
         trials = [trial for _, trial in sorted(tried[group].items())]
-        if not trials[0].refused:
+        if trials[0].refused:
+            reasons[group] = f"simulated with the present settings, {trials[0].refused}"
+        else:
             found.append(recommendation(group, known[group], trials))
-    return tuple(found)
+    return Tried(tuple(found), tuple(not_tried(group, why) for group, why in sorted(reasons.items())))
 
 
 def facts(tables: DayTables) -> DataFrame:
@@ -243,7 +277,7 @@ class _Reading:
         self._records: list[tuple[int, int, Record]] = []
         self._lags: dict[tuple[str, str], tuple[int, int]] = {}
         self._speeds: dict[str, float] = {}
-        self._is_whole = True
+        self._broken = ""
 
     def take(self, fact: _Fact) -> None:
         """Take the next row."""
@@ -258,31 +292,33 @@ class _Reading:
             try:
                 self._base = decode_group(fact.form, zlib.decompress(fact.payload))
             except (UnreadableGroup, zlib.error):
-                self._is_whole = False
+                self._broken = self._broken or f"the snapshot of version {fact.version} cannot be read"
         else:
-            self._is_whole = self._is_whole and fact.version == self._base.version + len(self._records) + 1
+            due = self._base.version + len(self._records) + 1
+            if fact.version != due:
+                self._broken = self._broken or f"record {due} is missing"
             try:
                 record = decode_record(StoredRecord(fact.kind, fact.form, fact.payload))
             except UnreadableRecord:
-                self._is_whole = False
+                self._broken = self._broken or f"record {fact.version} cannot be read"
             else:
                 self._records.append((fact.epoch, fact.at_ms, record))
 
     def told(self, begin_ms: int, end_ms: int) -> pa.RecordBatch:
-        """Return the day, once for each set of settings; nothing where it cannot be told."""
-        rows: list[dict[str, Any]] = []
-        if self._is_whole:
+        """Return the day, once for each set of settings; one row with the reason where it cannot be told."""
+        try:
+            if self._broken:
+                raise NoStory(self._broken)
             rates = Rates(self._lags, self._speeds)
-            try:
-                story = tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
-            except NoStory:
-                pass
-            else:
-                text = _json(story)
-                rows = [
-                    {"group_id": self.group_id, "place": place, "settings": _json(settings), "story": text}
-                    for place, settings in enumerate(grid(story.scenario))
-                ]
+            story = tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
+        except NoStory as error:
+            rows = [{"group_id": self.group_id, "place": NOT_TOLD, "settings": "", "story": str(error)}]
+        else:
+            text = _json(story)
+            rows = [
+                {"group_id": self.group_id, "place": place, "settings": _json(settings), "story": text}
+                for place, settings in enumerate(grid(story.scenario))
+            ]
         return pa.RecordBatch.from_pylist(rows, schema=TOLD)
 
 
@@ -291,6 +327,10 @@ def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in TOLD.names)
         for group, place, settings, text in zip(*columns, strict=True):
+            if place == NOT_TOLD:
+                row = {"group_id": group, "place": place, "trial": text, "story": ""}
+                yield pa.RecordBatch.from_pylist([row], schema=TRIED)
+                continue
             story = msgspec.json.decode(text, type=Story)
             wanted: Mapping[str, Any] = msgspec.json.decode(settings)
             trial = attempt(story.scenario, wanted)

@@ -24,6 +24,9 @@ TUNED: Final = (
 )
 """The settings that are tried: those that trade downtime, moves and restored bytes against each other."""
 
+USUAL: Final = GroupConfig()
+"""The defaults are tried too: settings that are far off do not come right by doubling or halving them."""
+
 GRACES_MS: Final = (60_000, 900_000)
 PROBE_OFTEN_MS: Final = 60_000
 
@@ -34,8 +37,19 @@ BETTER_MS: Final = 1_000
 SAME_SHARE: Final = 0.05
 """Outcomes whose downtime differs by less than this share of the present one are taken to be equal."""
 
+SOONER_SHARE: Final = 0.25
+SOONER_MS: Final = 60_000
+"""Tasks that run where they belong so much sooner are worth a change where that costs no downtime."""
+
+STEPS: Final = 10
+"""Bytes and waiting are compared in tenths of the present ones, so that a handful of records decides nothing."""
+
 STANDBY_SHARE: Final = 0.5
-"""A further standby costs a copy of all state for good: it is to leave less than this share of the downtime."""
+"""A further standby costs a copy of all state for good: it is to leave less than this share of the downtime, but for
+sessions of members that died, which run out as they do whoever stands by."""
+
+SILENCE_SHARE: Final = 0.5
+"""It is said that members that died are waited for where this is more than such a share of the downtime left."""
 
 CLOSE: Final = 0.25
 ROUGH: Final = 0.5
@@ -44,7 +58,11 @@ ROUGH: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one set of settings came to. ``missed`` steps could not be taken; ``refused`` says why none was."""
+    """What one set of settings came to. ``missed`` steps could not be taken; ``refused`` says why none was.
+
+    ``waiting_ms`` is how long tasks ran elsewhere than where they belong; ``silence_ms`` is the part of the downtime in
+    which members that had died were waited for.
+    """
 
     settings: Mapping[str, Value]
     downtime_ms: int = 0
@@ -52,11 +70,13 @@ class Trial:
     bytes: int = 0
     missed: int = 0
     refused: str = ""
+    waiting_ms: int = 0
+    silence_ms: int = 0
 
     @property
     def outcome(self) -> Outcome:
         """The trial as it is reported."""
-        return Outcome(self.settings, float(self.downtime_ms), self.moves, self.bytes)
+        return Outcome(self.settings, float(self.downtime_ms), self.moves, self.bytes, float(self.waiting_ms))
 
 
 def present(scenario: Scenario) -> dict[str, Value]:
@@ -66,7 +86,7 @@ def present(scenario: Scenario) -> dict[str, Value]:
 
 
 def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
-    """Return the settings to try, the present ones first: each setting changed by itself, then the likely pairs."""
+    """Return the settings to try, the present ones first: each changed by itself, the likely pairs, the defaults."""
     config = parse_config(scenario.config)
     stateful = sum(sort.partitions for sort in scenario.tasks if sort.stateful)
     budget, lag, standbys = config.warmup_budget(stateful), config.acceptable_recovery_lag, config.num_standby_replicas
@@ -74,6 +94,7 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     if budget > 1:
         one_by_one.append({"max_warmup_replicas": budget // 2})
     one_by_one += [{"acceptable_recovery_lag": lag * 10}, {"acceptable_recovery_lag": lag // 10}]
+    one_by_one.append({"acceptable_recovery_lag": lag // 10, "max_warmup_replicas": 4 * budget})
     if standbys:
         one_by_one.append({"num_standby_replicas": standbys - 1})
     if len(scenario.present) > standbys + 1:
@@ -83,6 +104,8 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     one_by_one.append({"rejoin_grace_ms": GRACES_MS[-1], "max_warmup_replicas": 4 * budget})
     if config.probing_rebalance_interval_ms > PROBE_OFTEN_MS:
         one_by_one.append({"probing_rebalance_interval_ms": PROBE_OFTEN_MS})
+    usual: dict[str, Value] = {name: getattr(USUAL, name) for name in TUNED}
+    one_by_one += [*({name: value} for name, value in usual.items()), usual]
     now = present(scenario)
     tried: list[dict[str, Value]] = [now]
     for change in one_by_one:
@@ -111,7 +134,15 @@ def attempt(scenario: Scenario, settings: Mapping[str, Value]) -> Trial:
         return Trial(settings, refused=str(error)[:200])
     counted = tally.counted()
     restored = played.outcome.restored_records * scenario.record_bytes
-    return Trial(settings, counted.downtime_ms, counted.moves, restored, len(played.missed))
+    return Trial(
+        settings,
+        downtime_ms=counted.downtime_ms,
+        moves=counted.moves,
+        bytes=restored,
+        missed=len(played.missed),
+        waiting_ms=counted.waiting_ms,
+        silence_ms=counted.silence_ms,
+    )
 
 
 def recommendation(group: str, story: Story, trials: Sequence[Trial]) -> Recommendation:
@@ -138,8 +169,10 @@ def choose(trials: Sequence[Trial]) -> Trial:
     """Return the trial to recommend, of several that begin with the present settings.
 
     The least downtime wins if it is worth a change; what costs a further copy of all state wins only where it leaves
-    less than half of what can be had without. Among equals the fewest standbys, bytes and moves win, then the fewest
-    changed settings. Where nothing lowers the downtime, less work for the same downtime is recommended.
+    less than half of what can be had without, not counting how long the dead are waited for. Among equals the fewest
+    standbys win, then the fewest bytes, the least waiting, the fewest moves, and the fewest changed settings. Where
+    nothing lowers the downtime, what brings tasks to where they belong sooner is recommended, or what does less for
+    the same.
     """
     now = trials[0]
     free = [one for one in trials if _standbys(one) <= _standbys(now)]
@@ -147,9 +180,14 @@ def choose(trials: Sequence[Trial]) -> Trial:
     dear = [one for one in trials if _standbys(one) > _standbys(now)]
     if dear:
         bought = _best_of([*dear, best], now)
-        if bought.downtime_ms < STANDBY_SHARE * best.downtime_ms and _is_better(bought, best):
+        if _avoidable_ms(bought) < STANDBY_SHARE * _avoidable_ms(best) and _is_better(bought, best):
             best = bought
     return best
+
+
+def _avoidable_ms(one: Trial) -> int:
+    """Return the downtime that settings of the grid can do something about."""
+    return one.downtime_ms - one.silence_ms
 
 
 def _best_of(trials: Sequence[Trial], now: Trial) -> Trial:
@@ -159,11 +197,24 @@ def _best_of(trials: Sequence[Trial], now: Trial) -> Trial:
     best = min(near, key=lambda one: _cost(one, now))
     if _is_better(best, now):
         return best
-    # Nothing is down for less; perhaps something is done for less.
-    same = [one for one in trials if one.downtime_ms <= now.downtime_ms]
+    # Nothing is down for less; perhaps something is done sooner, or for less.
+    bearable_ms = now.downtime_ms + max(BETTER_MS, room)
+    same = [one for one in trials if one.downtime_ms <= bearable_ms and _is_no_dearer(one, now)]
+    soonest = min(same, key=lambda one: (one.waiting_ms // SOONER_MS, _cost(one, now)), default=now)
+    if _is_sooner(soonest, now):
+        return soonest
     cheapest = min((now, *same), key=lambda one: _cost(one, now))
     saves = cheapest.bytes < (1 - BETTER_SHARE) * now.bytes or cheapest.moves < (1 - BETTER_SHARE) * now.moves
-    return cheapest if saves and cheapest.bytes <= now.bytes and cheapest.moves <= now.moves else now
+    return cheapest if saves else now
+
+
+def _is_no_dearer(one: Trial, now: Trial) -> bool:
+    return one.bytes <= (1 + SAME_SHARE) * now.bytes and one.moves <= now.moves
+
+
+def _is_sooner(one: Trial, now: Trial) -> bool:
+    saved = now.waiting_ms - one.waiting_ms
+    return saved >= SOONER_MS and saved >= SOONER_SHARE * now.waiting_ms
 
 
 def _is_better(one: Trial, other: Trial) -> bool:
@@ -171,11 +222,12 @@ def _is_better(one: Trial, other: Trial) -> bool:
     return saved >= BETTER_MS and saved >= BETTER_SHARE * other.downtime_ms
 
 
-def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, str]:
+def _cost(one: Trial, now: Trial) -> tuple[int, int, int, int, int, str]:
     changed = sum(one.settings[name] != now.settings[name] for name in TUNED)
-    # Bytes in hundredths of the present ones, so that a handful of records decides nothing.
-    share = round(100 * one.bytes / now.bytes) if now.bytes else one.bytes
-    return _standbys(one), share, one.moves, changed, str(sorted(one.settings.items(), key=lambda item: item[0]))
+    restored = round(STEPS * one.bytes / now.bytes) if now.bytes else one.bytes
+    waiting = round(STEPS * one.waiting_ms / max(now.waiting_ms, SOONER_MS))
+    named = str(sorted(one.settings.items(), key=lambda item: item[0]))
+    return _standbys(one), restored, waiting, one.moves, changed, named
 
 
 def _standbys(one: Trial) -> int:
@@ -191,28 +243,44 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
         (
             f"Simulated with the present settings, the day has {seconds(now.downtime_ms)} of downtime and {now.moves} moves; "
             f"in truth it had {seconds(lived.downtime_ms)} and {lived.moves}."
-        )
+        ),
+        _how_sure(story, now),
     ]
-    off = abs(now.downtime_ms - lived.downtime_ms) / max(lived.downtime_ms, now.downtime_ms, 1)
-    ratio = off if max(lived.downtime_ms, now.downtime_ms) >= BETTER_MS else 0.0
-    moves_off = abs(now.moves - lived.moves) / max(lived.moves, now.moves, 1)
-    worst = max(ratio, moves_off)
-    if worst <= CLOSE:
-        told.append("The simulation follows this day closely.")
-    elif worst <= ROUGH:
-        told.append("The simulation follows this day roughly: trust the order of the settings more than the figures.")
-    else:
-        told.append("The simulation does not follow this day: take this as a hint, and try it on one group first.")
     if best is now:
         told.append("No setting that was tried is enough better to change anything.")
+    if _is_sooner(best, now):
+        told.append(
+            f"Tasks run elsewhere than where they belong for {seconds(best.waiting_ms)} in all instead of {seconds(now.waiting_ms)}."
+        )
+    if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
+        told.append(
+            f"Of the downtime that is left, {seconds(best.silence_ms)} is waiting for members that had died: "
+            "session_timeout_ms says how long, and is not tried here."
+        )
     extra = _standbys(best) - _standbys(now)
     if extra > 0:
-        state = sum(sum(sort.records) for sort in story.scenario.tasks) * story.scenario.record_bytes * extra
-        told.append(f"It keeps {extra} more copy of every task, about {state / 1e9:.1f} GB at 500 bytes a record.")
+        size = story.scenario.record_bytes
+        state = sum(sum(sort.records) for sort in story.scenario.tasks) * size * extra
+        more = "1 more copy" if extra == 1 else f"{extra} more copies"
+        told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
     left_out = [*story.gaps, *([f"{now.missed} events could not be repeated"] if now.missed else [])]
     if left_out:
         told.append(f"Beware: {'; '.join(left_out)}.")
     return told
+
+
+def _how_sure(story: Story, now: Trial) -> str:
+    """Say how far the simulation of the present settings agrees with the day."""
+    pairs = [(now.moves, story.lived.moves, 1)]
+    pairs.append((now.downtime_ms, story.lived.downtime_ms, BETTER_MS))
+    pairs.append((now.waiting_ms, story.lived.waiting_ms, SOONER_MS))
+    # What is next to nothing in both agrees.
+    worst = max(abs(one - other) / max(one, other) if max(one, other) >= least else 0.0 for one, other, least in pairs)
+    if worst <= CLOSE:
+        return "The simulation follows this day closely."
+    if worst <= ROUGH:
+        return "The simulation follows this day roughly: trust the order of the settings more than the figures."
+    return "The simulation does not follow this day: take this as a hint, and try it on one group first."
 
 
 def seconds(ms: float) -> str:

@@ -21,6 +21,9 @@ from batonpass.simulate.staged.tally import Counted, Tally
 TAKEN_OVER_AFTER_MS: Final = 10_000
 """A run that another one took over from is assumed to have ended so long before; the records do not say when."""
 
+RESTARTS_WITHIN_MS: Final = 900_000
+"""Without a grace a restart is written as a leave: whoever is back by its instance id so soon was restarting."""
+
 RECORDS_UNKNOWN: Final = 100_000
 """So much state has a task of which nothing is known, in a group in which nothing is known of any."""
 
@@ -113,6 +116,8 @@ class _Teller:
         self._had: dict[str, set[TaskId]] = {}
         # Which step brought a run back, and what it had had before.
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
+        # Which step has it leave who may have been restarting.
+        self._left: dict[str, int] = {}
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -190,12 +195,19 @@ class _Teller:
             self._crashed(name, member.joined_ms - TAKEN_OVER_AFTER_MS)
         act = Act.RETURN if name in self._seen else Act.JOIN
         if act is Act.RETURN:
+            self._restarted(name, member)
             self._returns[member.id] = len(self.steps), frozenset(self._had.get(name, ()))
         self._step(member.joined_ms, act, name)
         self._seen.add(name)
         self._up[name] = member.id
         self._draining.discard(name)
         self.workers[name] = member
+
+    def _restarted(self, name: str, member: Member) -> None:
+        place = self._left.pop(name, None)
+        came_ms = member.joined_ms - self._begin_ms
+        if place is not None and member.instance_id and came_ms - self.steps[place].at_ms <= RESTARTS_WITHIN_MS:
+            self.steps[place] = replace(self.steps[place], act=Act.RESTART)
 
     def _crashed(self, name: str, at_ms: int) -> None:
         del self._up[name]
@@ -224,6 +236,8 @@ class _Teller:
             return
         del self._up[name]
         if not (act is Act.LEAVE and name in self._draining):
+            if act is Act.LEAVE and not self._config.rejoin_grace_ms:
+                self._left[name] = len(self.steps)
             self._step(at_ms, act, name)
         self._draining.discard(name)
 

@@ -21,6 +21,8 @@ class Counted:
     """What was counted. ``moves`` are changes of targets, ``downtime_ms`` is summed over all tasks.
 
     ``handovers`` counts tasks that came to run on another member than before; ``stops`` how often a task stood still.
+    ``waiting_ms`` is how long tasks ran elsewhere than where they belong, ``silence_ms`` how much of the downtime was
+    spent on sessions of members that had died: both summed over all tasks.
     """
 
     downtime_ms: int
@@ -29,6 +31,8 @@ class Counted:
     stops: int
     warmups: int
     generations: int
+    waiting_ms: int = 0
+    silence_ms: int = 0
 
 
 class Tally:
@@ -46,12 +50,17 @@ class Tally:
         self._last: dict[TaskId, MemberId] = {}
         self._down_ms: dict[TaskId, int] = {}
         self._downtime_ms = self._moves = self._handovers = self._stops = self._warmups = self._generations = 0
+        self._targets: dict[TaskId, MemberId | None] = {}
+        self._away_ms: dict[TaskId, int] = {}
+        self._waiting_ms = self._silence_ms = 0
         for task_id, task in group.tasks.items():
+            self._targets[task_id] = task.target
             if task.owner is not None and task.state is ActiveState.RUNNING:
                 self._runs[task_id] = task.owner, task.since_ms
                 self._last[task_id] = task.owner
             elif task.stop is not None and task.stop.at_ms is not None:
                 self._down_ms[task_id] = task.stop.at_ms
+            self._look(task_id, begin_ms)
 
     def take(self, records: Iterable[r.Record], at_ms: int) -> None:
         """Take records that were appended together at an instant."""
@@ -65,9 +74,12 @@ class Tally:
                     self._gone(member_id, record.at_ms, expired=cause is Cause.EXPIRED)
                 case r.MemberAway(member_id=member_id):
                     self._gone(member_id, record.at_ms, expired=False)
-                case r.TargetPlaced() if record.at_ms >= self._begin_ms:
-                    self._moves += record.moves
-                    self._generations += bool(record.changes)
+                case r.TargetPlaced():
+                    self._placed(record)
+                case r.PlaceInherited(member_id=member_id, heir=heir):
+                    for task in [one for one, target in self._targets.items() if target == member_id]:
+                        self._targets[task] = heir
+                        self._look(task, at_ms)
                 case r.PictureChanged() if record.at_ms >= self._begin_ms:
                     self._warmups += sum(one.role is Role.WARMUP for one in record.granted.values())
                 case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
@@ -85,7 +97,8 @@ class Tally:
 
     def counted(self) -> Counted:
         """Return what it came to by the end; a task that is still down counts until then."""
-        still = sum(max(0, self._end_ms - max(since, self._begin_ms)) for since in self._down_ms.values())
+        still = sum(self._within(since, self._end_ms) for since in self._down_ms.values())
+        waiting = sum(self._within(since, self._end_ms) for since in self._away_ms.values())
         return Counted(
             downtime_ms=self._downtime_ms + still,
             moves=self._moves,
@@ -93,7 +106,29 @@ class Tally:
             stops=self._stops,
             warmups=self._warmups,
             generations=self._generations,
+            waiting_ms=self._waiting_ms + waiting,
+            silence_ms=self._silence_ms,
         )
+
+    def _within(self, since_ms: int, until_ms: int) -> int:
+        """Return how much of a stretch counts."""
+        return max(0, min(until_ms, self._end_ms) - max(since_ms, self._begin_ms))
+
+    def _placed(self, record: r.TargetPlaced) -> None:
+        if record.at_ms >= self._begin_ms:
+            self._moves += record.moves
+            self._generations += bool(record.changes)
+        for task, (target, _, _) in record.changes.items():
+            self._targets[task] = target
+            self._look(task, record.at_ms)
+
+    def _look(self, task: TaskId, at_ms: int) -> None:
+        """See whether a task runs elsewhere than where it belongs, from now on."""
+        run, target = self._runs.get(task), self._targets.get(task)
+        if run is not None and target is not None and run[0] != target:
+            self._away_ms.setdefault(task, at_ms)
+        elif (since := self._away_ms.pop(task, None)) is not None:
+            self._waiting_ms += self._within(since, at_ms)
 
     def _reported(self, record: r.ActiveReported) -> None:
         task, at_ms = record.task, record.at_ms
@@ -103,10 +138,11 @@ class Tally:
         since = self._down_ms.pop(task, None)
         if at_ms >= self._begin_ms:
             if since is not None:
-                self._downtime_ms += max(0, min(at_ms, self._end_ms) - max(since, self._begin_ms))
+                self._downtime_ms += self._within(since, at_ms)
             self._handovers += self._last.get(task, record.member_id) != record.member_id
         self._runs[task] = record.member_id, at_ms
         self._last[task] = record.member_id
+        self._look(task, at_ms)
 
     def _stopped(self, task: TaskId, member_id: MemberId, at_ms: int) -> None:
         run = self._runs.get(task)
@@ -114,9 +150,11 @@ class Tally:
             del self._runs[task]
             self._down_ms[task] = at_ms
             self._stops += at_ms >= self._begin_ms
+            self._look(task, at_ms)
 
     def _gone(self, member_id: MemberId, at_ms: int, *, expired: bool) -> None:
         for task, (runner, since_ms) in list(self._runs.items()):
             if runner == member_id:
                 down_ms = max(since_ms, at_ms - self._session_ms) if expired else at_ms
+                self._silence_ms += self._within(down_ms, at_ms)
                 self._stopped(task, member_id, down_ms)

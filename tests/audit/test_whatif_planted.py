@@ -1,0 +1,107 @@
+"""A day whose settings are plainly bad is told from its records, tried, and better ones are recommended. No Spark."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from tests.audit.small_day import BEGIN_MS, MINUTE, Noted
+
+from batonpass.audit.findings import Recommendation
+from batonpass.audit.whatif_grid import attempt, grid, recommendation
+from batonpass.audit.whatif_story import Rates, tell
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.simulate.staged.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.staged.stage import play
+
+HOUR = 60 * MINUTE
+
+
+class Bad(NamedTuple):
+    """A stretch of time under a bad setting, and what should be said of it."""
+
+    config: dict[str, object]
+    steps: tuple[Step, ...]
+    better: dict[str, object]
+    joiners: str = ""
+
+
+def restarts(*names: str) -> tuple[Step, ...]:
+    """Return a rolling restart."""
+    return tuple(
+        step
+        for place, name in enumerate(names)
+        for step in (
+            Step((10 + 4 * place) * MINUTE, Act.RESTART, name),
+            Step((10 + 4 * place) * MINUTE + 20_000, Act.RETURN, name),
+        )
+    )
+
+
+BAD = {
+    # Copies count as caught up that have everything to restore still: the task stands still meanwhile.
+    "lag": Bad(
+        {"acceptable_recovery_lag": 1_000_000_000},
+        (Step(10 * MINUTE, Act.JOIN, "e"),),
+        {"acceptable_recovery_lag": 10_000},
+        "e",
+    ),
+    # A member dies for good, and nobody has a copy.
+    "no-standby": Bad({}, (Step(10 * MINUTE, Act.CRASH, "a"),), {"num_standby_replicas": 1}),
+    # Three members join, and only one of them restores at any time.
+    "one-slot": Bad(
+        {"max_warmup_replicas": 1, "acceptable_recovery_lag": 1_000},
+        tuple(Step(10 * MINUTE, Act.JOIN, name) for name in "efg"),
+        {"max_warmup_replicas": 4},
+        "efg",
+    ),
+    # Whoever restarts loses its tasks at once, and restores them when it is back.
+    "no-grace": Bad(
+        {"rejoin_grace_ms": 0, "num_standby_replicas": 1}, restarts("a", "b"), {"rejoin_grace_ms": 300_000}
+    ),
+}
+
+
+def advised(bad: Bad) -> Recommendation:
+    """Live through it, tell it from what was noted, try the grid, and return what is recommended."""
+    names = ("a", "b", "c", "d")
+    scenario = Scenario(
+        name="bad",
+        group="bad",
+        tasks=(TaskSort((300_000,) * 8, (20.0,) * 8),),
+        workers=tuple(Worker(name, restore_per_second=10_000) for name in (*names, *bad.joiners)),
+        present=names,
+        config=bad.config,
+        steps=bad.steps,
+        until_ms=HOUR,
+    )
+    noted = Noted()
+    play(scenario, watcher=noted, start_ms=BEGIN_MS)
+    rates = Rates(noted.lags, noted.restored)
+    story = tell(Group(GroupId("bad")), noted.records, rates, begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR)
+    return recommendation("bad", story, [attempt(story.scenario, wanted) for wanted in grid(story.scenario)])
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_setting_is_found(name: str) -> None:
+    """What is recommended is better by its own figures, and says what is expected of both, and how sure that is."""
+    bad = BAD[name]
+    found = advised(bad)
+    changed = {
+        setting: value
+        for setting, value in found.recommended.settings.items()
+        if value != found.present.settings[setting]
+    }
+    assert changed == bad.better
+    now, then = found.present, found.recommended
+    gains = {
+        "lag": now.downtime_ms - then.downtime_ms > 10_000,
+        "no-standby": now.downtime_ms - then.downtime_ms > 30_000,
+        "one-slot": (now.waiting_ms or 0) > 1.5 * (then.waiting_ms or 0),
+        "no-grace": (now.moves, then.moves, then.bytes) == (4, 0, 0) and bool(now.bytes),
+    }
+    assert gains[name], found
+    assert then.downtime_ms <= now.downtime_ms
+    assert "Simulated with the present settings" in found.confidence
+    assert "this day" in found.confidence
