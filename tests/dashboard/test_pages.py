@@ -97,6 +97,26 @@ async def test_every_page_is_shown(canned: Canned, operator: httpx.AsyncClient) 
         assert ">None<" not in answer.text, address
 
 
+async def test_more_warmups_than_slots_are_explained(
+    canned: Canned, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While what was begun for a drain goes on, no page says that four of two slots are taken."""
+    within = (await operator.get("/groups/fleet/warmups")).text
+    assert "warmup slots taken" in within
+    assert "More warm up" not in within
+    told = canned.fleet.explain()
+    told["budgets"]["warmups"] = {"used": 4, "limit": 2}
+    monkeypatch.setattr(canned.fleet, "explain", lambda: told)
+    other = await visitor(canned)
+    for address in ("/groups/fleet/warmups", "/groups/fleet"):
+        text = re.sub(r"<[^>]+>|\s+", " ", (await other.get(address)).text)
+        assert not re.search(r"4 (/|of) 2", text), address
+    beyond = (await other.get("/groups/fleet/warmups")).text
+    assert "copies warm up, where there are 2 slots" in beyond
+    assert "More warm up than there are slots" in beyond
+    await other.aclose()
+
+
 async def test_no_page_loads_or_runs_anything_from_elsewhere(canned: Canned, operator: httpx.AsyncClient) -> None:
     """Every address is one of the dashboard's own, and no page carries scripts or styles of its own."""
     for address in [*addresses(canned.fleet), "/login?own=1"]:

@@ -12,7 +12,7 @@ from tests.dashboard.fleet import Fleet, at, event, member, warm
 from batonpass.core.model import Cause
 from batonpass.dashboard.shapes import audits, plans
 from batonpass.dashboard.shapes.generations import because, flows, reasons
-from batonpass.dashboard.shapes.happenings import GONE, happening, happenings
+from batonpass.dashboard.shapes.happenings import GONE, generic, happening, happenings
 from batonpass.dashboard.shapes.members import held_by, matching, member_lines, reasons_against
 from batonpass.dashboard.words import DASH, Names
 
@@ -35,6 +35,27 @@ API = Path(__file__).parent.parent.parent / "docs" / "api.md"
         ),
         ("task-failed", {"detail": "disk full"}, "t_0 failed on demo-2: disk full."),
         ("paused", {"scope": "all", "reason": "upgrade"}, "An operator paused all moves: upgrade."),
+        (
+            "drain-blocked",
+            {"why": "no-eligible-member", "running": 4},
+            "demo-2 cannot hand 4 active tasks over and keeps what it runs: no other member is there to take it.",
+        ),
+        (
+            "drain-blocked",
+            {"why": "drain-timeout", "running": 1},
+            "demo-2 cannot hand 1 active task over and keeps what it runs: not handed over within drain_timeout_ms.",
+        ),
+        (
+            "config-changed",
+            {
+                "changed": {
+                    "max_warmup_replicas": {"from": 2, "to": "10%"},
+                    "rack_aware_tags": {"from": [], "to": ["zone"]},
+                }
+            },
+            "Settings were changed: max_warmup_replicas from 2 to 10%, rack_aware_tags from none to zone.",
+        ),
+        ("task-lost", {"detail": "the disk died."}, "demo-2 lost the state of t_0: the disk died."),
         ("something-new", {"why": "drain"}, "Something new t_0 on demo-2 (its member drains)."),
     ],
 )
@@ -52,6 +73,13 @@ def test_every_type_of_event_makes_a_sentence() -> None:
             (told,) = happenings([event(1, kind, **more)], NAMES)
             assert re.fullmatch(r"[\w" + DASH + r"].*[a-z0-9)" + DASH + r"]\.", told.words), (kind, told.words)
             assert "None" not in told.words
+            assert told.words != generic(kind, str(more.get("task") or "120 tasks"), "", ""), kind
+
+
+def test_what_needs_somebody_is_seen_as_such() -> None:
+    """A drain that does not get on, like a task that failed, is marked as bad; that all is well, as good."""
+    tones = {kind: happening(event(1, kind, member="m2"), NAMES).tone for kind in ("drain-blocked", "drain-done")}
+    assert tones == {"drain-blocked": "bad", "drain-done": "ok"}
 
 
 def test_every_way_to_go_has_words() -> None:

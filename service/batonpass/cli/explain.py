@@ -52,8 +52,11 @@ def explain_group(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> No
     for sentence in body["sentences"]:
         desk.say(named(sentence, names))
     budgets = body["budgets"]
-    slots = ", ".join(f"{budgets[one]['used']} of {budgets[one]['limit']}" for one in ("warmups", "drain_warmups"))
-    desk.say(f"Slots taken (warmups, warmups for drains): {slots}.")
+    taken = ", ".join(
+        f"{what} {slots(budgets[one]['used'], budgets[one]['limit'])}"
+        for one, what in (("warmups", "warmups"), ("drain_warmups", "warmups for drains"))
+    )
+    desk.say(f"Slots taken: {taken}.")
     if body["members"]:
         rows = [
             [names.get(one["member"], one["member"]), one["what"], one["tasks"], ago(one["until"]), one["detail"]]
@@ -66,6 +69,13 @@ def explain_group(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> No
         more = body["waiting_total"] - len(body["waiting"])
         if more > 0:
             desk.say(f"... and {more} more tasks.")
+
+
+def slots(used: int, limit: int) -> str:
+    """Return how many slots are taken; more than there are where what was begun before goes on."""
+    if used <= limit:
+        return f"{used} of {limit}"
+    return f"{used} where there are {limit} (what was begun for a drain, or under a larger budget, goes on)"
 
 
 def explain_task(desk: Desk, body: dict[str, Any], names: dict[str, str]) -> None:
