@@ -116,7 +116,7 @@ def test_the_verdict_comes_first_and_in_words(source: str) -> None:
         "15 of 119 warmups came to nothing.",
         "21,700 decisions made again by the same core: every one came out the same.",
         "For orders, change max_warmup_replicas from 2 to 4, num_standby_replicas from 0 to 1:",
-        ": downtime should go from 2 m 16 s to 13.7 s.",
+        ": downtime should go from 2 m 16 s to 13.7 s,",
     ):
         assert sentence in text
         assert text.index(sentence) < text.index("Findings")

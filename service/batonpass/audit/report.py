@@ -306,8 +306,14 @@ def _changes(advice: Recommendation) -> list[tuple[str, str, str]]:
 
 def _advice(advice: Recommendation) -> str:
     changes = ", ".join(f"{name} from {was} to {better}" for name, was, better in _changes(advice))
-    downtime = f"{words.span(advice.present.downtime_ms)} to {words.span(advice.recommended.downtime_ms)}"
-    return f"For {advice.group}, change {changes}: downtime should go from {downtime}. {advice.confidence}"
+    now, then = advice.present, advice.recommended
+    pairs = [
+        ("downtime", words.span(now.downtime_ms), words.span(then.downtime_ms)),
+        ("the number of moves", words.number(now.moves), words.number(then.moves)),
+        ("what is copied", words.size(now.bytes), words.size(then.bytes)),
+    ]
+    expected = [f"{name} should go from {was} to {better}" for name, was, better in pairs if was != better]
+    return f"For {advice.group}, change {changes}: {', '.join(expected) or 'that costs nothing'}. {advice.confidence}"
 
 
 def _advised(advice: Recommendation) -> dict[str, Any]:

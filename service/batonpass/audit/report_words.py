@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Final
 
+from batonpass.spans import in_two_units
+
 DASH: Final = "–"  # noqa: RUF001 - as typographers write that nothing is known
 SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -17,12 +19,7 @@ def span(milliseconds: float | None) -> str:
         return f"{max(round(milliseconds), 0)} ms"
     if milliseconds < 60_000:
         return f"{milliseconds / 1_000:.3g} s"
-    seconds = round(milliseconds / 1_000)
-    for large, small, size, part in (("d", "h", 86_400, 3_600), ("h", "m", 3_600, 60), ("m", "s", 60, 1)):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            return f"{whole} {large} {rest // part} {small}" if rest // part else f"{whole} {large}"
-    return f"{seconds} s"
+    return in_two_units(round(milliseconds / 1_000))
 
 
 def share(value: float | None) -> str:

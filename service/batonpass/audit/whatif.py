@@ -307,10 +307,7 @@ class _Reading:
     def told(self, begin_ms: int, end_ms: int) -> pa.RecordBatch:
         """Return the day, once for each set of settings; one row with the reason where it cannot be told."""
         try:
-            if self._broken:
-                raise NoStory(self._broken)
-            rates = Rates(self._lags, self._speeds)
-            story = tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
+            story = self._story(begin_ms, end_ms)
         except NoStory as error:
             rows = [{"group_id": self.group_id, "place": NOT_TOLD, "settings": "", "story": str(error)}]
         else:
@@ -320,6 +317,12 @@ class _Reading:
                 for place, settings in enumerate(grid(story.scenario))
             ]
         return pa.RecordBatch.from_pylist(rows, schema=TOLD)
+
+    def _story(self, begin_ms: int, end_ms: int) -> Story:
+        if self._broken:
+            raise NoStory(self._broken)
+        rates = Rates(self._lags, self._speeds)
+        return tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
 
 
 def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -93,6 +93,8 @@ def advised(group: str, advice: dict[str, Any]) -> list[str]:
     expected.append(f"moves {present['moves']} -> {better['moves']}")
     if present["bytes"] is not None and better["bytes"] is not None:
         expected.append(f"bytes {present['bytes']:,} -> {better['bytes']:,}")
+    if present.get("waiting_ms") is not None and better.get("waiting_ms") is not None:
+        expected.append(f"elsewhere than it belongs {span(present['waiting_ms'])} -> {span(better['waiting_ms'])}")
     return [f"{group}: {words}. Expected: {', '.join(expected)}. {advice['confidence']}"]
 
 
