@@ -5,8 +5,8 @@ import socket
 import pytest
 from pydantic import ValidationError
 
-from batonpass.bootstrap import bind
 from batonpass.settings import Settings
+from batonpass.sockets import bind
 
 
 def test_small_answers_are_not_held_back() -> None:

@@ -40,6 +40,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import Ports
 from batonpass.runtime.pulse import Pulse
+from batonpass.sockets import bind, url_of
 from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
@@ -350,30 +351,3 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
             config.ssl_ca_certs = str(settings.tls_client_ca)
             config.ssl_cert_reqs = ssl.CERT_REQUIRED
     return config
-
-
-def url_of(listener: socket.socket, *, is_tls: bool) -> str:
-    """Return the base URL that a bound socket is reached under."""
-    host, port = listener.getsockname()[:2]
-    scheme = "https" if is_tls else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address; port 0 is any free one.
-
-    Raises:
-        OSError: when the address cannot be bound.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Without the protocol's name the event loop does not know the socket for TCP and leaves Nagle's algorithm on, which
-    # holds the body of every small answer back for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener

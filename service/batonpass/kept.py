@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from batonpass import keeper
+from batonpass.sockets import free_port
 
 START_TIMEOUT_S = 120.0
 """A start after a crash may have to replay what was written last."""
@@ -150,10 +150,3 @@ class Kept:
             # The server is told by the system when its keeper goes.
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,9 +15,9 @@ import trustme
 import uvicorn
 from tests.api.pairs import BEARER, Divided, Pair, listening, paired, until
 
-from batonpass.bootstrap import bind, url_of
 from batonpass.core.ids import GroupId
 from batonpass.runtime.history import Asked
+from batonpass.sockets import bind, url_of
 
 
 @pytest.fixture

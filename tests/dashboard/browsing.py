@@ -24,7 +24,7 @@ from tests.programs import chromium
 
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.serve import bind
+from batonpass.sockets import bind
 
 PATIENCE_MS = PATIENCE_S * 1_000
 

@@ -11,7 +11,7 @@ import pytest
 from tests.api.pairs import BEARER, SECRET, Divided, Pair, paired, until
 from tests.worker.recording import Ownership, Recorder
 
-from batonpass.bootstrap import bind, url_of
+from batonpass.sockets import bind, url_of
 from batonpass.worker import Member
 
 CONFIG = {

@@ -16,8 +16,9 @@ from batonpass.cli.desk import DEFAULT_URL, Folder, failing_well, find
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.rest import is_url, trusted, urls_in
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.serve import Certificate, bind
+from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
+from batonpass.sockets import bind
 
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batonpass.cli.crew import DECLARATION, Program
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
+from batonpass.sockets import free_port
 
 if TYPE_CHECKING:
     from batonpass.demo.job import Job
@@ -75,7 +75,8 @@ class JobCast:
 
         bootstrap = os.environ.get(GIVEN, "")
         if not bootstrap:
-            port = _free_port()
+            # The broker is to have the same port when it is started again.
+            port = free_port()
             self._broker = LocalBroker(self._folder.path / "kafka", port=port, settings=BROKER_SETTINGS, say=self._say)
             try:
                 bootstrap = self._broker.start()
@@ -155,10 +156,3 @@ def real_worker(job: str, name: str, *, url: str, folder: Path, token_file: Path
         "commit_interval_ms": COMMIT_INTERVAL_MS,
     }
     return Program("batonpass.demo.worker", [json.dumps(order)])
-
-
-def _free_port() -> int:
-    """Return a port that is free now. The broker is to have the same one when it is started again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

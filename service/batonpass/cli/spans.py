@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import typer
 
+from batonpass.spans import MINUTE_S, in_two_units
+
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -33,12 +35,7 @@ def span(milliseconds: float | None) -> str:
     if milliseconds < 1_000:
         return f"{max(round(milliseconds), 0)} ms"
     seconds = round(milliseconds / 1_000)
-    for large, small, size in (("d", "h", 86_400), ("h", "m", 3_600), ("m", "s", 60)):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            rest //= {"h": 3_600, "m": 60, "s": 1}[small]
-            return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
-    return f"{seconds} s"
+    return f"{seconds} s" if seconds < MINUTE_S else in_two_units(seconds)
 
 
 def instant(text: str | None) -> datetime | None:

@@ -16,7 +16,6 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from batonpass.bootstrap import bind
 from batonpass.cli import beside
 from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
 from batonpass.cli.database import upgraded
@@ -30,6 +29,7 @@ from batonpass.postgres.binaries import EmbeddedPostgresError
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS, Settings
+from batonpass.sockets import bind, free_port
 
 LOOK_EVERY_S = 1.0
 
@@ -88,7 +88,8 @@ class _Stay:
         self._crew = crew
         self._job = job
         self._as_json = as_json
-        self._postgres = EmbeddedPostgres(folder.postgres, port=_free_port())
+        # The database is to have the same port when it is started again.
+        self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
         self._token = ""
         self.dashboard_port: int | None = None
         self._beside: list[Worker] = []
@@ -241,10 +242,3 @@ def _die_in_order() -> None:
 def _tell(sentence: str) -> None:
     sys.stderr.write(f"batonpass: {sentence}\n")
     sys.stderr.flush()
-
-
-def _free_port() -> int:
-    """Return a port that is free now. The database is to have the same one when it is started again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

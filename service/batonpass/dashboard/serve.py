@@ -13,6 +13,7 @@ import uvicorn
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.desk import Desk
+from batonpass.sockets import url_of
 
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
@@ -69,26 +70,6 @@ def serve(
         ssl_certfile=certificate.certfile if certificate else None,
         ssl_keyfile=certificate.keyfile if certificate else None,
     )
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    base = f"{'https' if certificate else 'http'}://{shown}:{port}{config.root_path}"
+    base = url_of(listener, is_tls=certificate is not None) + config.root_path
     server = _Server(settings, app.state.desk, lambda: listening(base))
     asyncio.run(server.serve(sockets=[listener]))
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address; port 0 is any free one.
-
-    Raises:
-        OSError: when the address cannot be bound.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener

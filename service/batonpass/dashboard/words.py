@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from batonpass.spans import MINUTE_S, in_two_units
+
 DASH: Final = "\N{EN DASH}"
 """What stands where there is nothing to say."""
 
 SHORT_ID: Final = 8
-MINUTE_S: Final = 60
-HOUR_S: Final = 3_600
-DAY_S: Final = 86_400
 
 HELD: Final[Mapping[str, str]] = {
     "warmup-budget": "all warmup slots of the group are taken (max_warmup_replicas)",
@@ -76,17 +75,7 @@ def span(milliseconds: float | None) -> str:
     if milliseconds < 9_950:
         return f"{milliseconds / 1_000:.1f} s"
     seconds = round(milliseconds / 1_000)
-    if seconds < MINUTE_S:
-        return f"{seconds} s"
-    for size, large, small, part in (
-        (DAY_S, "d", "h", HOUR_S),
-        (HOUR_S, "h", "min", MINUTE_S),
-        (MINUTE_S, "min", "s", 1),
-    ):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            return f"{whole} {large} {rest // part} {small}" if rest // part else f"{whole} {large}"
-    return f"{seconds} s"
+    return f"{seconds} s" if seconds < MINUTE_S else in_two_units(seconds, minute="min")
 
 
 def number(value: float | None) -> str:

@@ -20,7 +20,8 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
-from batonpass.kept import STOP_TIMEOUT_S, Kept, Order, free_port
+from batonpass.kept import STOP_TIMEOUT_S, Kept, Order
+from batonpass.sockets import free_port
 
 GIVEN = "BATONPASS_KAFKA_BOOTSTRAP"
 STARTED = "Kafka Server started"

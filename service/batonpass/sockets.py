@@ -1,0 +1,39 @@
+"""Sockets to listen on: bound as a server of ours wants them, and the URL that they are reached under."""
+
+from __future__ import annotations
+
+import socket
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address; port 0 is any free one.
+
+    Raises:
+        OSError: when the address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Without the protocol's name the event loop does not know the socket for TCP and leaves Nagle's algorithm on, which
+    # holds the body of every small answer back for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket, *, is_tls: bool) -> str:
+    """Return the base URL that a bound socket is reached under."""
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on now. Who is to have the same one again keeps its number."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
