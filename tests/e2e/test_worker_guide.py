@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_handover_by_curl import Shell, commands_of
-from tests.worker.processes import free_port
 
+from batonpass.sockets import free_port
 from batonpass.worker import Exit, OnLeaseLost
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "worker-guide.md"

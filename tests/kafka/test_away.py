@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,11 @@ from batonpass.core.ids import GroupId
 from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
+from batonpass.sockets import free_port
 from batonpass.worker.kafka import KafkaConnection
 from batonpass.worker.testing import LocalCoordinator
 
 pytestmark = pytest.mark.needs("kafka")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def make_job(bootstrap: str) -> Job:

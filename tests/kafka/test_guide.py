@@ -16,7 +16,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from tests.e2e.test_worker_guide import programs
 from tests.kafka.cluster import NewTopics
-from tests.worker.processes import free_port
+
+from batonpass.sockets import free_port
 
 pytestmark = pytest.mark.needs("kafka")
 

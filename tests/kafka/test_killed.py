@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from tests.kafka.test_away import free_port, make_job
+from tests.kafka.test_away import make_job
 from tests.kafka.test_group import ALL_TASKS, Load, accounted, actives_of, declare, processed, worker
 from tests.kafka.totals import Job, until
 
@@ -20,6 +20,7 @@ from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.exchange import Exchange
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
+from batonpass.sockets import free_port
 from batonpass.worker.kafka.transport import KafkaTransport
 from batonpass.worker.testing import LocalCoordinator
 

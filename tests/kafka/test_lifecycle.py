@@ -116,30 +116,43 @@ async def write_kilobytes(job: Job) -> None:
                 await producer.send(job.source, b"0" * 999 + b"1", key=key, partition=partition)
 
 
+@asynccontextmanager
+async def far_ahead(coordinator: LocalCoordinator, job: Job, folder: Path) -> AsyncIterator[KafkaRuntime]:
+    """Declare the job and run `a` alone, from when its changelogs are so long that nobody catches up at once."""
+    await declare(coordinator, job, acceptable_recovery_lag=BEHIND // 2)
+    async with member(coordinator, job, "a", job.runtime(folder / "a", "a")) as a:
+        await until(lambda: all(b"k0" in totals(a, f"0_{part}") for part in range(PARTITIONS)))
+        await until(lambda: all(position_of(a, part) > 2 * BEHIND for part in range(PARTITIONS)))
+        yield a
+
+
+@asynccontextmanager
+async def far_behind(coordinator: LocalCoordinator, job: Job, folder: Path) -> AsyncIterator[KafkaRuntime]:
+    """Run `b` beside `a`, from when it has the copies that never say that they have caught up."""
+    runtime = Behind(job.connection, job.group, {"0": job.subtopology("b")}, folder=folder / "b")
+    async with member(coordinator, job, "b", runtime) as b:
+        await until(lambda: sum(b.positions(f"0_{part}") is not None for part in range(PARTITIONS)) == 2)
+        yield b
+
+
 async def test_a_raised_acceptable_lag_promotes_without_a_restart(
     bootstrap: str, new_topic: NewTopics, tmp_path: Path
 ) -> None:
     """Copies further behind than is acceptable wait; under another setting they are promoted as they are (3.9)."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
-        await declare(coordinator, job, acceptable_recovery_lag=BEHIND // 2)
-        async with member(coordinator, job, "a", job.runtime(tmp_path / "a", "a")) as a:
-            await until(lambda: all(b"k0" in totals(a, f"0_{part}") for part in range(PARTITIONS)))
-            await until(lambda: all(position_of(a, part) > 2 * BEHIND for part in range(PARTITIONS)))
-            behind = Behind(job.connection, job.group, {"0": job.subtopology("b")}, folder=tmp_path / "b")
-            async with member(coordinator, job, "b", behind) as b:
-                await until(lambda: sum(b.positions(f"0_{part}") is not None for part in range(PARTITIONS)) == 2)
-                await asyncio.sleep(5)
-                assert actives_of(b) == []
-                assert (await coordinator.describe(job.group))["warmups"] == 2
-                config = {"acceptable_recovery_lag": 4 * BEHIND}
-                group_id, (group, _) = GroupId(job.group), await coordinator.coordinator.look(GroupId(job.group))
-                change = GroupDeclaration(group_id, None, config, group.revision)
-                assert isinstance(await coordinator.coordinator.ask(group_id, change), Declared)
-                await until(lambda: len(actives_of(b)) == 2)
-                await coordinator.at_rest(job.group)
-                await load.stop()
-                await processed(job, load, [a, b])
+        async with far_ahead(coordinator, job, tmp_path) as a, far_behind(coordinator, job, tmp_path) as b:
+            await asyncio.sleep(5)
+            assert actives_of(b) == []
+            assert (await coordinator.describe(job.group))["warmups"] == 2
+            config = {"acceptable_recovery_lag": 4 * BEHIND}
+            group_id, (group, _) = GroupId(job.group), await coordinator.coordinator.look(GroupId(job.group))
+            change = GroupDeclaration(group_id, None, config, group.revision)
+            assert isinstance(await coordinator.coordinator.ask(group_id, change), Declared)
+            await until(lambda: len(actives_of(b)) == 2)
+            await coordinator.at_rest(job.group)
+            await load.stop()
+            await processed(job, load, [a, b])
         await accounted(job, load)
 
 
@@ -149,13 +162,9 @@ async def test_a_joiner_that_goes_again_and_an_owner_that_goes(
     """Scale-in while warming drops the warmups and stops no owner; where nobody has a copy, all is restored (3.9)."""
     job = await new_job(bootstrap, new_topic, partitions=PARTITIONS)
     async with LocalCoordinator() as coordinator, Load(job) as load:
-        await declare(coordinator, job, acceptable_recovery_lag=BEHIND // 2)
-        async with member(coordinator, job, "a", job.runtime(tmp_path / "a", "a")) as a:
-            await until(lambda: all(b"k0" in totals(a, f"0_{part}") for part in range(PARTITIONS)))
-            await until(lambda: all(position_of(a, part) > 2 * BEHIND for part in range(PARTITIONS)))
-            behind = Behind(job.connection, job.group, {"0": job.subtopology("b")}, folder=tmp_path / "b")
-            async with member(coordinator, job, "b", behind) as b:
-                await until(lambda: sum(b.positions(f"0_{part}") is not None for part in range(PARTITIONS)) == 2)
+        async with far_ahead(coordinator, job, tmp_path) as a:
+            async with far_behind(coordinator, job, tmp_path):
+                pass
             rested = await coordinator.at_rest(job.group)
             assert rested["warmups"] == 0
             await asyncio.sleep(0.5)

@@ -18,10 +18,10 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 from tests.postgres.server import beside, run_sql
-from tests.proof.coordinators import free_port
 
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
+from batonpass.sockets import free_port
 
 SUBTOPOLOGY = {"id": "0", "partitions": 4, "changelog_topics": ["store"]}
 numbers = count(1)

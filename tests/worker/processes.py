@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,14 +23,6 @@ CONFIG = {
     "session_timeout_ms": 10_000,
     "suspect_timeout_ms": 500,
 }
-
-
-def free_port() -> int:
-    """Return a port that nobody has at the moment."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextmanager

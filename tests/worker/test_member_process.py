@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.worker.processes import coordinator, declare, free_port, state_of, until, worker
+from tests.worker.processes import coordinator, declare, state_of, until, worker
+
+from batonpass.sockets import free_port
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.serving.wire import Wire, request
-from tests.proof.coordinators import free_port
 
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
+from batonpass.sockets import free_port
 
 TOKEN = "bpt_" + "b" * 43
 SERVER_CORE, LOAD_CORE = 0, 1
