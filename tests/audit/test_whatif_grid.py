@@ -108,6 +108,54 @@ def test_a_close_simulation_is_called_so() -> None:
     assert "Beware: weights of tasks are left out." in off.confidence
 
 
+def test_sooner_is_better_where_it_costs_no_downtime() -> None:
+    """A quarter and a minute less of tasks elsewhere than where they belong is worth a change, but not at a price."""
+    now = replace(trial(60_000), waiting_ms=600_000)
+    soon = replace(trial(60_500, max_warmup_replicas=4), waiting_ms=300_000)
+    assert choose([now, soon]) is soon
+    assert choose([now, replace(soon, waiting_ms=460_000)]) is now
+    assert choose([now, replace(soon, bytes=1_100)]) is now
+    assert choose([now, replace(soon, downtime_ms=64_000)]) is now
+    assert choose([replace(now, waiting_ms=60_000), replace(soon, waiting_ms=1_000)]).waiting_ms == 60_000
+
+
+def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
+    """How long the dead are waited for is the same with a standby; the rest of the downtime is what it is to halve."""
+    now = replace(trial(100_000), silence_ms=60_000)
+    bought = replace(trial(75_000, num_standby_replicas=2), silence_ms=60_000)
+    assert choose([now, bought]) is bought
+    assert choose([now, replace(bought, downtime_ms=85_000)]) is now
+    told = recommendation("g", story(100_000), [now, bought]).confidence
+    assert "Of the downtime that is left, 60.0 s is waiting for members that had died" in told
+    assert "session_timeout_ms" not in recommendation("g", story(60_000), [trial(60_000)]).confidence
+
+
+def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
+    """Where tasks are to be where they belong sooner, it matters how long they were elsewhere in truth; else not."""
+    now = replace(trial(60_000), waiting_ms=600_000)
+    soon = replace(trial(60_000, max_warmup_replicas=4), waiting_ms=300_000)
+    told = recommendation("g", story(60_000), [now, soon]).confidence
+    assert "does not follow this day" in told
+    assert "Tasks run elsewhere than where they belong for 5.0 min in all instead of 10.0 min." in told
+    lived = replace(story(60_000), lived=replace(story(60_000).lived, waiting_ms=590_000))
+    assert "closely" in recommendation("g", lived, [now, soon]).confidence
+    assert "closely" in recommendation("g", story(60_000), [now]).confidence
+
+
+def test_settings_far_off_are_tried_against_the_defaults() -> None:
+    """Whatever a setting is, its default is tried, alone and with all others."""
+    far = {"acceptable_recovery_lag": 10**9, "max_warmup_replicas": 64, "rejoin_grace_ms": 0}
+    tried = grid(replace(SCENARIO, config=far))
+    now = tried[0]
+    assert {**now, "acceptable_recovery_lag": 10_000} in tried
+    assert {**now, "rejoin_grace_ms": 300_000} in tried
+    assert present(replace(SCENARIO, config={})) in tried
+    assert any(
+        one["acceptable_recovery_lag"] == 10_000
+        for one in grid(replace(SCENARIO, config={"acceptable_recovery_lag": 0}))
+    )
+
+
 def test_a_recommendation_shows_everything_that_was_tried() -> None:
     """Present, recommended and the whole grid are there; refused settings are not, and more copies are priced."""
     trials = [trial(60_000), trial(1_000, num_standby_replicas=2), replace(trial(0), refused="no")]

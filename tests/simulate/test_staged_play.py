@@ -69,6 +69,17 @@ def test_what_is_skipped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert abs(down_ms - skipped.outcome.downtime_ms[task]) <= 2 * 3_000
 
 
+def test_waiting_and_silence_are_counted() -> None:
+    """The dead are waited for until their session is over, once for each task; a joiner's tasks until it is warm."""
+    _, crashed = played(replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"),)))
+    assert crashed.silence_ms == 3 * 45_000
+    assert crashed.silence_ms < crashed.downtime_ms < crashed.silence_ms + 10_000
+    _, joined = played(replace(QUIET, steps=(Step(10 * MINUTE, Act.JOIN, "d"),)))
+    # Two tasks of a hundred thousand records at twenty thousand a second, and some heartbeats.
+    assert 5_000 < joined.waiting_ms < 60_000
+    assert joined.silence_ms == 0
+
+
 def test_the_same_scenario_comes_to_the_same() -> None:
     """Two runs agree in everything."""
     assert played(CRASH) == played(CRASH)

@@ -244,7 +244,7 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
             f"Simulated with the present settings, the day has {seconds(now.downtime_ms)} of downtime and {now.moves} moves; "
             f"in truth it had {seconds(lived.downtime_ms)} and {lived.moves}."
         ),
-        _how_sure(story, now),
+        _how_sure(story, now, best),
     ]
     if best is now:
         told.append("No setting that was tried is enough better to change anything.")
@@ -269,11 +269,12 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     return told
 
 
-def _how_sure(story: Story, now: Trial) -> str:
-    """Say how far the simulation of the present settings agrees with the day."""
+def _how_sure(story: Story, now: Trial, best: Trial) -> str:
+    """Say how far the simulation of the present settings agrees with the day, in what the recommendation rests on."""
     pairs = [(now.moves, story.lived.moves, 1)]
     pairs.append((now.downtime_ms, story.lived.downtime_ms, BETTER_MS))
-    pairs.append((now.waiting_ms, story.lived.waiting_ms, SOONER_MS))
+    if best is not now and _is_sooner(best, now) and not _is_better(best, now):
+        pairs.append((now.waiting_ms, story.lived.waiting_ms, SOONER_MS))
     # What is next to nothing in both agrees.
     worst = max(abs(one - other) / max(one, other) if max(one, other) >= least else 0.0 for one, other, least in pairs)
     if worst <= CLOSE:
