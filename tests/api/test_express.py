@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import pytest
 from tests.api.pairs import BEARER, Pair, paired
 
-from batonpass.api.express import Express
+from batonpass import bootstrap
+from batonpass.api.express import HEAD_BYTES_MAX, Express, Known
 from batonpass.api.limits import Rate
 
 
@@ -83,6 +84,21 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return result
 
     monkeypatch.setattr(Express, "answer", noted)
+    return found
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of what was found for heartbeats whose heads were recognised, in order."""
+    found: list[str] = []
+    answer = Express.answer_known
+
+    def noted(self: Express, known: Known, body: bytes) -> Any:
+        result = answer(self, known, body)
+        found.append(type(result).__name__)
+        return result
+
+    monkeypatch.setattr(Express, "answer_known", noted)
     return found
 
 
@@ -224,6 +240,156 @@ async def test_a_body_that_never_comes_takes_nothing_along(pair: Pair) -> None:
     other = await Socket.open(pair)
     await other.send(beat(1, epoch=await epoch_of(pair)))
     assert (await other.answer())[0] == 200
+
+
+async def test_a_head_that_was_parsed_before_is_not_parsed_again(
+    pair: Pair, short: list[str], known: list[str]
+) -> None:
+    """Heartbeats with the same head, on this connection or another, are answered as if it had been parsed."""
+    epoch = await epoch_of(pair)
+    wire, other = await Socket.open(pair), await Socket.open(pair)
+    # The very first writes, and the first on a connection is parsed: nothing was answered on it before.
+    for seq, each in ((1, wire), (2, wire), (3, other)):
+        await each.send(beat(seq, epoch=epoch))
+        first = await each.answer()
+    del short[:], known[:]
+    for seq, each in ((4, wire), (5, other), (6, wire)):
+        await each.send(beat(seq, epoch=epoch))
+        quick = await each.answer()
+        assert quick[2] == first[2] | {"seq": seq}
+        assert quick[1].keys() == first[1].keys()
+        assert quick[1]["x-request-id"] != first[1]["x-request-id"]
+    assert (short, known) == ([], ["bytes"] * 3)
+
+
+async def test_a_known_head_with_another_length_behind_it_is_parsed(pair: Pair, known: list[str]) -> None:
+    """Two heartbeats in one piece, a body that comes later, and one that is cut in two are answered as ever."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    for seq in (0, 1):
+        await wire.send(beat(seq, epoch=epoch))
+        assert (await wire.answer())[2]["seq"] == seq
+    await wire.send(beat(2, epoch=epoch) + beat(3, epoch=epoch))
+    assert [(await wire.answer())[2]["seq"] for _ in range(2)] == [2, 3]
+    whole = beat(4, epoch=epoch)
+    body_at = whole.index(b"\r\n\r\n") + 4
+    await wire.send(whole[:body_at], whole[body_at:])
+    assert (await wire.answer())[2]["seq"] == 4
+    whole = beat(5, epoch=epoch)
+    await wire.send(whole[:-3], whole[-3:])
+    assert (await wire.answer())[2]["seq"] == 5
+    assert known == []
+    await wire.send(beat(6, epoch=epoch))
+    assert (await wire.answer())[2]["seq"] == 6
+    assert known == ["bytes"]
+
+
+async def test_a_known_head_waits_behind_a_request_that_is_under_way(pair: Pair, known: list[str]) -> None:
+    """Answers come in the order of the requests, though the later one could be answered at once."""
+    epoch = await epoch_of(pair)
+    poll = f"GET /v1/groups/apples/members/m1/assignment?after={epoch}&wait_ms=300 HTTP/1.1"
+    lines = [poll, "Host: b", *(f"{name}: {value}" for name, value in BEARER.items()), "", ""]
+    wire = await Socket.open(pair)
+    for seq in (0, 1):
+        await wire.send(beat(seq, epoch=epoch))
+        assert (await wire.answer())[0] == 200
+    await wire.send("\r\n".join(lines).encode(), beat(2, epoch=epoch))
+    assert (await wire.answer())[0] == 204
+    assert (await wire.answer())[2]["seq"] == 2
+    assert known == []
+
+
+async def test_what_cannot_be_answered_behind_a_known_head_is_told_as_ever(
+    pair: Pair, known: list[str], short: list[str]
+) -> None:
+    """A body that is malformed or an epoch that is behind gets its problem; what writes is decided once."""
+    epoch = await epoch_of(pair)
+    restoring = {"0_0": {"role": "active", "state": "restoring"}}
+    wire = await Socket.open(pair)
+    for seq in (1, 2):
+        await wire.send(beat(seq, epoch=epoch, tasks=restoring))
+        assert (await wire.answer())[0] == 200
+    bad = beat(3, epoch=epoch, tasks=restoring).replace(b'"seq": 3', b'"seq": x')
+    await wire.send(bad)
+    assert (await wire.answer())[0] == 422
+    before = pair.decided(0, "Heartbeat")
+    same = beat(3, epoch=epoch, tasks={"0_0": {"role": "active", "state": "running", "lag": 1}})
+    del known[:], short[:]
+    for one in (same, same.replace(b'"seq": 3', b'"seq": 4'), same.replace(b'"seq": 3', b'"seq": 5')):
+        await wire.send(one)
+        assert (await wire.answer())[0] == 200
+    assert pair.decided(0, "Heartbeat") == before + 3
+    # As long as the one before, so that the head is the same.
+    await wire.send(same.replace(b'"seq": 3', b'"seq": 6').replace(b'"running", "lag": 1', b'"failed",  "lag": 1'))
+    assert (await wire.answer())[0] == 200
+    assert known[-1] == "Ahead"
+    assert pair.decided(0, "Heartbeat") == before + 4
+
+
+async def test_a_token_and_a_limit_hold_for_known_heads(pair: Pair, known: list[str]) -> None:
+    """Whose token is worth nothing any more, or who calls too often, is refused however often the head was seen."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    for seq in (1, 2):
+        await wire.send(beat(seq, epoch=epoch))
+        assert (await wire.answer())[0] == 200
+    pair.processes[0].edge.limits.member.__init__(1.0, 1.0)  # type: ignore[misc]
+    statuses = []
+    for seq in (3, 4, 5):
+        await wire.send(beat(seq, epoch=epoch))
+        statuses.append((await wire.answer())[0])
+    assert statuses == [200, 429, 429]
+    gate = pair.processes[0].edge.gate
+    assert gate is not None
+    gate._known.clear()
+    gate._tokens = Nobody()  # type: ignore[assignment]
+    await wire.send(beat(6, epoch=epoch))
+    assert (await wire.answer())[0] == 401
+    assert known == ["bytes", "NoneType", "NoneType", "NoneType"]
+
+
+class Nobody:
+    """Knows no token."""
+
+    async def find(self, secret: str) -> None:
+        """Find nobody."""
+
+
+async def test_heads_that_hardly_come_again_are_not_remembered(pair: Pair, known: list[str]) -> None:
+    """A head with an id of its own, or longer than the limit, is parsed every time."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    for headers in ({"X-Request-Id": "one"}, {"X-Long": "x" * HEAD_BYTES_MAX}):
+        for seq in (1, 2, 3):
+            await wire.send(beat(seq, epoch=epoch, headers=headers))
+            assert (await wire.answer())[0] == 200
+    assert known == []
+
+
+async def test_a_connection_stays_open_as_long_as_heartbeats_come(
+    monkeypatch: pytest.MonkeyPatch, known: list[str]
+) -> None:
+    """The time of an idle connection counts from the last answer, also from one whose head was known."""
+    monkeypatch.setattr(bootstrap, "KEEP_ALIVE_S", 1)
+    async with paired(monkeypatch) as pair:
+        await pair.declare("apples")
+        assert (await pair.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201
+        epoch = await epoch_of(pair)
+        wire = await Socket.open(pair)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for seq in range(1, 8):
+            await wire.send(beat(seq, epoch=epoch))
+            assert (await wire.answer())[0] == 200
+            last = loop.time()
+            await asyncio.sleep(0.3)
+        assert last - begun > 1.5
+        assert await asyncio.wait_for(wire.reader.read(), 5) == b""
+        assert loop.time() - last > 0.8
+        Socket.opened.clear()
+        wire.writer.close()
+    # The very first writes, and the second is parsed.
+    assert known == ["bytes"] * 5
 
 
 def test_looking_whether_it_is_too_early_counts_nothing() -> None:

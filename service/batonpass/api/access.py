@@ -86,9 +86,11 @@ class Gate:
 
     def remembered(self, authorization: bytes | None) -> Principal | None:
         """Return the caller, if its token was good within the last seconds; None: it has to be looked up."""
-        if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
-            return None
-        known = self._known.get(digest_of(_after_scheme(authorization)))
+        return self.remembered_by(digest_in(authorization))
+
+    def remembered_by(self, digest: bytes | None) -> Principal | None:
+        """Do the same for what ``digest_in`` has made of a header, which need not be made twice of the same one."""
+        known = self._known.get(digest) if digest is not None else None
         if known is None or known.principal is None or known.until < self._monotonic():
             return None
         return known.principal if self._lasts(known.principal) else None
@@ -200,6 +202,13 @@ class WithAdmin:
     async def revoke(self, token_id: str, asked: Asked) -> bool:
         """Revoke a token of the store."""
         return await self._behind.revoke(token_id, asked)
+
+
+def digest_in(authorization: bytes | None) -> bytes | None:
+    """Return the digest of the token that a header carries; None where there is none."""
+    if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return digest_of(_after_scheme(authorization))
 
 
 def _secret(authorization: bytes | None) -> str:

@@ -7,6 +7,9 @@ so that every rule about errors, limits, forwarding and records stands in one pl
 
 A heartbeat that was decided on here, and has something to be written or refused, takes along what was found
 (``Ahead``), so that nothing is decided twice.
+
+Members say the same head, byte for byte, with nearly every heartbeat. One that was parsed and answered is remembered,
+with what it said, and is not parsed again (``Known``, ``recognise``).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from batonpass.api.access import Forbidden, check
+from batonpass.api.access import Forbidden, check, digest_in
 from batonpass.api.causes import HEADER
 from batonpass.api.visit import FORWARDED
 from batonpass.codec.answers import answer_text
@@ -37,9 +40,15 @@ AHEAD: Final = "batonpass.ahead"
 PLACES_MAX: Final = 20_000
 """Of how many paths it is remembered which group and member they name."""
 
+HEAD_BYTES_MAX: Final = 2_048
+"""How long a head may be to be remembered."""
+
+HEAD_END: Final = b"\r\n\r\n"
 _SUFFIX: Final = b"/heartbeat"
 # /v1/groups/{group}/members/{member}/heartbeat
 _PARTS: Final = 7
+# A head with one of these hardly comes again.
+_OF_ONE_REQUEST: Final = frozenset({b"x-request-id", b"traceparent"})
 _HEAD: Final = b"content-type: application/json\r\n" + HEADER + b": %b\r\ncontent-length: %d\r\n\r\n%b"
 
 
@@ -56,6 +65,14 @@ class _Place(NamedTuple):
     member_id: MemberId
 
 
+class Known(NamedTuple):
+    """What a head says: whose heartbeat it is, by which token, and how long its body is."""
+
+    place: _Place
+    digest: bytes | None
+    length: int
+
+
 class Express:
     """Answers heartbeats at once where that can be done."""
 
@@ -65,6 +82,7 @@ class Express:
         self._call = call
         self._causes = causes
         self._places: dict[bytes, _Place] = {}
+        self._heads: dict[bytes, Known] = {}
 
     def takes(self, url: bytes) -> bool:
         """Say whether a request to ``url`` may be one for this way."""
@@ -75,9 +93,8 @@ class Express:
 
         None: the long way begins from the beginning. It is asked for POST and a body that is here as a whole.
         """
-        began = perf_counter()
         place = self._places.get(url) or self._find(url)
-        if place is None or len(body) > self._service.body_bytes_max:
+        if place is None:
             return None
         authorization = request_id = traceparent = None
         for name, value in headers:
@@ -89,13 +106,51 @@ class Express:
                 traceparent = value
             elif name == FORWARDED:
                 return None
-        if not self._may_pass(place, authorization):
+        return self._answer(place, digest_in(authorization), body, request_id, traceparent)
+
+    def answer_known(self, known: Known, body: bytes) -> bytes | Ahead | None:
+        """Do the same for a request whose head was recognised, and whose body is as long as that says."""
+        return self._answer(known.place, known.digest, body, None, None)
+
+    def recognise(self, head: bytes) -> Known | None:
+        """Return what a head says that was remembered, up to and with the empty line at its end."""
+        return self._heads.get(head)
+
+    def remember(self, whole: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Remember the head of a request that was parsed and answered here.
+
+        ``whole`` is all that arrived in one piece, in which the request was the first to begin and to end. Its head is
+        remembered if its body is what stands behind it, to the last byte, for the one length that it states: whatever
+        begins with the same bytes and has as many behind them is then parsed to the same, but for the body.
+        """
+        head = whole[: len(whole) - len(body)]
+        place = self._places.get(url)
+        if place is None or len(head) > HEAD_BYTES_MAX or head.find(HEAD_END) != len(head) - len(HEAD_END):
+            return
+        said = dict(headers)
+        names = [name for name, _ in headers]
+        if names.count(b"content-length") != 1 or said[b"content-length"] != b"%d" % len(body):
+            return
+        if _OF_ONE_REQUEST.isdisjoint(names):
+            if len(self._heads) >= PLACES_MAX:
+                self._heads.clear()
+            self._heads[head] = Known(place, digest_in(said.get(b"authorization")), len(body))
+
+    def _answer(
+        self,
+        place: _Place,
+        digest: bytes | None,
+        body: bytes,
+        request_id: bytes | None,
+        traceparent: bytes | None,
+    ) -> bytes | Ahead | None:
+        began = perf_counter()
+        if len(body) > self._service.body_bytes_max or not self._may_pass(place, digest):
             return None
-        coordinator = self._service.coordinator
         said = self._read(place, body)
         if said is None:
             return None
-        reply = coordinator.answer_at_once(place.group_id, said)
+        reply = self._service.coordinator.answer_at_once(place.group_id, said)
         if not isinstance(reply, Answer):
             return Ahead(said, _refusal(reply))
         self._edge.limits.member.take(place.path)
@@ -104,11 +159,11 @@ class Express:
         self._edge.meter.answered(self._call.method, self._call.path, 200, perf_counter() - began)
         return end
 
-    def _may_pass(self, place: _Place, authorization: bytes | None) -> bool:
+    def _may_pass(self, place: _Place, digest: bytes | None) -> bool:
         """Say whether the caller is known, may do this, is not too early, and has come to the right coordinator."""
         edge = self._edge
         if edge.gate is not None:
-            principal = edge.gate.remembered(authorization)
+            principal = edge.gate.remembered_by(digest)
             if principal is None:
                 return False
             try:

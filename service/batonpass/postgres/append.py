@@ -170,8 +170,11 @@ PARTS: Final[Mapping[str, Part]] = {
 }
 
 ALL_PARTS: Final = frozenset(PARTS)
-"""The parts of a statement for whatever a commit may have. A part without rows costs next to nothing, and a statement
-that is always the same is planned once on each connection; one for each mixture would be planned again and again."""
+"""The parts of a statement for whatever a commit may have. One statement for each mixture would be planned again and
+again on each connection; so there are two, this one and that of ``MOVING_PARTS``, for all of them."""
+
+MOVING_PARTS: Final = frozenset({"records", "traces", CHANGES, "events"})
+"""The parts of what heartbeats commit while tasks move, which is what somebody waits for."""
 
 _GUARDS: Final = """
     asked as (

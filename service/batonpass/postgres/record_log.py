@@ -15,7 +15,7 @@ from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, de
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import ALL_PARTS, CHANGE_COLUMNS, copied, parameters, positional, statement
+from batonpass.postgres.append import ALL_PARTS, CHANGE_COLUMNS, MOVING_PARTS, copied, parameters, positional, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import CHANGES, Prepared, prepare
 from batonpass.postgres.tables import fresh_changes
@@ -125,14 +125,15 @@ class PostgresRecordLog:
         await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def get_ready(self) -> None:
-        """Have the statement that appends planned before it is needed, which takes longer than carrying it out.
+        """Have the statements that append planned before they are needed, which takes longer than carrying them out.
 
         Raises:
             StoreUnavailable: when the database is away.
         """
         async with reaching(self._engine) as connection:
             for _ in range(PLANNED_AFTER):
-                await _add(connection, (), self._tenure.id)
+                for parts in (ALL_PARTS, MOVING_PARTS):
+                    await _carried_out(connection, (), parts, self._tenure.id)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         many = any(one.many for one in batch)
@@ -197,8 +198,15 @@ class PostgresRecordLog:
 
 async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
     """Write a batch with one statement; return the places of the commits that were made."""
-    sql, names = positional(ALL_PARTS)
-    given = parameters(batch, ALL_PARTS, owner)
+    moving = all(one.rows.keys() <= MOVING_PARTS for one in batch)
+    return await _carried_out(connection, batch, MOVING_PARTS if moving else ALL_PARTS, owner)
+
+
+async def _carried_out(
+    connection: AsyncConnection, batch: Sequence[Prepared], parts: frozenset[str], owner: str
+) -> set[int]:
+    sql, names = positional(parts)
+    given = parameters(batch, parts, owner)
     # The driver itself is asked: SQLAlchemy's way with seventy parameters takes longer than the disk.
     driver: Any = (await connection.get_raw_connection()).driver_connection
     try:

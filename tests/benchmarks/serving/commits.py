@@ -19,7 +19,8 @@ from batonpass.runtime.historian import Historian
 from batonpass.runtime.history import NOBODY_ASKED
 from batonpass.runtime.ports import Commit
 
-SHAPES = (Shape(1_000, 10, 1), Shape(10_000, 100, 1), Shape(100_000, 1_000, 1))
+# A member of the first shape has 100 tasks, 50 of them as standby: its leaving is the change of up to 100 of the bar.
+SHAPES = (Shape(1_000, 20, 1), Shape(10_000, 100, 1), Shape(100_000, 1_000, 1))
 
 
 @dataclass(frozen=True, slots=True)

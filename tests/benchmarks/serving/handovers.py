@@ -27,6 +27,7 @@ class Player:
     granted_at: dict[str, float] = field(default_factory=dict)
     level: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     async def join(cls, server: Server, path: str) -> Player:
@@ -49,6 +50,7 @@ class Player:
             self.granted_at[task] = now
         self.epoch, self.active = said["member_epoch"], active
         self.copies = {task: role for role in ("standby", "warmup") for task in picture[role]}
+        self.news.set()
         return True
 
     async def beat(self) -> None:
@@ -101,7 +103,9 @@ async def hand_over(server: Server, *, times: int) -> list[float]:
         began = time.perf_counter()
         await taker.beat()
         while task not in taker.active:
-            await asyncio.sleep(0)
+            # Not by looking again and again: there are two cores, and the database needs one of them.
+            taker.news.clear()
+            await taker.news.wait()
         taken.append((taker.granted_at[task] - began) * 1_000)
         await _until(players, lambda: task not in giver.active)  # noqa: B023 - the same
     for one in listening:
