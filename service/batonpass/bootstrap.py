@@ -24,6 +24,7 @@ from batonpass.api.service import Service
 from batonpass.api.wire import wire_for
 from batonpass.clock import SystemClock
 from batonpass.codec.code import code_version
+from batonpass.collector import spare_the_collector
 from batonpass.core.answers import poll
 from batonpass.core.decide import decide
 from batonpass.core.errors import ProtocolError
@@ -323,7 +324,12 @@ def serve(
     url = url_of(listener, is_tls=settings.is_tls)
     process = build(settings, str(settings.advertised_url or url))
     config = server_config(settings, process)
-    server = Server(config, process, listening=lambda: listening(url), stopping=stopping)
+
+    def begun() -> None:
+        spare_the_collector()
+        listening(url)
+
+    server = Server(config, process, listening=begun, stopping=stopping)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listener]))
 
