@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 import uvicorn
+from aiokafka.errors import NotLeaderForPartitionError, TopicAuthorizationFailedError
 from tests.api.conftest import serving
 
 from batonpass import logs
@@ -133,6 +134,22 @@ def test_what_libraries_write_takes_the_same_form() -> None:
     logging.getLogger("uvicorn.error").info("hello")
     (line,) = lines(stream)
     assert (line["event"], line["logger"], line["level"]) == ("cannot listen", "uvicorn.error", "error")
+
+
+@pytest.mark.parametrize(("level", "told"), [("info", 1), ("debug", 3)])
+def test_what_kafkas_client_gets_over_by_itself_is_no_warning(level: str, told: int) -> None:
+    """A partition that is getting its leader is no news, unless one looks for mistakes; other troubles always are."""
+    stream = io.StringIO()
+    logs.configure("json", level, stream)
+    client = logging.getLogger("aiokafka.producer.sender")
+    client.warning(
+        "Got error produce response on topic-partition %s, retrying. Error: %s", 1, NotLeaderForPartitionError
+    )
+    client.warning("Got error produce response: %s", NotLeaderForPartitionError())
+    client.warning("Got error produce response: %s", TopicAuthorizationFailedError())
+    found = lines(stream)
+    assert len(found) == told
+    assert "TopicAuthorizationFailed" in found[-1]["event"]
 
 
 def test_people_get_a_form_that_can_be_read() -> None:

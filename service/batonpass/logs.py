@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 REFUSALS_EVERY_S: Final = 10.0
 """How often refusals of one class are written down at most; the line says how many there were since the last one."""
 
+PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable")
+"""What Kafka's client meets while a partition gets a leader. It tries again by itself; if that does not help it fails
+in another way, which is told."""
+
 CLASSES_MAX: Final = 1_000
 REPR_MAX: Final = 2_000
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -60,7 +64,10 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
         library.handlers.clear()
         library.propagate = True
         library.setLevel(logging.NOTSET)
-    logging.basicConfig(handlers=[_ToStructlog()], level=max(_LEVELS[level], logging.WARNING), force=True)
+    passed_on = _ToStructlog()
+    if level != "debug":
+        passed_on.addFilter(_is_news)
+    logging.basicConfig(handlers=[passed_on], level=max(_LEVELS[level], logging.WARNING), force=True)
 
 
 class _Unfailing:
@@ -80,6 +87,12 @@ class _Unfailing:
         """Flush, if that is possible."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Say whether a library's line is more than a word about what passes by itself."""
+    is_passing = record.name.startswith("aiokafka") and record.levelno <= logging.WARNING
+    return not (is_passing and any(name in record.getMessage() for name in PASSING))
 
 
 class _ToStructlog(logging.Handler):
