@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from batonpass.cli import app
 from batonpass.cli.exits import Exit
-from batonpass.cli.rest import AGAIN_S, urls_in
+from batonpass.cli.rest import AGAIN_S, Away, Coordinator, Reply, urls_in
 
 NOT_NOW: tuple[int, dict[str, Any]] = (
     503,
@@ -108,6 +108,23 @@ def test_nobody_there_is_waited_for_only_if_that_is_wanted(server: Canned) -> No
     at_once_s, began = time.monotonic() - began, time.monotonic()
     assert CliRunner().invoke(app, ["groups", "--url", url, "--patience", "1.2s"]).exit_code == Exit.UNREACHABLE
     assert time.monotonic() - began > at_once_s + AGAIN_S
+
+
+def test_who_was_there_a_moment_ago_is_waited_for(server: Canned) -> None:
+    """A coordinator that breaks off and is then gone is restarting; one that never was there is no coordinator."""
+    absent = Away("no coordinator answers", todo="", again_s=0, is_absent=True)
+    answers = [Away("it broke off", todo="", again_s=0), absent, absent]
+
+    def call() -> Reply:
+        if answers:
+            raise answers.pop(0)
+        return Reply(200, "here", {})
+
+    with Coordinator(server.url, None) as coordinator:
+        assert coordinator.insist(call).body == "here"
+        answers += [absent]
+        with pytest.raises(Away):
+            coordinator.insist(call)
 
 
 def test_several_coordinators_are_asked_in_turn(server: Canned) -> None:

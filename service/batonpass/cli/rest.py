@@ -85,8 +85,8 @@ class Reply(NamedTuple):
 class Coordinator:
     """The coordinators under their base URLs, and the token that is shown to them.
 
-    ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one says
-    so itself, and not at all where none is there: a wrong URL is told at once.
+    ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one is
+    there and says so, or breaks off, and not at all where none is there from the first: a wrong URL is told at once.
     """
 
     def __init__(
@@ -181,12 +181,14 @@ class Coordinator:
         """
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         began = time.monotonic()
+        was_there = self.patience_s is not None
         while True:
             try:
                 return call()
             except Away as away:
                 took_s = time.monotonic() - began
-                if away.is_absent and self.patience_s is None:
+                was_there = was_there or not away.is_absent
+                if not was_there:
                     raise
                 if took_s + away.again_s > patience_s:
                     if took_s >= AGAIN_S:
