@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -58,3 +60,46 @@ async def test_either_may_die_or_freeze(pair: list[CoordinatorProcess], own_url:
     await crew.go()
     found = await Inquest(own_url, GROUP).hold()
     assert (witness.faults, found.faults, found.expired(crew.left)) == ([], [], []), f"seed {seed}"
+
+
+async def command(*words: str) -> asyncio.subprocess.Process:
+    """Start a command of an operator."""
+    program = [sys.executable, "-m", "batonpass", *words]
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*program, stdout=pipe, stderr=pipe)
+
+
+async def told(watch: asyncio.subprocess.Process, kind: str, within_s: float = 30) -> None:
+    """Wait until a watch has told of an event of a kind."""
+    assert watch.stdout is not None
+    async with asyncio.timeout(within_s):
+        while json.loads(await watch.stdout.readline())["type"] != kind:
+            pass
+
+
+async def test_who_looks_on_goes_on_when_a_coordinator_dies(pair: list[CoordinatorProcess]) -> None:
+    """A watch loses its coordinator once and no event; whoever asks why is answered once the group has an owner."""
+    await declare(pair[0])
+    urls = ",".join(one.url for one in pair)
+    watch = await command("watch", GROUP, "--json", "--url", urls)
+    try:
+        async with asyncio.timeout(30):
+            while "batonpass_streams_open 1.0" not in (await pair[0].call("GET", "/metrics")).text:
+                await asyncio.sleep(0.1)
+        assert (await pair[1].call("POST", f"/v1/groups/{GROUP}/pause?reason=one")).is_success
+        await told(watch, "paused")
+        await pair[0].kill()
+        looks = [await command("explain", GROUP, "--json", "--url", one) for one in (urls, pair[1].url)]
+        said = [await look.communicate() for look in looks]
+        assert [look.returncode for look in looks] == [0, 0], said
+        assert [json.loads(out)["group"] for out, _ in said] == [GROUP] * 2
+        assert (await pair[1].call("POST", f"/v1/groups/{GROUP}/resume")).is_success
+        await told(watch, "resumed")
+        await pair[0].start()
+        assert (await pair[0].call("POST", f"/v1/groups/{GROUP}/pause?reason=two")).is_success
+        await told(watch, "paused")
+    finally:
+        watch.send_signal(signal.SIGINT)
+        _, aside = await watch.communicate()
+    assert watch.returncode == 0
+    assert [json.loads(line)["type"] for line in aside.splitlines()] == ["coordinator-lost", "coordinator-back"]
