@@ -26,7 +26,7 @@ from datetime import date
 from batonpass.audit.output import recorded
 from batonpass.audit.output import Run
 from batonpass.audit.stopping import stoppable
-with stoppable(), recorded(sys.argv[1], date.fromisoformat(sys.argv[2]), code_version="v1", settings={}):
+with recorded(sys.argv[1], date.fromisoformat(sys.argv[2]), code_version="v1", settings={}), stoppable():
     print("at work", flush=True)
     time.sleep(60)
 """
@@ -134,6 +134,14 @@ def test_beats_come_until_the_end() -> None:
         pass
 
 
+def fail_under(number: signal.Signals) -> None:
+    """Fail on the way out of a signal, as Spark does."""
+    try:
+        signal.raise_signal(number)
+    finally:
+        raise OSError("nobody answers any more")
+
+
 def test_signals_are_as_they_were_afterwards() -> None:
     """Whoever runs an audit in a program of its own keeps its own ways; other threads hear no signals."""
     before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
@@ -143,6 +151,12 @@ def test_signals_are_as_they_were_afterwards() -> None:
     with pytest.raises(KeyboardInterrupt), stoppable():
         signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == before
+    # Whatever fails on the way out, it is the signal that ended it.
+    for number, ended in ((signal.SIGTERM, Stopped), (signal.SIGINT, KeyboardInterrupt)):
+        with pytest.raises(ended), stoppable():
+            fail_under(number)
+    with pytest.raises(OSError, match="of its own"), stoppable():
+        raise OSError("of its own")
     errors: list[BaseException] = []
 
     def elsewhere() -> None:

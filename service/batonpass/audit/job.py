@@ -87,14 +87,11 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
         session, reader, plan = _begin(audit, stack, note)
         from batonpass.audit import output, parquet, report, stopping  # noqa: PLC0415 - the plan is made before
 
-        # From here on a signal ends the run in its row; before, there is none. Spark has set its own ways already.
-        stack.enter_context(stopping.stoppable())
-
         kept = audit.database_url if audit.keep else None
         settings = audit.told()
-        with output.recorded(
-            kept, plan.day, code_version=code_version(), settings=settings, group=audit.group
-        ) as noted:
+        run_of_day = output.recorded(kept, plan.day, code_version=code_version(), settings=settings, group=audit.group)
+        # From here on a signal ends the run in its row; before, there is none. Spark has set its own ways already.
+        with run_of_day as noted, stopping.stoppable():
             for lost in noted.lost_days:
                 note(f"an audit of {lost} ended without a word; it is marked as broken")
             result = _Auditor(session, reader, plan, audit, note).result(told)

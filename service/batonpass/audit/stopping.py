@@ -38,18 +38,28 @@ def stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, _stop) for one in ENDS}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    heard: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        heard.append(number)
+        raise _end_of(number)
+
+    before = {one: signal.signal(one, stop) for one in (*ENDS, signal.SIGINT)}
     try:
         yield
+    except BaseException as error:
+        # What is closed on the way out may fail in its turn: Spark's own processes are told to stop as well, mostly.
+        if heard and not isinstance(error, Stopped | KeyboardInterrupt):
+            raise _end_of(heard[0]) from None
+        raise
     finally:
         for one, handler in before.items():
             signal.signal(one, signal.SIG_DFL if handler is None else handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    raise Stopped(number)
+def _end_of(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
 
 
 @contextmanager
