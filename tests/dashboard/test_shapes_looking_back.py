@@ -17,6 +17,7 @@ from batonpass.dashboard.shapes.members import held_by, matching, member_lines, 
 from batonpass.dashboard.words import DASH, Names
 
 NAMES = Names({"m1": "demo-1", "m2": "demo-2"})
+AUDIT = Path(__file__).parent.parent.parent / "docs" / "audit.md"
 API = Path(__file__).parent.parent.parent / "docs" / "api.md"
 
 
@@ -209,7 +210,23 @@ def test_an_audit_is_told_in_words() -> None:
     assert [one["number"] for one in audits.findings_of(findings, "g")] == [3, 1]
     assert [one["number"] for one in audits.findings_of(findings, None)] == [2, 3, 1]
     assert audits.law_words("L1") == "at most one member runs a task at any moment"
-    assert audits.law_words("stuck-warmup") == "stuck warmup"
+    assert audits.law_words("brand-new") == "brand new"
+
+
+def test_every_finding_that_an_audit_can_make_has_words() -> None:
+    """Those that its documentation lists: laws by what they say, the others by what is worth a look."""
+    documented = re.findall(r"^\| ([A-Za-z0-9, -]+) \| (?:fatal|notice) \|", AUDIT.read_text(), re.MULTILINE)
+    names = [name.strip() for one in documented for name in re.split(r", | to ", one)]
+    assert len(names) > 15
+    assert [name for name in names if audits.law_words(name) == name.replace("-", " ")] == []
+
+
+def test_a_finding_says_when() -> None:
+    """The time of day of its records, or the span of them; nothing where nobody knows."""
+    times = ["2026-11-22T00:35:00.882Z", "2026-11-22T00:35:00.882Z", "2026-11-22T00:34:00Z"]
+    assert audits.when_of({"at": times[:2]}) == "00:35:00 UTC"
+    assert audits.when_of({"at": times}) == "00:34:00 to 00:35:00 UTC"
+    assert audits.when_of({"at": []}) == audits.when_of({}) == ""
 
 
 def test_only_addresses_of_the_web_are_links() -> None:

@@ -57,6 +57,7 @@ async def show_audit(visit: Visit) -> Response:
         advice=[(name, one["recommendations"][name]) for name in chosen if name in one["recommendations"]],
         differ=audits.settings_differ,
         law_words=audits.law_words,
+        when_of=audits.when_of,
         is_address=audits.is_address(one["report"]),
         tone=audits.TONE,
         state=audits.STATE,

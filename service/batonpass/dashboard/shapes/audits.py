@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batonpass.dashboard.words import number, span
+from batonpass.dashboard.words import clock, number, span
 
 Json = Mapping[str, Any]
 
@@ -22,6 +22,21 @@ LAWS: Final[Mapping[str, str]] = {
     "L9": "the group reaches its target and rests",
     "L10": "same input, same decision",
 }
+FINDINGS: Final[Mapping[str, str]] = {
+    "stuck-warmup": "a warmup that came no closer for an hour, or was given up",
+    "stuck-task": "a task that was granted to nobody for ten minutes",
+    "flapping-member": "a member that came and went four times within an hour",
+    "wasted-warmup": "more than half of the warmups were dropped before they could take over",
+    "futile-probes": "nearly all looks of the timer changed nothing: the group never rests",
+    "unbalanced": "the most loaded member had much more than the least, on average over the day",
+    "downtime-objective": "available for less of the day than the objective says",
+    "replay-incomplete": "not every decision could be made again",
+    "what-if-incomplete": "the day could not be played under other settings",
+    "unknown-beginning": "it is not known how the day began",
+    "unreadable-snapshot": "it is not known how the day began",
+}
+"""What is worth a look, by the name of the finding."""
+
 TONE: Final[Mapping[str, str]] = {"passed": "ok", "failed": "bad", "broken": "bad", "running": "move"}
 STATE: Final[Mapping[str, str]] = {
     "passed": "every law held",
@@ -44,7 +59,8 @@ MEASURES: Final[Mapping[str, tuple[str, str]]] = {
     "probes": ("looks", "count"),
     "futile_probes": ("looks that changed nothing", "count"),
     "flapping_members": ("members that came and went", "count"),
-    "balance_worst": ("worst balance", "count"),
+    "balance_mean": ("imbalance on average", "count"),
+    "balance_worst": ("worst imbalance", "count"),
     "members_max": ("most members", "count"),
     "tasks_max": ("most tasks", "count"),
     "restored_bytes": ("restored", "bytes"),
@@ -61,8 +77,16 @@ class Measure:
 
 
 def law_words(law: str) -> str:
-    """Return what a law says; of a measure, its name in words."""
-    return LAWS.get(law, law.replace("-", " "))
+    """Return what a law says, or what a finding is that breaks none; one that is newer than this, by its name."""
+    return LAWS.get(law) or FINDINGS.get(law) or law.replace("-", " ")
+
+
+def when_of(evidence: Json) -> str:
+    """Return when the records of a finding were written: a time of day, or from when until when; nothing if unknown."""
+    times = sorted(clock(at) for at in evidence.get("at") or ())
+    if not times:
+        return ""
+    return f"{times[0]} UTC" if times[0] == times[-1] else f"{times[0]} to {times[-1]} UTC"
 
 
 def measures_of(measures: Mapping[str, float | None]) -> list[Measure]:
