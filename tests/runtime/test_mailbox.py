@@ -77,6 +77,25 @@ async def test_a_heartbeat_that_found_no_room_counts_before_any_deadline(world: 
     assert (heard.member_id, heard.seq < 0, heard.tasks, tick) == (M2, True, None, Tick())
 
 
+async def test_a_look_that_waits_is_not_posted_again(world: World) -> None:
+    """However often a deadline comes while others are carried out, it is looked at once for that, and then again."""
+    mailbox = mailbox_of(world)
+    await mailbox.ask(Tick())
+    world.log.open.clear()
+    waiting = asyncio.create_task(mailbox.ask(ProbeRequest()))
+    await asyncio.sleep(0.01)
+    world.seen.asked.clear()
+    assert all([mailbox.post(Tick()), mailbox.post(Tick()), mailbox.post(Tick())])
+    world.log.open.set()
+    await waiting
+    while not mailbox.is_idle:
+        await asyncio.sleep(0)
+    assert world.seen.asked == [Tick()]
+    assert mailbox.post(Tick())
+    await mailbox.close()
+    assert world.seen.asked == [Tick(), Tick()]
+
+
 async def test_a_caller_that_goes_away_takes_nothing_with_it(world: World) -> None:
     """An input whose caller was cancelled is carried out all the same, and the one behind it too."""
     mailbox = mailbox_of(world)

@@ -44,6 +44,7 @@ class Mailbox:
         self._busy: asyncio.Task[None] | None = None
         self._closed = False
         self._let_go = False
+        self._tick: Letter | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -76,10 +77,19 @@ class Mailbox:
             return self._defect(item, error)
 
     def post(self, item: Input) -> bool:
-        """Have an input carried out without waiting for it; say whether there was room for it."""
+        """Have an input carried out without waiting for it; say whether there was room for it.
+
+        A look at what is due is carried out once, however often it was posted before that: each input that waits
+        behind it finds again that it is overdue.
+        """
+        if isinstance(item, Tick) and self._tick is not None:
+            return True
         if self._closed or len(self._letters) >= self._limit:
             return False
-        self._put(Letter(item, None))
+        letter = Letter(item, None)
+        if isinstance(item, Tick):
+            self._tick = letter
+        self._put(letter)
         return True
 
     def let_go(self) -> None:
@@ -105,6 +115,8 @@ class Mailbox:
             while self._letters:
                 self._let_go_now()
                 letter = self._letters.popleft()
+                if letter is self._tick:
+                    self._tick = None
                 if isinstance(letter.item, Tick):
                     await self._make_up()
                 reply = await self._carry_out(letter.item, letter.asked)

@@ -70,8 +70,8 @@ class Population:
             },
             "config": {
                 "num_standby_replicas": standbys,
-                "initial_rebalance_delay_ms": 0,
-                # Everybody has joined before the first placement.
+                # Everybody has joined before the first placement, which then moves nothing that anybody has.
+                "initial_rebalance_delay_ms": 300 + 5 * len(self.members),
                 "rebalance_batch_ms": min(10_000, 200 + 5 * len(self.members)),
                 "max_warmup_replicas": 100_000,
                 "max_warmups_per_member": 1_000,

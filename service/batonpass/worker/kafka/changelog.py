@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 
@@ -60,7 +61,7 @@ class Changelog:
             auto_offset_reset="none",
         )
         try:
-            await consumer.start()
+            await to_its_end(consumer.start())
             await self._check(consumer)
             self._consumer = consumer
             positions = await self._places()
@@ -105,11 +106,14 @@ class Changelog:
         except OffsetOutOfRangeError as error:
             await self._begin_anew(error)
             return 0
+        return await self._take(consumer, batches)
+
+    async def _take(self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Any]) -> int:
         for partition, records in batches.items():
             position = await consumer.position(partition)
             self._store(partition).apply([(record.key, record.value) for record in records], position)
             self.records_read += len(records)
-        await self._note_silent_moves()
+        await self._note_silent_moves(consumer)
         return sum(map(len, batches.values()))
 
     async def restore_some(self, ends: Mapping[str, int], seconds: float = 0.2) -> None:
@@ -123,6 +127,27 @@ class Changelog:
         while self.missing(ends) and time.monotonic() < stop_at:
             # A read that brings nothing but a transaction's marker moves the position, and does not return for it.
             await self.step(timeout_ms=RESTORE_LOOK_MS)
+
+    async def restore_by(self, other: AIOKafkaConsumer, ends: Mapping[str, int], seconds: float = 0.2) -> None:
+        """Read the same by way of another consumer, which belongs to a client that no quota for restoring slows down.
+
+        The other one is assigned to the changelogs for that, and left so.
+
+        Raises:
+            KafkaError: when the cluster cannot be read.
+        """
+        began_at = {partition: self._store(partition).position or 0 for partition in self._topics}
+        other.assign(list(self._topics))
+        for partition, position in began_at.items():
+            other.seek(partition, position)
+        stop_at = time.monotonic() + seconds
+        while self.missing(ends) and time.monotonic() < stop_at:
+            await self._take(other, await other.getmany(timeout_ms=RESTORE_LOOK_MS))
+        starts = await other.beginning_offsets(list(self._topics))
+        lost = {partition: start for partition, start in starts.items() if start > began_at[partition]}
+        if lost:
+            # It may have been sent past what is not there any more, and would not say so.
+            await self._begin_anew(OffsetOutOfRangeError(lost))
 
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
@@ -209,10 +234,10 @@ class Changelog:
             self._store(partition).wipe()
         self._seek(await self._places())
 
-    async def _note_silent_moves(self) -> None:
+    async def _note_silent_moves(self, consumer: AIOKafkaConsumer) -> None:
         """Move a store past what holds no records for it: markers, and what was aborted."""
         for partition in self._topics:
-            position = await self._opened.position(partition)
+            position = await consumer.position(partition)
             store = self._store(partition)
             if position != store.position:
                 store.apply([], position)

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import CoordinationType
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.topics import MissingPartition, look_up
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
 
     async def connect(self, topics: tuple[str, ...]) -> None:
         """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
-        await self.client.bootstrap()
+        await to_its_end(self.client.bootstrap())
         # Nothing public connects without fencing at once.
         await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
         await self._sender._find_coordinator(CoordinationType.GROUP, self._group)  # noqa: SLF001
@@ -172,6 +173,11 @@ class Clients:
             self.input.assign(self.partitions)
             self._seek(self._guess)
 
+    def lent_input(self) -> AIOKafkaConsumer:
+        """Return the consumer of the input to read something else with, until the input is to be found."""
+        self._guess = {}
+        return self.input
+
     async def find_input(self) -> None:
         """Go to the committed offsets of every source partition; what was read ahead is kept where it fits.
 
@@ -207,7 +213,7 @@ class Clients:
 
     async def _connect_input(self) -> None:
         consumer, part = self.input, self._part
-        await consumer.start()
+        await to_its_end(consumer.start())
         known = await look_up(consumer._client, (*part.sources, *part.changelog_topics))  # noqa: SLF001 - no public way
         self.partitions = [
             TopicPartition(topic, self._partition) for topic in part.sources if self._partition in known[topic]

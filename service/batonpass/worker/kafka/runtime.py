@@ -16,6 +16,7 @@ from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
 from batonpass.worker.kafka.changelog import Changelog
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
 from batonpass.worker.kafka.stores import ReadableStore, RocksStore
 from batonpass.worker.kafka.topics import Said
@@ -107,8 +108,8 @@ class KafkaRuntime(Callbacks):
         consumer = AIOKafkaConsumer(
             **self._connection.client_options(), group_id=None, isolation_level="read_committed"
         )
-        await consumer.start()
         try:
+            await to_its_end(consumer.start())
             offsets = await consumer.end_offsets(list(partitions))
         finally:
             await consumer.stop()

@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.starting import to_its_end
 
 _PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
 _GONE: Final = {
@@ -166,8 +167,8 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
             try:
-                await producer.start()
-                await consumer.start()
+                await to_its_end(producer.start())
+                await to_its_end(consumer.start())
                 topics = (self._topics.assignments, self._topics.acks)
                 parts = [TopicPartition(topic, n) for topic in topics for n in await producer.partitions_for(topic)]
                 ends = await consumer.end_offsets(parts)
