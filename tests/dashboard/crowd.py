@@ -24,6 +24,7 @@ from tests.dashboard.browsing import Browser, browsing, dashboard
 
 GROUP: Final = "crowd"
 EVERY_S: Final = 3.0
+JOINING_MS: Final = 30_000
 TIMES: Final = 5
 PAGES: Final = (
     "/",
@@ -62,7 +63,8 @@ async def beating(crowd: Population) -> None:
 async def crowded(server: Server, members: int) -> AsyncIterator[Population]:
     """Run a group of so many members, which rests."""
     crowd = Population(server, GROUP, members)
-    await crowd.begin(standbys=1)
+    # On a busy machine it takes longer until everybody has joined than one batch may.
+    await crowd.begin(standbys=1, initial_rebalance_delay_ms=JOINING_MS)
     playing = asyncio.create_task(beating(crowd))
     try:
         yield crowd

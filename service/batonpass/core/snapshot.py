@@ -6,7 +6,7 @@ snapshot leaves out is as if it had never been set (PROTOCOL, Snapshot).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from batonpass.core.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_order, task_order
@@ -132,7 +132,11 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
     """Return the group and the soft state that a snapshot without contradictions stands for."""
     members = {one.id: one for one in snapshot.members}
     table = _table(snapshot.tasks)
-    tasks = {one.id: _task(snapshot, one, members) for one in snapshot.tasks}
+    holders: dict[TaskId, list[SnapshotMember]] = {one.id: [] for one in snapshot.tasks}
+    for member in snapshot.members:
+        for task_id in member.tasks:
+            holders.setdefault(task_id, []).append(member)
+    tasks = {one.id: _task(snapshot, one, members, holders[one.id]) for one in snapshot.tasks}
     group = Group(
         id=_GROUP,
         declared=True,
@@ -165,14 +169,19 @@ def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
     )
 
 
-def _holders(members: Mapping[MemberId, SnapshotMember], task_id: TaskId, role: str) -> tuple[MemberId, ...]:
-    return tuple(sorted(one.id for one in members.values() if task_id in one.tasks and one.tasks[task_id].role == role))
+def _in_role(holders: Iterable[SnapshotMember], task_id: TaskId, role: str) -> tuple[MemberId, ...]:
+    return tuple(sorted(one.id for one in holders if one.tasks[task_id].role == role))
 
 
-def _task(snapshot: Snapshot, told: SnapshotTask, members: Mapping[MemberId, SnapshotMember]) -> Task:
-    active = next(iter(_holders(members, told.id, "active")), None)
-    standbys = _holders(members, told.id, "standby") if told.stateful else ()
-    warmups = _holders(members, told.id, "warmup") if told.stateful else ()
+def _task(
+    snapshot: Snapshot,
+    told: SnapshotTask,
+    members: Mapping[MemberId, SnapshotMember],
+    holders: Iterable[SnapshotMember],
+) -> Task:
+    active = next(iter(_in_role(holders, told.id, "active")), None)
+    standbys = _in_role(holders, told.id, "standby") if told.stateful else ()
+    warmups = _in_role(holders, told.id, "warmup") if told.stateful else ()
     target, target_standbys = snapshot.target.get(told.id, (None, ()))
     stalls = tuple(Stall(one, _FAR_MS) for one in warmups if _is_stalled(snapshot, members[one].tasks[told.id]))
     if target is None and active is not None:
