@@ -19,8 +19,8 @@ from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name,
 from batonpass.core.decide import Decision
 from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
 from batonpass.core.invariants import Step, check_step
+from batonpass.core.retarget import place_now
 from batonpass.core.step import explain, plan_step
-from batonpass.core.targets import place_now
 from batonpass.core.work import Work
 
 OPERATIONS = ("first", "re-run", "join", "leave")

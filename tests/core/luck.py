@@ -312,15 +312,12 @@ class Luck:
                 if name in self.workers:
                     self.beat(self.workers[name])
             assert check_group(self.group) == []
-            if is_at_rest(View(self.group, self.soft, self.now_ms, self.policy)) or self._is_full():
+            if is_at_rest(View(self.group, self.soft, self.now_ms, self.policy)) or self._is_too_small():
                 return rounds
         raise AssertionError(f"no rest; unsettled: {dict(self.group.unsettled)}")
 
-    def _is_full(self) -> bool:
-        """Say whether all that is left waits for room on a member that has no more (``max_tasks``)."""
-        members = self.group.members
-        full = {one.id for one in members.values() if one.max_tasks is not None and len(one.picture) >= one.max_tasks}
+    def _is_too_small(self) -> bool:
+        """Say whether all that is left waits for another member, since every one has a limit on its copies."""
         left = [self.group.tasks[task] for task in self.group.unsettled]
-        return all(
-            task.waiting == "no-capacity" or full.intersection((task.target, *task.target_standbys)) for task in left
-        )
+        is_limited = all(one.max_tasks is not None for one in self.group.members.values())
+        return is_limited and all(task.target is None and task.waiting == "no-capacity" for task in left)

@@ -6,7 +6,7 @@ from batonpass.core.answers import why_drain_is_blocked
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Leave
 from batonpass.core.model import Drain, Role
-from batonpass.core.records import PictureChanged
+from batonpass.core.records import DrainStarted, PictureChanged
 from batonpass.core.replies import Answer, Done, DrainProgress
 
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -176,10 +176,48 @@ def test_a_drain_that_takes_too_long_is_blocked_and_goes_on() -> None:
     assert scene.owners()[task] == "m1"
 
 
+def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
+    """Nobody has room when the deadline comes: the member keeps its task, and is told so; who joins later takes it."""
+    scene = stage(1, 1)
+    scene.join("m2", max_tasks=0)
+    scene.do(DrainRequest(M1, 5_000))
+    assert codes(scene.beat("m1", {"0_0": running()})) == ["draining"]
+    scene.wait(4_999)
+    assert scene.member("m1").drain == Drain(scene.now_ms - 4_999, scene.now_ms + 1, scene.now_ms - 4_999 + 1_800_000)
+    scene.wait(1)
+    (noted,) = scene.of(DrainStarted)
+    assert noted.blocked == "drain-deadline"
+    assert scene.last is not None
+    assert [(one.to, one.detail) for one in scene.last.reasons if one.code == "drain-blocked"] == [
+        (M1, "drain-deadline")
+    ]
+    assert dict(scene.beat("m1", {"0_0": running()}).status)["drain-blocked"].startswith("1 tasks are left after")  # type: ignore[attr-defined]
+    assert scene.ok(DrainRequest(M1), DrainProgress).blocked == (("0_0", "drain-deadline"),)
+    scene.wait(20_000)
+    assert not scene.of(DrainStarted)
+    assert scene.owners() == {"0_0": "m1"}
+    scene.join("m3")
+    scene.settle()
+    assert scene.owners() == {"0_0": "m3"}
+    assert codes(scene.beat("m1", {})) == ["drained"]
+
+
+def test_another_deadline_is_another_chance() -> None:
+    """A drain that is blocked is so no more when an operator sets a deadline that is still to come."""
+    scene = stage(1, 1)
+    scene.join("m2", max_tasks=0)
+    scene.do(DrainRequest(M1, 5_000))
+    scene.wait(5_000)
+    assert scene.member("m1").drain is not None
+    assert why_drain_is_blocked(scene.group, scene.member("m1")) == "drain-deadline"
+    scene.do(DrainRequest(M1, 5_000))
+    assert why_drain_is_blocked(scene.group, scene.member("m1")) == ""
+
+
 def test_whether_a_drain_is_blocked_concerns_those_who_drain() -> None:
     """A member that does not drain is never blocked, however alone it is."""
     scene = stage(1)
-    assert not why_drain_is_blocked(scene.group, scene.soft, scene.member("m1"))
+    assert not why_drain_is_blocked(scene.group, scene.member("m1"))
 
 
 def test_a_drained_member_leaves_without_anybody_noticing() -> None:

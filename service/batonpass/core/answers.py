@@ -85,7 +85,7 @@ def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], .
     """Return what the member should know besides its picture, always whole."""
     found: list[tuple[str, str]] = []
     if member.drain is not None:
-        found.append(_drain_status(group, soft, member))
+        found.append(_drain_status(group, member))
     if group.pause is not None:
         found.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
     if not is_ready(group.topology):
@@ -111,21 +111,25 @@ def _doubts(soft: Soft, member: Member) -> list[tuple[str, str]]:
     ]
 
 
-def _drain_status(group: Group, soft: Soft, member: Member) -> tuple[str, str]:
+def _drain_status(group: Group, member: Member) -> tuple[str, str]:
     remaining = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
     waiting = sum(revocation.active for revocation in member.revoking.values())
     if not remaining + waiting:
         return ("drained", "this member has no active task left and may leave")
-    blocked = why_drain_is_blocked(group, soft, member)
+    blocked = why_drain_is_blocked(group, member)
     if remaining and blocked:
-        detail = "have nowhere to go: no other member can take them"
-        if blocked == "drain-timeout":
-            detail = "were not handed over within drain_timeout_ms"
-        return ("drain-blocked", f"{remaining} tasks {detail}")
+        return ("drain-blocked", f"{remaining} tasks {_HOW_BLOCKED[blocked]}")
     return ("draining", f"{remaining + waiting} active tasks are left")
 
 
-def why_drain_is_blocked(group: Group, soft: Soft, member: Member) -> str:
+_HOW_BLOCKED: Mapping[str, str] = {
+    "no-eligible-member": "have nowhere to go: no other member can take them",
+    "drain-deadline": "are left after the deadline of the drain: nobody could take them; they end with this member",
+    "drain-timeout": "were not handed over within drain_timeout_ms",
+}
+
+
+def why_drain_is_blocked(group: Group, member: Member) -> str:
     """Return why a drain does not get on, "" while it does: nobody is left to take its tasks, or its time is over."""
     if member.drain is None:
         return ""
@@ -134,8 +138,7 @@ def why_drain_is_blocked(group: Group, soft: Soft, member: Member) -> str:
     )
     if not others:
         return "no-eligible-member"
-    heard = soft.members.get(member.id)
-    return "drain-timeout" if heard is not None and heard.heard_ms >= member.drain.gives_up_ms else ""
+    return member.drain.blocked
 
 
 def poll(group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy) -> Answer | ProtocolError | None:

@@ -1,7 +1,7 @@
 """``decide``: state, an input and the time go in; records, a reply, a wake-up time and reasons come out.
 
 The protocol's table of contents. One input is taken by the file that knows it; then, for every input alike: what is
-due is placed (``targets``), the group is taken one step towards its target (``handover``, ``copies``, ``budget``,
+due is placed (``retarget``), the group is taken one step towards its target (``handover``, ``copies``, ``budget``,
 ``reconcile``), and the next look is set (``probing``).
 """
 
@@ -18,13 +18,14 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group
 from batonpass.core.policy import Policy
 from batonpass.core.probing import bring_forward, reschedule
+from batonpass.core.reach import has_limits, is_quiet
 from batonpass.core.reasons import Quiet, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Answer, Done, DrainProgress, Reply
+from batonpass.core.retarget import place_now
 from batonpass.core.soft import Soft
 from batonpass.core.steady import answer_to_repeated
 from batonpass.core.step import advance
-from batonpass.core.targets import place_now
 from batonpass.core.work import Work
 
 
@@ -159,13 +160,20 @@ def _go_on(work: Work, item: i.Input, news: set[TaskId] | None) -> None:
     if is_due or is_look or isinstance(item, i.ProbeRequest):
         # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(work)
-    elif work.soft.bound_target and group.due_ms is None and _only_copies_are_left(group):
+    elif work.soft.bound_target and group.due_ms is None and _is_to_rest(group):
         # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
         place_now(work)
     advance(work, news)
+    if isinstance(item, i.Tick):
+        liveness.end_drains(work)
     reschedule(work)
     if not work.records:
         work.explain(Quiet.UNCHANGED)
+
+
+def _is_to_rest(group: Group) -> bool:
+    """Say whether all that is left to come are copies, or the group has run out of room and nothing else goes on."""
+    return _only_copies_are_left(group) or (is_quiet(group) and has_limits(group))
 
 
 def _only_copies_are_left(group: Group) -> bool:
@@ -193,7 +201,7 @@ def _final_reply(work: Work, item: i.Input, reply: Reply) -> Reply:
     if isinstance(reply, DrainProgress) and isinstance(item, i.DrainRequest):
         draining = work.group.members[item.member_id]
         remaining = work.remaining(draining)
-        why = why_drain_is_blocked(work.group, work.soft, draining)
+        why = why_drain_is_blocked(work.group, draining)
         return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
     if not isinstance(item, (i.Join, i.Heartbeat)) or isinstance(reply, ProtocolError):
         return reply

@@ -183,8 +183,9 @@ def _move_pins(draft: Draft, old: MemberId, heir: MemberId | None) -> None:
 
 
 def drain_started(draft: Draft, record: r.DrainStarted) -> None:
-    """The member is on its way out."""
-    draft.change_member(record.member_id, drain=Drain(record.since_ms, record.deadline_ms, record.gives_up_ms))
+    """The member is on its way out, and may have come to the end of its time."""
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
+    draft.change_member(record.member_id, drain=drain)
 
 
 def drain_cancelled(draft: Draft, record: r.DrainCancelled) -> None:

@@ -182,7 +182,7 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
 def _draining(view: View, member: Member) -> Obstacle:
     left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
     left += sum(one.active for one in member.revoking.values())
-    drain, blocked = member.drain, why_drain_is_blocked(view.group, view.soft, member)
+    drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
     what = "drain-blocked" if blocked and left else "draining"
     detail = (

@@ -10,9 +10,10 @@ from dataclasses import replace
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
 from batonpass.core.lag import Readiness
-from batonpass.core.model import Cause, Member, OnLeaseLost, Role
+from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import (
+    DrainStarted,
     GoneForgotten,
     MemberGone,
     MemberSuspected,
@@ -221,6 +222,29 @@ def _progress_ms(work: Work, task_id: TaskId, member: Member) -> int:
     report = heard.reports.get(task_id) if heard is not None else None
     grant = member.picture[task_id]
     return max(grant.since_ms, work.soft.started_ms, report.progress_ms if report is not None else 0)
+
+
+def end_drains(work: Work) -> None:
+    """Note, once, of every drain whose time is over that tasks are left: those that stay where they are are blocked.
+
+    It goes on all the same, and whoever joins later may still take them.
+    """
+    over = [
+        (member, member.drain, why)
+        for _, member in sorted(work.group.members.items())
+        if member.drain is not None and not member.drain.blocked and (why := _time_over(member.drain, work.now_ms))
+    ]
+    for member, drain, why in over:
+        left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+        if left:
+            work.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
+            work.explain("drain-blocked", to=member.id, detail=why, tasks=left)
+
+
+def _time_over(drain: Drain, now_ms: int) -> str:
+    if drain.deadline_ms is not None and drain.deadline_ms <= now_ms:
+        return "drain-deadline"
+    return "drain-timeout" if drain.gives_up_ms <= now_ms else ""
 
 
 def _forget(work: Work) -> None:

@@ -213,11 +213,16 @@ def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...],
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A member on its way out. ``deadline_ms`` and ``gives_up_ms`` are instants; the latter is when it is blocked."""
+    """A member on its way out.
+
+    ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` says which of them passed (``drain-deadline`` or
+    ``drain-timeout``) while the member still had active tasks; "" until then.
+    """
 
     since_ms: int
     deadline_ms: int | None
     gives_up_ms: int
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

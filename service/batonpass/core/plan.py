@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from batonpass.core.budget import HeldBack, fund
 from batonpass.core.copies import Staged, stage
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, Role, Task
-from batonpass.core.placement import place
-from batonpass.core.placement_types import Placed, PlacementRequest
+from batonpass.core.model import ActiveState, Group, Role, Task, with_target
+from batonpass.core.placement_types import Placed
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Reason, Why
+from batonpass.core.retarget import aim
 from batonpass.core.snapshot import Snapshot, to_group
 from batonpass.core.soft import Soft
-from batonpass.core.targets import build_request, differences
+from batonpass.core.targets import Change
 from batonpass.core.view import View
 
 Roles = Mapping[str, tuple[TaskId, ...]]
@@ -60,21 +60,18 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
     """Return the plan for a group as it stands, with a new target placed."""
     everything = replace(group, unsettled=type(group.unsettled)(dict.fromkeys(group.table.ids, True)))
     before = View(everything, soft, now_ms, policy, complete=True)
-    request = build_request(before)
-    placed = place(request)
-    placed_group = _with_target(before, request, placed)
+    found = aim(before)
+    placed_group = _with_target(before, found.changes)
     view = View(placed_group, soft, now_ms, policy, complete=True)
     staged = [stage(view, placed_group.tasks[task_id]) for task_id in placed_group.table.ids]
     held = fund(view, staged)
-    return _answer(view, staged, held, placed)
+    return _answer(view, staged, held, found.placed)
 
 
-def _with_target(view: View, request: PlacementRequest, placed: Placed) -> Group:
+def _with_target(view: View, changes: Mapping[TaskId, Change]) -> Group:
     group = view.group
-    changes: dict[TaskId, Task | None] = {}
-    for task_id, (owner, standbys, waiting) in differences(view, request, placed).items():
-        changes[task_id] = group.tasks[task_id]._replace(target=owner, target_standbys=standbys, waiting=waiting)
-    return replace(group, tasks=group.tasks.updated(changes))
+    tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
+    return replace(group, tasks=group.tasks.updated(tasks))
 
 
 def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Placed) -> Plan:

@@ -85,12 +85,16 @@ class PlaceInherited:
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
-    """A member hands over everything and becomes the target of nothing."""
+    """A member hands over everything and becomes the target of nothing.
+
+    Recorded again where another deadline is set, and, with ``blocked``, when its time is over and tasks are left.
+    """
 
     member_id: MemberId
     since_ms: int
     deadline_ms: int | None
     gives_up_ms: int
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,10 @@ class Room:
         """Say whether the member may take one more copy."""
         return self._left.get(member_id, 1) > 0
 
+    def lacks(self, member_id: MemberId, copies: int) -> bool:
+        """Say whether the member may not take so many more copies."""
+        return self._left.get(member_id, copies) < copies
+
     def take(self, member_id: MemberId) -> None:
         """Count one more copy on the member."""
         if member_id in self._left:

@@ -1,9 +1,8 @@
-"""From the group to placement and back: what placement needs to know, and the record of what it answered."""
+"""From the group to placement and back: what placement needs to know, and what its answer changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Final
@@ -12,13 +11,8 @@ from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Member, Task
-from batonpass.core.placement import place
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
-from batonpass.core.reasons import Held, Quiet, Reason
-from batonpass.core.records import TargetPlaced
-from batonpass.core.topology import is_ready
 from batonpass.core.view import View
-from batonpass.core.work import Work
 
 _CLASS: Mapping[Readiness, int] = {
     Readiness.RUNNING: 0,
@@ -37,42 +31,6 @@ _MARKS: Final = slice(Task._fields.index("pin"), Task._fields.index("stalls") + 
 _UNMARKED: Final = Task(TaskId(""))[_MARKS]
 
 Change = tuple[MemberId | None, tuple[MemberId, ...], str]
-
-
-def place_now(work: Work) -> None:
-    """Place the group's tasks anew and record what differs from the target before.
-
-    Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
-    already. A target that had to respect what lasts only for a while (a handover under way, a place that is kept, a
-    copy that nobody can read) is noted as bound: it is placed anew when the group would rest on it.
-    """
-    group = work.group
-    is_bound = False
-    if not group.members or not is_ready(group.topology):
-        work.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
-        changes: dict[TaskId, Change] = {}
-        moves = lower_bound = 0
-    else:
-        request = build_request(work.view())
-        placed = place(request)
-        is_bound = any(group.tasks[group.table.ids[rank]].pin is None for rank in request.bound)
-        changes = differences(work.view(), request, placed)
-        moves, lower_bound = placed.moves, placed.lower_bound
-        ids = group.table.ids
-        moved = [(why, ids[rank]) for rank, why in placed.why.items() if ids[rank] in changes]
-        work.reasons.extend([Reason(str(why), task, changes[task][0]) for why, task in moved])
-        for task, pin in sorted(group.pins.items()):
-            if pin in group.members and task in group.table.rank and group.table.rank[task] not in request.bound:
-                work.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
-    if work.soft.bound_target is not is_bound:
-        work.soft = replace(work.soft, bound_target=is_bound)
-    if not changes:
-        work.explain(Quiet.SAME_TARGET)
-        if group.due_ms is None and group.generation_epoch == group.group_epoch:
-            return
-    generation = group.generation + (1 if changes else 0)
-    work.record(TargetPlaced(generation, group.group_epoch, work.now_ms, changes, moves, lower_bound))
-    work.touched = True
 
 
 def build_request(view: View) -> PlacementRequest:

@@ -95,7 +95,10 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         ("deadline_at", "gives_up_at", "running"),
     ),
     _E.DRAIN_CANCELLED: ("A draining member stays.", ("since_at",)),
-    _E.DRAIN_BLOCKED: ("Nobody is left to take what a draining member runs; it keeps it.", ("why", "running")),
+    _E.DRAIN_BLOCKED: (
+        "Nobody is left to take what a draining member runs, or its time is over; it keeps it.",
+        ("why", "running"),
+    ),
     _E.DRAIN_DONE: ("A draining member has no active task left.", ("took_ms",)),
     _E.HANDOVER_BEGUN: ("The running owner was told to give the task up; `member` is who gets it.", ("from", "why")),
     _E.HANDOVER_REDIRECTED: ("Another member gets the task that is being handed over.", ("before",)),

@@ -293,16 +293,15 @@ class _Teller:
                 self._add(kind, member=pin, task=task, before=known.pin if known is not None else None)
 
     def _blocked(self) -> None:
-        """Tell of every member that drains, has actives left, and since this decision nobody to hand them to."""
+        """Tell of every member that drains, has actives left, and since this decision no time, or nobody for them."""
         if not any(isinstance(one, r.DrainStarted | r.MemberGone | r.MemberAway) for one in self._decision.records):
             return
-        soft = self._decision.soft
         for member_id, after in sorted(self._after.members.items()):
             if after.drain is None or not _has_actives(after):
                 continue
             before = self._before.members.get(member_id)
-            why = why_drain_is_blocked(self._after, soft, after)
-            if why and (before is None or not why_drain_is_blocked(self._before, soft, before)):
+            why = why_drain_is_blocked(self._after, after)
+            if why and (before is None or not why_drain_is_blocked(self._before, before)):
                 self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=running(after))
 
     def _drained(self) -> None:

@@ -44,7 +44,7 @@ def told_of_member(before: Group, record: r.Record, decision: Decision) -> Told 
             return EventType.SUSPICION_CLEARED, member_id, {}
         case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
             return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped)}
-        case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms):
+        case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
             times = {"deadline_at": time_of(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
             return EventType.DRAIN_STARTED, member_id, {**times, "running": running(before.members[member_id])}
         case r.DrainCancelled(member_id=member_id):

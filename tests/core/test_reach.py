@@ -1,0 +1,238 @@
+"""Full members that wait for one another: what cannot be reached is not aimed at, and the group rests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.planning import member, runs, tasks
+from tests.core.relay import Relay
+from tests.core.scene import Scene, topology
+
+from batonpass.core.copies import Staged
+from batonpass.core.describe import describe_group
+from batonpass.core.handover import Choice
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
+from batonpass.core.model import ActiveState, PauseScope, Role, Stall
+from batonpass.core.plan import plan_snapshot
+from batonpass.core.policy import Policy
+from batonpass.core.reach import Outlook, as_it_is, is_quiet, look_ahead
+from batonpass.core.reasons import Held, Why
+from batonpass.core.snapshot import Snapshot
+from batonpass.core.targets import Change
+from batonpass.core.view import View
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+FIRST, SECOND = TaskId("0_0"), TaskId("0_1")
+
+
+def full_pair(partitions: int = 2) -> Scene:
+    """Return two members that take a single copy each, and run a task each."""
+    scene = Scene()
+    scene.declare(topology(partitions))
+    scene.join("a", max_tasks=1)
+    scene.join("b", max_tasks=1)
+    scene.settle()
+    assert {owner for owner in scene.owners().values() if owner is not None} == {"a", "b"}
+    return scene
+
+
+def exchange(scene: Scene) -> dict[str, str | None]:
+    """Have an operator pin each of the two tasks to the member that runs the other; return who ran what."""
+    owners = scene.owners()
+    for task, owner in owners.items():
+        scene.do(PinRequest(TaskId(task), B if owner == A else A))
+    return owners
+
+
+def is_resting(scene: Scene) -> bool:
+    """Say whether the group's status is that it rests."""
+    return describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).at_rest
+
+
+def test_full_members_whose_tasks_are_to_change_places_keep_them() -> None:
+    """Neither has room before the other gives up a running task: both stay, the group rests, and the reason is told."""
+    scene = full_pair()
+    owners = exchange(scene)
+    told = [one for one in (scene.last.reasons if scene.last else ()) if one.code == Held.NO_CAPACITY]
+    assert {(one.task, one.to) for one in told} == {(task, B if owner == A else A) for task, owner in owners.items()}
+    assert all("no room" in one.detail for one in told)
+    scene.settle()
+    assert scene.owners() == owners
+    assert is_resting(scene)
+
+
+def test_what_cannot_be_reached_is_not_tried_again_and_again() -> None:
+    """A look at a group that rests so makes no generation, and says once more why."""
+    scene = full_pair()
+    exchange(scene)
+    scene.settle()
+    before = scene.group
+    scene.do(ProbeRequest())
+    assert scene.group is before
+    assert scene.last is not None
+    assert sum(one.code == Held.NO_CAPACITY for one in scene.last.reasons) == 2
+
+
+def test_room_that_is_still_to_be_made_is_waited_for() -> None:
+    """With room for one copy more on one side, the tasks change places one after the other."""
+    relay = Relay(topology(3))
+    relay.scene.join("a", max_tasks=2)
+    relay.scene.join("b", max_tasks=2)
+    relay.play()
+    owners = relay.owners()
+    (alone,) = [name for name in ("a", "b") if list(owners.values()).count(MemberId(name)) == 1]
+    other = "b" if alone == "a" else "a"
+    (goes,) = [task for task, owner in owners.items() if owner == alone]
+    comes = min(task for task, owner in owners.items() if owner == other)
+    relay.scene.do(PinRequest(TaskId(goes), MemberId(other)))
+    relay.scene.do(PinRequest(TaskId(comes), MemberId(alone)))
+    relay.play()
+    assert relay.owners()[goes] == other
+    assert relay.owners()[comes] == alone
+
+
+def test_a_new_member_may_open_the_ring() -> None:
+    """Once somebody with room is there, a task that was stuck goes where balance and its pin want it."""
+    scene = full_pair()
+    exchange(scene)
+    scene.do(PinRequest(FIRST, None))
+    scene.join("c")
+    scene.do(PinRequest(FIRST, C))
+    scene.settle(60)
+    assert scene.owners()["0_0"] == "c"
+    assert scene.owners()["0_1"] == scene.task("0_1").pin
+
+
+def test_nothing_is_judged_while_moves_are_held() -> None:
+    """In a pause the target stays what placement says; once moves go on it is placed anew, and what is stuck stays."""
+    scene = full_pair()
+    scene.do(PauseRequest(PauseScope.ALL))
+    owners = exchange(scene)
+    assert {scene.task(task).target for task in owners} == {A, B}
+    assert all(scene.task(task).target != owner for task, owner in owners.items())
+    scene.do(ResumeRequest())
+    scene.settle()
+    assert is_resting(scene)
+
+
+def swapped(scene: Scene) -> tuple[View, dict[TaskId, Change]]:
+    """Return the group as it stands, and a target in which its two tasks change places."""
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    owners = {task: scene.group.tasks[task].owner for task in (FIRST, SECOND)}
+    return view, {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
+
+
+def with_first(scene: Scene, **fields: object) -> Scene:
+    """Change fields of the first task, and return the scene."""
+    task = scene.group.tasks[FIRST]._replace(**fields)  # type: ignore[arg-type]
+    scene.group = replace(scene.group, tasks=scene.group.tasks.having(FIRST, task))
+    return scene
+
+
+def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
+    """A stall that ends, a failed owner or a copy that is not caught up may yet make room; then it is only waited."""
+    assert {one.task.id for one in look_ahead(*swapped(full_pair())).stuck} == {FIRST, SECOND}
+    stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
+    failed = with_first(full_pair(), state=ActiveState.FAILED)
+    asked = with_first(full_pair(), heir=C)
+    for scene in (stalled, failed, asked):
+        assert look_ahead(*swapped(scene)) == Outlook(waits=True)
+
+
+def test_what_is_parked_is_no_news() -> None:
+    """A parked task stays parked, so that others do not wait for it."""
+    scene = full_pair()
+    view, changes = swapped(with_first(scene, parked=True))
+    assert [one.task.id for one in look_ahead(view, {SECOND: changes[SECOND]}).stuck] == [SECOND]
+
+
+def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:
+    """They go on waiting for room at their targets."""
+    scene = full_pair()
+    view, _ = swapped(scene)
+    task, nobody = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
+    assert as_it_is(view, Staged(task._replace(owner=None), nobody, {})) is None
+    scene.do(DrainRequest(A, 60_000))
+    stuck = look_ahead(*swapped(scene)).stuck
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert [as_it_is(view, one) is None for one in stuck] == [one.task.owner == A for one in stuck]
+    assert stuck
+
+
+def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
+    """A task for which there is no room at all is no reason to think that room will come free."""
+    scene = full_pair(3)
+    (waiting,) = [task for task, owner in scene.owners().items() if owner is None]
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    owners = {TaskId(task): owner for task, owner in scene.owners().items() if owner is not None}
+    changes: dict[TaskId, Change] = {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
+    assert {one.task.id for one in look_ahead(view, changes).stuck} == owners.keys()
+    assert scene.task(waiting).waiting == "no-capacity"
+
+
+def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
+    """What is stuck keeps the standbys that its target names first; a draining member's is none of them."""
+    scene = Scene()
+    scene.declare(topology(1), num_standby_replicas=2)
+    for name in ("a", "b", "c", "d"):
+        scene.join(name)
+    scene.settle()
+    task = scene.task("0_0")
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    first, second = task.standbys
+    stays = Choice(task.owner, Why.STAYS)
+    both = Staged(task, stays, {})
+    assert as_it_is(view, both) == (task.owner, (first, second), "")
+    scene.change(num_standby_replicas=1)
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    one = Staged(task._replace(target_standbys=(second,)), stays, {})
+    assert as_it_is(view, one) == (task.owner, (second,), "")
+    scene.do(DrainRequest(second))
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert as_it_is(view, one) == (task.owner, (first,), "")
+
+
+def test_stateless_tasks_stay_without_copies() -> None:
+    """A task without state that finds no room keeps its owner, and nobody stands by."""
+    scene = Scene()
+    scene.declare(topology(0, stateless=2))
+    scene.join("a", max_tasks=1)
+    scene.join("b", max_tasks=1)
+    scene.settle()
+    owners = scene.owners()
+    for task, owner in owners.items():
+        scene.do(PinRequest(TaskId(task), B if owner == A else A))
+    scene.settle()
+    assert scene.owners() == owners
+    assert is_resting(scene)
+
+
+def test_a_group_is_quiet_when_nothing_is_under_way() -> None:
+    """A warmup, a claim or an owner that restores is something under way; a move that is only meant is not."""
+    scene = full_pair()
+    assert is_quiet(scene.group)
+    scene.join("c")
+    scene.do(PinRequest(FIRST, C))
+    assert scene.held("c", Role.WARMUP) == ["0_0"]
+    assert not is_quiet(scene.group)
+
+
+def test_a_plan_says_what_the_service_does() -> None:
+    """The dry run of full members whose tasks are pinned to each other is at rest, with everything where it is."""
+    members = (member("a", runs("0_0"), max_tasks=1), member("b", runs("0_1"), max_tasks=1))
+    plan = plan_snapshot(Snapshot(tasks=tasks(2), members=members, pins={FIRST: B, SECOND: A}), Policy())
+    assert plan.at_rest
+    assert not plan.held_back
+    assert plan.target == {A: {"active": (FIRST,), "standby": ()}, B: {"active": (SECOND,), "standby": ()}}
+
+
+def test_a_move_that_is_not_made_is_not_counted() -> None:
+    """What stays for want of room is no move of the generation that says so."""
+    scene = full_pair()
+    scene.join("c", max_tasks=1)
+    for task, pin in ((FIRST, C), (SECOND, C)):
+        scene.do(PinRequest(task, pin))
+    scene.settle(60)
+    assert sorted(scene.owners().values(), key=str) in (["a", "c"], ["b", "c"])
+    assert is_resting(scene)
