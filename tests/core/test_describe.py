@@ -191,6 +191,18 @@ def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_m
     assert written.tasks[0].revoking is None
 
 
+def test_what_a_topology_has_dropped_is_shown_until_it_is_given_up() -> None:
+    """Members are listed with what they have been told to give up, in the order of tasks, dropped ones among them."""
+    scene = Scene()
+    scene.declare(topology(2, more=(Subtopology("2", 1),)))
+    scene.join("m1")
+    scene.settle()
+    scene.change(topology(0, epoch=2, more=(Subtopology("2", 1),)))
+    found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert found.current[M1]["active"] == ("2_0",)
+    assert found.current[M1]["revoking"] == ("0_0", "0_1")
+
+
 def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
     """Tasks that are no more are not described, though somebody still has to give them up; their pins end."""
     scene = Scene()

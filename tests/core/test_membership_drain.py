@@ -191,7 +191,9 @@ def test_a_deadline_that_passes_with_tasks_left_is_told_once() -> None:
     assert [(one.to, one.detail) for one in scene.last.reasons if one.code == "drain-blocked"] == [
         (M1, "drain-deadline")
     ]
-    assert dict(scene.beat("m1", {"0_0": running()}).status)["drain-blocked"].startswith("1 tasks are left after")  # type: ignore[attr-defined]
+    told = scene.beat("m1", {"0_0": running()})
+    assert isinstance(told, Answer)
+    assert dict(told.status)["drain-blocked"].startswith("1 tasks are left after")
     assert scene.ok(DrainRequest(M1), DrainProgress).blocked == (("0_0", "drain-deadline"),)
     scene.wait(20_000)
     assert not scene.of(DrainStarted)

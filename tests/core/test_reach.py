@@ -140,13 +140,6 @@ def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
         assert look_ahead(*swapped(scene)) == Outlook(waits=True)
 
 
-def test_what_is_parked_is_no_news() -> None:
-    """A parked task stays parked, so that others do not wait for it."""
-    scene = full_pair()
-    view, changes = swapped(with_first(scene, parked=True))
-    assert [one.task.id for one in look_ahead(view, {SECOND: changes[SECOND]}).stuck] == [SECOND]
-
-
 def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:
     """They go on waiting for room at their targets."""
     scene = full_pair()
@@ -169,6 +162,10 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     changes: dict[TaskId, Change] = {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
     assert {one.task.id for one in look_ahead(view, changes).stuck} == owners.keys()
     assert scene.task(waiting).waiting == "no-capacity"
+    parked = scene.task(waiting)._replace(parked=True)
+    scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert {one.task.id for one in look_ahead(view, changes).stuck} == owners.keys()
 
 
 def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:

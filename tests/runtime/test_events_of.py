@@ -24,7 +24,7 @@ from tests.runtime.stories import (
 )
 
 from batonpass.core.ids import MemberId, TaskId, task_order
-from batonpass.core.inputs import Leave
+from batonpass.core.inputs import DrainRequest, Leave
 from batonpass.core.model import Role
 from batonpass.runtime.events import MANY, MEANINGS, EventType
 from batonpass.runtime.events_of import merged
@@ -126,6 +126,23 @@ def test_a_drain_with_nowhere_to_go_is_told_when_it_comes_to_that() -> None:
     blocked = [event for event in scene.events if event.type == "drain-blocked"]
     assert [(event.member, event.body) for event in blocked] == [(A, {"why": "no-eligible-member", "running": 1})]
     assert scene.types().index("drain-blocked") > scene.types().index("drain-started")
+
+
+def test_a_deadline_that_leaves_tasks_behind_is_told_once() -> None:
+    """Nobody has room for what a draining member runs: that is told when its deadline passes, and not again."""
+    scene = Told()
+    scene.declare(topology(1))
+    scene.join("a")
+    scene.settle()
+    scene.join("b", max_tasks=0)
+    scene.forget()
+    scene.do(DrainRequest(A, 5_000))
+    for _ in range(9):
+        scene.wait(1_000)
+        scene.obey()
+    blocked = scene.only(EventType.DRAIN_BLOCKED)
+    assert (blocked.member, blocked.body) == (A, {"why": "drain-deadline", "running": 1})
+    assert scene.types().count("drain-started") == 1
 
 
 def test_what_is_done_to_many_tasks_is_told_once() -> None:

@@ -209,12 +209,14 @@ def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
     table = view.group.table
     for one in staged:
         task, choice = one.task, one.choice
+        if choice.active == task.target is not None and choice.held is not Held.FAILED:
+            continue
         rank = table.rank.get(task.id)
-        if rank is None or (choice.active == task.target is not None and choice.held is not Held.FAILED):
+        if rank is None:
             continue
         if not table.stateful[rank] and choice.held is None:
             continue
-        if any(ask.for_active for ask in one.asks):
+        if one.asks and one.asks[0].for_active:
             continue
         has_copy = task.target in one.copies
         if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):

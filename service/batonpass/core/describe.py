@@ -6,7 +6,7 @@ again that decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -152,7 +152,8 @@ class Assignments:
 
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
-    staged, _ = plan_step(View(group, soft, now_ms, policy))
+    view = View(group, soft, now_ms, policy)
+    staged, _ = plan_step(view)
     step = {one.task.id: one for one in staged}
     names = sorted(group.members)
     target: dict[MemberId, dict[str, list[TaskId]]] = {one: {"active": [], "standby": []} for one in names}
@@ -160,25 +161,34 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
     current: dict[MemberId, dict[str, list[TaskId]]] = {
         one: {**{role.value: [] for role in Role}, "revoking": []} for one in names
     }
+    tasks = group.tasks.plain()
     for task_id in group.table.ids:
-        task = group.tasks[task_id]
+        task = tasks[task_id]
         if task.target is not None:
             target[task.target]["active"].append(task_id)
         for member_id in task.target_standbys:
             target[member_id]["standby"].append(task_id)
         one = step.get(task_id)
         active = task.owner if one is None else one.choice.active
-        copies = View(group, soft, now_ms, policy).holders(task) if one is None else one.copies
+        copies = view.holders(task) if one is None else one.copies
         if active is not None:
             middle[active]["active"].append(task_id)
         for member_id, role in copies.items():
-            middle[member_id][role.value].append(task_id)
+            middle[member_id][role].append(task_id)
     for member_id in names:
         member = group.members[member_id]
-        for task_id in sorted(member.picture, key=task_order):
-            current[member_id][member.picture[task_id].role.value].append(task_id)
-        current[member_id]["revoking"] = sorted(member.revoking, key=task_order)
+        for task_id in _in_order(group, member.picture):
+            current[member_id][member.picture[task_id].role].append(task_id)
+        current[member_id]["revoking"] = _in_order(group, member.revoking)
     return Assignments(_frozen(target), _frozen(middle), _frozen(current))
+
+
+def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
+    """Return tasks in order; what the topology has dropped stands where it would stand in it."""
+    rank, found = group.table.rank, list(task_ids)
+    if all(task_id in rank for task_id in found):
+        return sorted(found, key=rank.__getitem__)
+    return sorted(found, key=task_order)
 
 
 def _frozen(found: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
@@ -223,9 +233,9 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId) -> SnapshotM
     heard = soft.members.get(member_id)
     reports: Mapping[TaskId, Report] = heard.reports if heard is not None else {}
     copies: dict[TaskId, SnapshotCopy] = {}
-    for task_id in sorted({*member.picture, *reports, *member.revoking}, key=task_order):
-        if task_id in group.table.rank:
-            copies[task_id] = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
+    known = [one for one in {*member.picture, *reports, *member.revoking} if one in group.table.rank]
+    for task_id in _in_order(group, known):
+        copies[task_id] = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
     return SnapshotMember(
         id=member_id,
         capacity=member.capacity,

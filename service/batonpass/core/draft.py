@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Stop, Task
+from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Stop, Task, altered
+
+_READS_A_TASK: Final = 8
+_MANY: Final = 100
 
 
 class Draft:
-    """The group under construction: its plain fields, and the tasks and members that differ from before."""
+    """The group under construction: its plain fields, and the tasks and members that differ from before.
 
-    __slots__ = ("before", "group", "members", "tasks")
+    ``known`` are the tasks as they were, as the fewest steps read them.
+    """
+
+    __slots__ = ("before", "group", "known", "members", "tasks")
 
     def __init__(self, before: Group) -> None:
         self.before = before
         self.group = before
         self.tasks: dict[TaskId, Task] = {}
         self.members: dict[MemberId, Member | None] = {}
+        self.known: Mapping[TaskId, Task] = before.tasks
+
+    def expect(self, tasks: int) -> None:
+        """Make ready to read so many tasks: where that pays, they are read from a plain dictionary."""
+        if tasks * _READS_A_TASK > len(self.before.tasks):
+            self.known = self.before.tasks.plain()
 
     def task(self, task_id: TaskId) -> Task:
         """Return the task as it stands; a task never heard of is free and has no target."""
-        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+        return self.tasks.get(task_id) or self.known.get(task_id) or Task(task_id)
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member as it stands; None when it is gone or was never there."""
@@ -62,14 +76,15 @@ class Draft:
 
     def _unsettled(self) -> dict[TaskId, bool | None]:
         rank = self.group.table.rank
-        unsettled = self.before.unsettled
+        known = self.before.unsettled.plain() if len(self.tasks) > _MANY else self.before.unsettled
         suspects = self._suspects()
         changes: dict[TaskId, bool | None] = {}
         for task_id, task in self.tasks.items():
-            suspected = bool(suspects) and task.owner in suspects
-            settled = is_settled(task) and not suspected if task_id in rank else not _held(task)
-            mark = None if settled else suspected or not is_waiting(task)
-            if mark is not unsettled.get(task_id):
+            if task_id not in rank:
+                mark = True if _held(task) else None
+            else:
+                mark = True if suspects and task.owner in suspects else mark_of(task)
+            if mark is not known.get(task_id):
                 changes[task_id] = mark
         return changes
 
@@ -83,30 +98,24 @@ class Draft:
         return member is not None and member.suspected
 
 
-def is_settled(task: Task) -> bool:
-    """Say whether the task is where its target says, running, with nobody else involved."""
-    return (
-        task.owner is not None
-        and task.owner == task.target
-        and task.state is ActiveState.RUNNING
-        and not task.claims
-        and not task.warmups
-        and task.keeper is None
-        and task.standbys == task.target_standbys
-    )
+def mark_of(task: Task) -> bool | None:
+    """Return how the index of unsettled tasks marks a task of the topology: None where it is settled.
 
-
-def is_waiting(task: Task) -> bool:
-    """Say whether there is nothing to do for an unsettled task but to wait.
-
-    It waits for a target, while nobody has anything of it; or for the word of its owner, which is where it belongs and
-    has yet to say that it runs.
+    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. False: there
+    is nothing to do for it but to wait, for a target, while nobody has anything of it, or for the word of its owner,
+    which is where it belongs and has yet to say that it runs.
     """
-    if task.claims or task.warmups or task.keeper is not None or task.standbys != task.target_standbys:
-        return False
-    if task.owner is None:
-        return task.target is None and task.heir is None and not task.standbys
-    return task.owner == task.target and task.state in (ActiveState.GRANTED, ActiveState.RESTORING)
+    if task.standbys != task.target_standbys or task.claims or task.warmups or task.keeper is not None:
+        return True
+    owner, state = task.owner, task.state
+    if owner is None:
+        return task.target is not None or task.heir is not None or bool(task.standbys)
+    if owner != task.target:
+        return True
+    return None if state is ActiveState.RUNNING else state not in _STARTING
+
+
+_STARTING: Final = (ActiveState.GRANTED, ActiveState.RESTORING)
 
 
 def _held(task: Task) -> bool:
@@ -125,6 +134,15 @@ def involved(draft: Draft, member: Member) -> list[TaskId]:
 
 def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
     """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
+    changes = changes_without(task, member_id, claims)
+    return altered(task, changes) if changes else task
+
+
+def changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> dict[str, object]:
+    """Return what is other than before when the member holds nothing of a task any more, by the names of fields.
+
+    A member that leaves may have to do with thousands of tasks: only what changes is named.
+    """
     changes: dict[str, object] = {}
     if task.owner == member_id:
         changes["owner"] = None
@@ -138,18 +156,17 @@ def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
         changes["heir"] = None
     if task.keeper == member_id:
         changes["keeper"] = None
-    # Only what is other than before is named: a member that leaves may have to do with thousands of tasks.
-    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
+    return changes
 
 
-def stopped(task: Task, after: Task, member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
-    """Return how the last run of a task ended, now that ``member_id`` went; ``after`` is the task without it."""
+def stopped(task: Task, claims: tuple[Claim, ...], member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
+    """Return how the last run of a task ended, now that ``member_id`` went and these claims are left."""
     stop = task.stop
     if task.owner == member_id and task.state is ActiveState.RUNNING:
         stop = Stop(member_id, None, cause)
     elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
         stop = stop._replace(cause=cause)
-    return ended(stop, after.claims, at_ms)
+    return ended(stop, claims, at_ms)
 
 
 def ended(stop: Stop | None, claims: tuple[Claim, ...], at_ms: int) -> Stop | None:
@@ -169,11 +186,15 @@ def failed(task: Task, failure: Failure) -> tuple[Failure, ...]:
 
 def minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     """Return ``members`` without ``member_id``."""
-    return tuple(one for one in members if one != member_id) if member_id in members else members
+    if member_id not in members:
+        return members
+    return tuple([one for one in members if one != member_id]) if len(members) > 1 else ()
 
 
 def plus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     """Return ``members`` with ``member_id``, in order."""
     if not members:
         return (member_id,)
+    if member_id > members[-1]:
+        return (*members, member_id)
     return members if member_id in members else tuple(sorted((*members, member_id)))

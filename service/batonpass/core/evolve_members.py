@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, failed, involved, minus, plus, stopped, without
+from batonpass.core.draft import Draft, changes_without, failed, involved, minus, plus, stopped, without
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.model import ActiveState, Cause, Claim, Drain, Failure, GoneMember, Loss, Role, Task, Topology
+from batonpass.core.model import (
+    ActiveState,
+    Cause,
+    Claim,
+    Drain,
+    Failure,
+    GoneMember,
+    Loss,
+    Role,
+    Task,
+    Topology,
+    altered,
+)
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -89,10 +101,12 @@ def gone(draft: Draft, record: r.MemberGone) -> None:
     member = draft.member(record.member_id)
     if member is None:
         return
-    for task_id in involved(draft, member):
+    concerned = involved(draft, member)
+    draft.expect(len(concerned))
+    for task_id in concerned:
         task = draft.task(task_id)
         after = _left_by(task, record)
-        if after != task:
+        if after is not task:
             draft.tasks[task_id] = after
     draft.members[member.id] = None
     _move_pins(draft, member.id, None)
@@ -108,21 +122,21 @@ def gone(draft: Draft, record: r.MemberGone) -> None:
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
-    member_id = record.member_id
-    claims = tuple(claim for claim in task.claims if claim.member_id != member_id)
+    member_id, claims = record.member_id, task.claims
+    if claims:
+        claims = tuple(claim for claim in claims if claim.member_id != member_id)
     ran = task.owner == member_id
     if record.lease_end_ms > record.at_ms and (ran or len(claims) != len(task.claims)):
         claims = (*claims, Claim(member_id, record.lease_end_ms))
-    after = without(task, member_id, claims)
-    changes: dict[str, object] = {}
-    stop = stopped(task, after, member_id, record.at_ms, record.cause.value)
+    changes = changes_without(task, member_id, claims)
+    stop = stopped(task, claims, member_id, record.at_ms, record.cause.value)
     if stop is not task.stop:
         changes["stop"] = stop
     if ran:
         # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
         changes |= {"since_ms": record.at_ms, "final": ()}
         if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-            changes["failures"] = failed(after, Failure(member_id, record.at_ms))
+            changes["failures"] = failed(task, Failure(member_id, record.at_ms))
     if task.target == member_id:
         changes["target"] = None
     if member_id in task.target_standbys:
@@ -131,7 +145,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         changes["pin"] = None
     if task.awaits == member_id:
         changes["awaits"] = None
-    return after._replace(**changes) if changes else after  # type: ignore[arg-type]
+    return altered(task, changes) if changes else task
 
 
 def away(draft: Draft, record: r.MemberAway) -> None:
@@ -142,7 +156,7 @@ def away(draft: Draft, record: r.MemberAway) -> None:
     for task_id in involved(draft, member):
         task = draft.task(task_id)
         after = without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
-        stop = stopped(task, after, member.id, record.at_ms, Cause.RESTARTED.value)
+        stop = stopped(task, after.claims, member.id, record.at_ms, Cause.RESTARTED.value)
         if stop is not task.stop:
             after = after._replace(stop=stop)
         if task.owner == member.id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batonpass.core import records as r
 from batonpass.core.draft import Draft, ended, failed, minus, plus, without
-from batonpass.core.ids import TaskId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
     Claim,
@@ -15,6 +15,7 @@ from batonpass.core.model import (
     Role,
     Stall,
     Stop,
+    Task,
     with_copies,
     with_owner,
     with_target,
@@ -29,8 +30,10 @@ SUSPECTED = "suspected"
 def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
     """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
     tasks = draft.tasks
+    draft.expect(len(record.changes))
+    known = draft.known
     for task_id, target in record.changes.items():
-        tasks[task_id] = with_target(draft.task(task_id), target)
+        tasks[task_id] = with_target(tasks.get(task_id) or known.get(task_id) or Task(task_id), target)
     draft.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
 
 
@@ -46,14 +49,17 @@ def picture_changed(draft: Draft, record: r.PictureChanged) -> None:
     for task_id in record.revoked:
         picture[task_id] = None
         revoking[task_id] = _give_up(draft, member, task_id, record)
+    for task_id in [one for one in record.granted if one in demoted] if demoted else ():
+        revoking[task_id] = _give_up(draft, member, task_id, record)
+        task = draft.task(task_id)
+        if task.state is ActiveState.RUNNING:
+            draft.tasks[task_id] = task._replace(keeper=member.id)
+    picture.update(record.granted)
+    draft.expect(len(record.granted))
+    tasks, known, member_id = draft.tasks, draft.known, member.id
     for task_id, grant in record.granted.items():
-        picture[task_id] = grant
-        if task_id in demoted:
-            revoking[task_id] = _give_up(draft, member, task_id, record)
-            task = draft.task(task_id)
-            if task.state is ActiveState.RUNNING:
-                draft.tasks[task_id] = task._replace(keeper=member.id)
-        _take_up(draft, member, task_id, grant, ready=task_id in ready)
+        task = tasks.get(task_id) or known.get(task_id) or Task(task_id)
+        tasks[task_id] = _taken_up(task, member_id, grant, ready=task_id in ready)
     draft.change_member(
         member.id,
         epoch=record.epoch,
@@ -75,19 +81,18 @@ def _give_up(draft: Draft, member: Member, task_id: TaskId, record: r.PictureCha
     return Revocation(record.epoch, record.at_ms, was_active)
 
 
-def _take_up(draft: Draft, member: Member, task_id: TaskId, grant: Grant, *, ready: bool) -> None:
-    task = draft.task(task_id)
-    standbys, warmups = task.standbys, task.warmups
+def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
+    """Return the task as it is once the member holds it as the grant says."""
+    role, standbys, warmups = grant.role, task.standbys, task.warmups
     if standbys or warmups:
-        standbys, warmups = minus(standbys, member.id), minus(warmups, member.id)
-    if grant.role is Role.STANDBY:
-        draft.tasks[task_id] = with_copies(task, plus(standbys, member.id), warmups)
-    elif grant.role is Role.WARMUP:
-        draft.tasks[task_id] = with_copies(task, standbys, plus(warmups, member.id))
-    else:
-        if standbys is not task.standbys or warmups is not task.warmups:
-            task = with_copies(task, standbys, warmups)
-        draft.tasks[task_id] = with_owner(task, member.id, grant, ready=ready)
+        standbys, warmups = minus(standbys, member_id), minus(warmups, member_id)
+    if role is Role.STANDBY:
+        return with_copies(task, plus(standbys, member_id), warmups)
+    if role is Role.WARMUP:
+        return with_copies(task, standbys, plus(warmups, member_id))
+    if standbys is not task.standbys or warmups is not task.warmups:
+        task = with_copies(task, standbys, warmups)
+    return with_owner(task, member_id, grant, ready=ready)
 
 
 def released(draft: Draft, record: r.TaskReleased) -> None:
@@ -177,9 +182,8 @@ def adopted(draft: Draft, record: r.TasksAdopted) -> None:
         grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
         picture[task_id] = grant
         revoking[task_id] = None
-        _take_up(draft, member, task_id, grant, ready=True)
         claims = tuple(claim for claim in task.claims if claim.member_id != member.id)
-        draft.tasks[task_id] = draft.task(task_id)._replace(
+        draft.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
             state=ActiveState.RUNNING, claims=claims, keeper=None, stop=None
         )
     draft.change_member(

@@ -6,11 +6,11 @@ is immutable: ``evolve`` makes the next group out of records, and nobody else ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.placement_types import TaskTable
@@ -184,23 +184,34 @@ class Task(NamedTuple):
 
 
 # What a placement and a grant change stands in fields next to each other, and both change every task of a group that
-# begins: they are exchanged at once, because naming fields one by one costs several times as much.
-_OWNER: Final = Task._fields.index("owner")
+# begins: they are exchanged at once, because naming fields one by one costs several times as much, and without the
+# count of fields that `_make` takes.
+_new: Final = cast("Callable[[type[Task], Iterable[object]], Task]", tuple.__new__)
 _COPIES: Final = Task._fields.index("standbys")
 _CLAIMS: Final = Task._fields.index("claims")
 _TARGET: Final = Task._fields.index("target")
 _BEYOND: Final = Task._fields.index("waiting") + 1
 
 
+_PLACES: Final = {name: place for place, name in enumerate(Task._fields)}
+
+
+def altered(task: Task, changes: Mapping[str, object]) -> Task:
+    """Return the task with other values of some fields: what ``_replace`` does, in a third of the time."""
+    fields: list[object] = list(task)
+    for name, value in changes.items():
+        fields[_PLACES[name]] = value
+    return _new(Task, fields)
+
+
 def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
     """Return the task as it is with other copies beside its active."""
-    return Task._make((*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
+    return _new(Task, (*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
 
 
 def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task as it is when a member has been granted its active, with the copies that there are beside it."""
-    owner = (member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token)
-    granted = Task._make((*task[:_OWNER], *owner, *task[_COPIES:]))
+    granted = _new(Task, (task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
     if task.heir is None and task.awaits is None and task.keeper != member_id:
         return granted
     return granted._replace(heir=None, awaits=None, keeper=None if task.keeper == member_id else task.keeper)
@@ -208,7 +219,7 @@ def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) ->
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
     """Return the task as it is with another target, target standbys and reason to wait."""
-    return Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
+    return _new(Task, (*task[:_TARGET], *target, *task[_BEYOND:]))
 
 
 @dataclass(frozen=True, slots=True)

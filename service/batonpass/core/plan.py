@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from batonpass.core.budget import HeldBack, fund
-from batonpass.core.copies import Staged, stage
+from batonpass.core.copies import Staged, stage_all
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Role, Task, with_target
 from batonpass.core.placement_types import Placed
@@ -63,7 +63,8 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
     found = aim(before)
     placed_group = _with_target(before, found.changes)
     view = View(placed_group, soft, now_ms, policy, complete=True)
-    staged = [stage(view, placed_group.tasks[task_id]) for task_id in placed_group.table.ids]
+    view.expect(len(placed_group.table.ids))
+    staged = stage_all(view, map(view.tasks.__getitem__, placed_group.table.ids))
     held = fund(view, staged)
     return _answer(view, staged, held, found.placed)
 
@@ -91,11 +92,10 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         if active is not None:
             assignment[active]["active"].append(task.id)
         for member_id, role in one.copies.items():
-            assignment[member_id][role.value].append(task.id)
+            assignment[member_id][role].append(task.id)
         moves += view.is_stateful(task.id) and task.target is not None and _present_owner(task) != task.target
         is_same = is_same and _holds_already(task, one)
-        standing = sorted(member_id for member_id, role in one.copies.items() if role is Role.STANDBY)
-        aimed = active == aim and len(standing) == len(one.copies) and standing == sorted(task.target_standbys)
+        aimed = active == aim and one.copies == dict.fromkeys(task.target_standbys, Role.STANDBY)
         is_aimed = is_aimed and aimed
         ready = _is_ready(view, one)
         is_ready = is_ready and ready
@@ -103,6 +103,7 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
     # Without members nothing differs from what they hold, but what waits for somebody does not rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
     waits = {entry.task: entry for entry in held}
+    texts: _Texts = {}
     there = {one.task.id for one in staged if one.task.target in (one.choice.active or "", *one.copies)}
     return Plan(
         target=_sorted(group, target),
@@ -114,7 +115,7 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         probing_needed=to_come and not at_rest,
         # What failed where it belongs, or waits beside a copy that is ready, has a reason and is not on this list.
         held_back=tuple(one for one in held if view.is_stateful(one.task) and one.task not in there),
-        reasons=tuple(_reason(view, one, waits.get(one.task.id)) for one in staged),
+        reasons=tuple([_reason(view, one, waits.get(one.task.id), texts) for one in staged]),
     )
 
 
@@ -124,9 +125,12 @@ def _present_owner(task: Task) -> MemberId | None:
 
 
 def _holds_already(task: Task, one: Staged) -> bool:
+    if task.owner != one.choice.active or task.claims:
+        return False
     held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
-    held.update(dict.fromkeys(task.warmups, Role.WARMUP))
-    return task.owner == one.choice.active and not task.claims and held == one.copies
+    if task.warmups:
+        held.update(dict.fromkeys(task.warmups, Role.WARMUP))
+    return held == one.copies
 
 
 def _is_ready(view: View, one: Staged) -> bool:
@@ -166,7 +170,11 @@ _DETAIL: Mapping[str, str] = {
 }
 
 
-def _reason(view: View, one: Staged, back: HeldBack | None) -> Reason:
+_CODE: Mapping[Why, str] = {why: why.value for why in Why}
+_Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
+
+
+def _reason(view: View, one: Staged, back: HeldBack | None, texts: _Texts) -> Reason:
     task, choice = one.task, one.choice
     if back is not None and back.reason is Held.FAILED:
         return Reason(
@@ -187,5 +195,7 @@ def _reason(view: View, one: Staged, back: HeldBack | None) -> Reason:
         return Reason(
             Why.WARMING.value, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}"
         )
-    text = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
-    return Reason(choice.why.value, task.id, choice.active, text)
+    key = (choice.why, choice.active, task.target, task.owner)
+    if key not in texts:
+        texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
+    return Reason(_CODE[choice.why], task.id, choice.active, texts[key])

@@ -95,8 +95,6 @@ def _is_refused(one: Staged, room: Room) -> bool:
 def _is_under_way(view: View, one: Staged) -> bool:
     """Say whether something about a task is still to come by itself, so that room may yet be made."""
     task, choice = one.task, one.choice
-    if task.parked:
-        return False
     if not _is_quiet(task) or choice.held not in _LASTING or choice.active != task.owner:
         return True
     if any(stall.until_ms > view.now_ms for stall in task.stalls):

@@ -17,12 +17,15 @@ was just revoked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from itertools import repeat
 
-from batonpass.core.copies import Staged
+from batonpass.core.copies import HELD, NOTHING_HELD, Staged
+from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
 from batonpass.core.records import ClaimsWaived, HeirChosen, PictureChanged, Record
+from batonpass.core.soft import Positions
 from batonpass.core.view import View
 
 
@@ -44,7 +47,15 @@ def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
     members: defaultdict[MemberId, _Next] = defaultdict(_Next)
     records: list[Record] = []
     for one in staged:
-        records.extend(_compare(view, one, members))
+        task, choice, copies, _ = one
+        if task.owner is not None or task[HELD] != NOTHING_HELD:
+            records.extend(_compare(view, one, members))
+            continue
+        # Nobody has anything of it, as of every task of a group that begins: there is nothing to compare with.
+        for member_id, role in copies.items():
+            members[member_id].granted[task.id] = role
+        if choice.active is not None:
+            _grant_active(task.id, choice, members[choice.active])
     pictures = [_picture(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
     waived = [record for record in records if isinstance(record, ClaimsWaived)]
     heirs = [record for record in records if isinstance(record, HeirChosen)]
@@ -71,12 +82,15 @@ def _compare(view: View, one: Staged, members: defaultdict[MemberId, _Next]) -> 
     if active is None or active == task.owner:
         return ()
     if task.owner is None and not task.claims:
-        following = members[active]
-        following.granted[task.id] = Role.ACTIVE
-        if one.choice.ready:
-            following.ready.append(task.id)
+        _grant_active(task.id, one.choice, members[active])
         return ()
     return _succession(view, task, active)
+
+
+def _grant_active(task_id: TaskId, choice: Choice, following: _Next) -> None:
+    following.granted[task_id] = Role.ACTIVE
+    if choice.ready:
+        following.ready.append(task_id)
 
 
 def _give_up_active(task: Task, wanted: Role | None, following: _Next) -> None:
@@ -120,7 +134,9 @@ def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dic
     room = None if member.max_tasks is None else member.max_tasks - len(member.picture)
     grants: dict[TaskId, Grant] = {}
     as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
+    actives: dict[tuple[int, Positions], Grant] = {}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
+    tasks, floor = view.tasks, view.group.tokens_from
     for task_id, role in (
         sorted(following.granted.items(), key=lambda item: order[item[1]])
         if room is not None
@@ -130,17 +146,22 @@ def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dic
             if room <= 0:
                 continue
             room -= 1
-        grants[task_id] = as_copy.get(role) or _grant(view, task_id, epoch)
+        if role is not Role.ACTIVE:
+            grants[task_id] = as_copy[role]
+            continue
+        task = tasks[task_id]
+        # A token above every one before. Many tasks of a group that begins have the same, and one grant serves them.
+        alike = (max(task.token, floor) + 1, task.final)
+        grant = actives.get(alike)
+        if grant is None:
+            grant = actives[alike] = Grant(Role.ACTIVE, epoch, view.now_ms, *alike)
+        grants[task_id] = grant
     return grants
 
 
-def _grant(view: View, task_id: TaskId, epoch: int) -> Grant:
-    """Return the grant of an active, with a token above every one before."""
-    task = view.group.tasks[task_id]
-    token = max(task.token, view.group.tokens_from) + 1
-    return Grant(Role.ACTIVE, epoch, view.now_ms, token, task.final)
-
-
-def _in_order(view: View, grants: Mapping[TaskId, Grant]) -> dict[TaskId, Grant]:
+def _in_order(view: View, grants: dict[TaskId, Grant]) -> dict[TaskId, Grant]:
     rank = view.group.table.rank
+    ranks = list(map(rank.get, grants, repeat(len(rank))))
+    if ranks == sorted(ranks):
+        return grants
     return {task: grants[task] for task in sorted(grants, key=lambda one: rank.get(one, len(rank)))}

@@ -171,6 +171,8 @@ class _Special:
             self.warming.pop(rank, None)
             self.stalled[rank] = self._number[target]
             return
+        if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
+            return
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
         if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
             keep = target if target is not None else task.owner
@@ -316,6 +318,11 @@ class _Special:
             if stall.until_ms > view.now_ms and stall.member_id in number and stall.member_id not in owners:
                 found[number[stall.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
         return found
+
+
+def _begins_ready(task: Task) -> bool:
+    """Say whether its owner was caught up when it got the task, and has not said yet that it runs it."""
+    return task.ready_grant and task.state is ActiveState.GRANTED
 
 
 def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Change]:

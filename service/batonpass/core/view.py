@@ -19,7 +19,7 @@ class View:
     """Group and soft state at ``now_ms``. Reads only, and remembers what it has looked up.
 
     ``complete`` asks what holds when every revocation is confirmed (the dry run), instead of what may be done now.
-    ``members`` and ``heard`` are those of the group and of the soft state, as the fewest steps read them.
+    ``tasks``, ``members`` and ``heard`` are those of the group and of the soft state, as the fewest steps read them.
     """
 
     __slots__ = (
@@ -36,6 +36,7 @@ class View:
         "now_ms",
         "policy",
         "soft",
+        "tasks",
     )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, complete: bool = False) -> None:
@@ -45,6 +46,7 @@ class View:
         self.policy = policy
         self.config = group.config
         self.complete = complete
+        self.tasks: Mapping[TaskId, Task] = group.tasks
         self.members: Mapping[MemberId, Member] = group.members
         self.heard: Mapping[MemberId, MemberSoft] = soft.members
         self._disk: dict[TaskId, list[MemberId]] | None = None
@@ -54,7 +56,9 @@ class View:
         self._overdue: bool | None = None
 
     def expect(self, tasks: int) -> None:
-        """Make ready to look at so many tasks: where that pays, members are read from plain dictionaries."""
+        """Make ready to look at so many tasks: where that pays, these and members are read from plain dictionaries."""
+        if tasks * _READS_A_TASK > len(self.group.tasks):
+            self.tasks = self.group.tasks.plain()
         if tasks * _READS_A_TASK > len(self.group.members):
             self.members, self.heard = self.group.members.plain(), self.soft.members.plain()
             self._here = {one for one, member in self.members.items() if member.away_until_ms is None}
