@@ -163,6 +163,18 @@ async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World
     assert (row.asked, bench.engine.group.version) == (asked, 0)
 
 
+async def test_a_command_that_changes_nothing_breaks_no_chain_of_traces(world: World) -> None:
+    """It has no trace: the next one still tells of whoever was heard before it, or no replay would know of it (L10)."""
+    bench = Bench(world)
+    await bench.engine.carry_out(ProbeRequest())
+    await bench.engine.carry_out(BEAT)
+    await bench.engine.carry_out(ResumeRequest(), Asked(who="ops", reason="a look", cause="c1", command="resume"))
+    await bench.engine.carry_out(ProbeRequest())
+    first, last = (one.trace for one in world.log._histories[GROUP] if one.trace is not None)
+    assert (first.soft.from_empty, last.soft.from_empty) == (True, False)
+    assert set(last.soft.members) == {M1}
+
+
 async def test_conflicts_without_end_are_given_up(world: World) -> None:
     """A group that somebody else keeps writing to is refused after a few attempts."""
     bench = Bench(world)

@@ -244,7 +244,9 @@ class Engine:
         except StoreUnavailable:
             self._pending, self._doubtful = attempt, True
             raise
-        self._historian.committed(attempt.soft)
+        if attempt.history.trace is not None:
+            # Only what was told in a trace need not be told in the next one.
+            self._historian.committed(attempt.soft)
         self._ports.observer.committed(commit, (time.perf_counter() - started) * 1_000)
 
     def _made(self, item: Input, asked: Asked, ahead: _Attempt | None) -> _Attempt:
