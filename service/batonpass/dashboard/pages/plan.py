@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from starlette.responses import Response
 
@@ -17,20 +18,12 @@ MEMBERS_SHOWN = 200
 
 async def show_plan(visit: Visit) -> Response:
     """Ask what would come of a change, and show it beside what is. Nothing changes."""
-    group, members = await asyncio.gather(visit.line.get(visit.at()), visit.line.members(visit.group))
     params = visit.request.query_params
     asked = {name: value.strip() for name, value in params.items()}
     drain, leave = params.getlist("drain"), params.getlist("leave")
-    said, plan = "", None
-    try:
-        change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
-        plan = await visit.line.look(visit.at("plan"), **change) if change else None
-    except ValueError as error:
-        said = str(error)
-    except Refused as refused:
-        if refused.status in {401, 403}:
-            raise
-        said = str(refused)
+    group, members, (plan, said) = await asyncio.gather(
+        visit.line.get(visit.at()), visit.line.members(visit.group), _planned(visit, asked, drain, leave)
+    )
     names = visit.line.names
     moved = plans.moves(members, plan) if plan else []
     compared = plans.fill(names, plans.before_and_after(members, plan)) if plan else []
@@ -54,3 +47,18 @@ async def show_plan(visit: Visit) -> Response:
         held=plans.held_by_reason(plan) if plan else [],
         even=plans.even,
     )
+
+
+async def _planned(
+    visit: Visit, asked: dict[str, str], drain: list[str], leave: list[str]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return what would come of it, None where nothing was asked; or what is wrong with the question."""
+    try:
+        change = plans.wanted(asked, [one for one in drain if one], [one for one in leave if one])
+        return await visit.line.look(visit.at("plan"), **change) if change else None, ""
+    except ValueError as error:
+        return None, str(error)
+    except Refused as refused:
+        if refused.status in {401, 403}:
+            raise
+        return None, str(refused)

@@ -108,10 +108,10 @@ def moves(members: Sequence[Json], plan: Json) -> list[Move]:
     target = {task: member for member, roles in plan["target"].items() for task in roles["active"]}
     codes = {one["task"]: one["code"] for one in plan["reasons"]}
     held = {one["task"] for one in plan["held_back"]}
+    moved = sorted((task for task, to in target.items() if owner.get(task) != to), key=natural)
     return [
-        Move(task, owner.get(task), to, "waits for a slot" if task in held else why(codes.get(task)))
-        for task, to in sorted(target.items(), key=lambda pair: natural(pair[0]))
-        if owner.get(task) != to
+        Move(task, owner.get(task), target[task], "waits for a slot" if task in held else why(codes.get(task)))
+        for task in moved
     ]
 
 
