@@ -155,8 +155,18 @@ def follow(told: DataFrame) -> DataFrame:
         .when(_is("gone"), GONE)
     )
     acts = roles.withColumn("act", act)
-    last_act = _last(f.col("act"), before)
-    last_right = _last(f.when(f.col("act") != FREE, f.col("act")), before)
+    is_hold = f.col("act") == HOLD
+    # Windows that are named together are gone through together: one pass for each of these steps, not for each column.
+    known = acts.withColumns(
+        {
+            "last_act": _last(f.col("act"), before),
+            "last_right": _last(f.when(f.col("act") != FREE, f.col("act")), before),
+            "grant_ms": _last(f.when(is_hold, f.col("ms")), before),
+            "grant_seq": _last(f.when(is_hold, f.col("seq")), before),
+            "grant_ready": _last(f.when(is_hold, f.col("ready")), before),
+        }
+    )
+    last_act, last_right = f.col("last_act"), f.col("last_right")
     still = f.col("until_ms") > f.col("ms")
     licensed = (
         f.when(f.col("act").isin(HOLD, CLAIM), True)
@@ -167,12 +177,8 @@ def follow(told: DataFrame) -> DataFrame:
             ((f.col("role_before") == "active") | f.coalesce(last_act == CLAIM, f.lit(False))) & still,
         )
     )
-    rights = acts.withColumn("licensed", licensed).withColumn(
-        "was_licensed", f.coalesce(_last(f.col("licensed"), before), f.lit(False))
-    )
-    for name, value in (("grant_ms", "ms"), ("grant_seq", "seq"), ("grant_ready", "ready")):
-        rights = rights.withColumn(name, _last(f.when(f.col("act") == HOLD, f.col(value)), before))
-    return _follow_task(rights)
+    rights = known.withColumn("licensed", licensed).drop("last_act", "last_right")
+    return _follow_task(rights.withColumn("was_licensed", f.coalesce(_last(f.col("licensed"), before), f.lit(False))))
 
 
 def _follow_task(rights: DataFrame) -> DataFrame:
@@ -183,16 +189,18 @@ def _follow_task(rights: DataFrame) -> DataFrame:
     is_hold = f.col("act") == HOLD
     is_up = (_is("reported") & (f.col("word") == "running")) | _is("adopted", "stopped")
     is_target = _is("target")
-    first = (
-        rights.withColumn("holders", f.sum(change).over(so_far))
-        .withColumn("held_seq", _last(f.when(is_hold, f.col("seq")), before))
-        .withColumn("held_at", _last(f.when(is_hold, f.col("at_ms")), before))
-        .withColumn("held_by", _last(f.when(is_hold, f.col("member")), before))
-        .withColumn("held_token", f.max(f.when(is_hold, f.col("token"))).over(before))
-        .withColumn("is_up", is_up)
-        .withColumn("run", f.sum(is_up.cast("int")).over(so_far))
-        .withColumn("runner", _last(f.when(is_up, f.col("member")), before))
-        .withColumn("target_before", _last(f.when(is_target, f.coalesce(f.col("member"), f.lit(""))), before))
+    first = rights.withColumns(
+        {
+            "holders": f.sum(change).over(so_far),
+            "held_seq": _last(f.when(is_hold, f.col("seq")), before),
+            "held_at": _last(f.when(is_hold, f.col("at_ms")), before),
+            "held_by": _last(f.when(is_hold, f.col("member")), before),
+            "held_token": f.max(f.when(is_hold, f.col("token"))).over(before),
+            "is_up": is_up,
+            "run": f.sum(is_up.cast("int")).over(so_far),
+            "runner": _last(f.when(is_up, f.col("member")), before),
+            "target_before": _last(f.when(is_target, f.coalesce(f.col("member"), f.lit(""))), before),
+        }
     )
     # The place of a member that went is inherited, or lost: either way the task is meant for somebody else then.
     is_new_target = _is("gone") | (
