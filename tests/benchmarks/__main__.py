@@ -18,11 +18,12 @@ from tests.benchmarks.report import (
     bar_lines,
     bars_of,
     beginning_lines,
+    describing_lines,
     shape_lines,
     size_bars,
     size_lines,
 )
-from tests.benchmarks.sizes import SIZES, time_beginning, time_sizes
+from tests.benchmarks.sizes import DESCRIBED, SIZES, time_beginning, time_describing, time_sizes
 
 LARGEST = Shape(100_000, 1_000, 1)
 SHAPES = (*KAFKA_WARM_MS, LARGEST)
@@ -51,6 +52,7 @@ def main() -> int:
         _show(size_lines(timed))
         # Half the sizes show nothing about growth.
         bars += size_bars(timed) if len(timed) == len(SIZES) else []
+        _show(describing_lines(DESCRIBED, time_describing(DESCRIBED)))
         _show(beginning_lines({shape: time_beginning(shape) for shape in BEGINNINGS[: asked.sizes]}))
     _show(bar_lines(bars))
     return int(asked.strict and not all(bar.holds for bar in bars))

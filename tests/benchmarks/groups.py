@@ -113,7 +113,7 @@ def prepare(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Stage:
     Raises:
         AssertionError: when the group does not come to rest, because what is timed would then be something else.
     """
-    empty = _everybody_joined(shape, weights)
+    empty = everybody_joined(shape, weights)
     at_rest = _everything_runs(empty.then(Tick()))
     before = replace(at_rest, now_ms=at_rest.now_ms + 1_000)
     joined = before.then(join_of(shape, shape.members))
@@ -121,7 +121,7 @@ def prepare(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Stage:
     left = before.then(Leave(leaver))
     facts = (MemberGone(leaver, Cause.LEFT, before.now_ms, before.now_ms), RebalanceScheduled(before.now_ms, "leave"))
     gone = replace(before, group=evolve(before.group, facts))
-    return Stage(shape, empty, at_rest, before, _due(joined), gone, _due(left))
+    return Stage(shape, empty, at_rest, before, due(joined), gone, due(left))
 
 
 def declared(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Moment:
@@ -131,14 +131,15 @@ def declared(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Moment
     return Moment(Group(GroupId("bench")), Soft(), BEGINNING_MS).then(declaration)
 
 
-def _everybody_joined(shape: Shape, weights: tuple[float, ...]) -> Moment:
+def everybody_joined(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -> Moment:
+    """Return a group that everybody has joined, when its first placement is due."""
     moment = declared(shape, weights)
     for index in range(shape.members):
         moment = moment.then(join_of(shape, index))
-    return _due(moment)
+    return due(moment)
 
 
-def _due(moment: Moment) -> Moment:
+def due(moment: Moment) -> Moment:
     """Return the moment at which the placement is due that the group waits for."""
     due_ms = moment.group.due_ms
     assert due_ms is not None, "nothing is to be placed"

@@ -126,6 +126,16 @@ def beginning_lines(timed: Mapping[Shape, tuple[float, float]]) -> list[str]:
     ]
 
 
+def describing_lines(shape: Shape, found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the table of what the API asks of a group of which much is still to come, in milliseconds."""
+    names = [name for row in list(found.values())[:1] for name in row]
+    return [
+        f"Describing {shape} with much still to come: milliseconds of processor time, medians",
+        f"{'':12}" + "".join(f"{name:>24}" for name in names),
+        *(f"{when:12}" + "".join(f"{row[name]:24.0f}" for name in names) for when, row in found.items()),
+    ]
+
+
 def bar_lines(bars: Sequence[Bar]) -> list[str]:
     """Return every bar, and whether it holds."""
     return ["Bars", *(f"  {'holds ' if bar.holds else 'MISSED'}  {bar.what}: {bar.seen}" for bar in bars)]

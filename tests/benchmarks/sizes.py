@@ -1,19 +1,37 @@
 """What must not grow with the group: a heartbeat that changes nothing, and the handover of one caught-up task."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
-from tests.benchmarks.groups import Moment, Shape, declared, join_of, member_name, prepare, reported_by
+from tests.benchmarks.groups import (
+    POLICY,
+    Moment,
+    Shape,
+    declared,
+    due,
+    everybody_joined,
+    join_of,
+    member_name,
+    prepare,
+    reported_by,
+)
 from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
+from batonpass.core.describe import describe_assignments, describe_group
+from batonpass.core.explain_group import explain_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PinRequest, Tick
 from batonpass.core.model import ActiveState, Role
+from batonpass.core.plan import plan
 from batonpass.core.soft import TaskReport
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
 """Ten actives and ten standbys a member, whatever the size, so that nothing but the group differs."""
+
+DESCRIBED = Shape(20_000, 200, 1)
+"""The group that is described while much of it is still to come."""
 
 REPEATED = "repeated heartbeat"
 QUIET = "quiet heartbeat"
@@ -119,6 +137,28 @@ def time_beginning(shape: Shape) -> tuple[float, float]:
     spoken = clocked(everybody_speaks)
     assert not moment.group.unsettled, "the group is not at rest"
     return joins / shape.members, spoken / shape.members
+
+
+def time_describing(shape: Shape) -> dict[str, dict[str, float]]:
+    """Return the milliseconds of what the API asks of a group that has just begun, and of one that has just doubled."""
+    grows = prepare(shape).before
+    for number in range(shape.members, 2 * shape.members):
+        grows = grows.then(join_of(shape, number))
+    begins = everybody_joined(shape).then(Tick())
+    return {"it begins": _described(begins), "it doubles": _described(due(grows).then(Tick()))}
+
+
+def _described(moment: Moment) -> dict[str, float]:
+    at = (moment.now_ms, POLICY)
+    asked: dict[str, Callable[[], object]] = {
+        "tasks not settled": lambda: None,
+        "status": lambda: describe_group(moment.group, moment.soft, *at),
+        "why it is not at rest": lambda: explain_group(moment.group, moment.soft, *at, limit=100),
+        "assignments": lambda: describe_assignments(moment.group, moment.soft, *at),
+        "dry run": lambda: plan(moment.group, moment.soft, *at),
+    }
+    found = {name: median(clocked(call) for _ in range(3)) for name, call in asked.items()}
+    return found | {"tasks not settled": len(moment.group.unsettled)}
 
 
 def first_words(moment: Moment, names: Sequence[MemberId]) -> list[Heartbeat]:

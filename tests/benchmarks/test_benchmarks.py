@@ -5,8 +5,27 @@ from tests.benchmarks.__main__ import measure
 from tests.benchmarks.groups import EQUAL_WEIGHTS, MIXED_WEIGHTS, Shape, prepare
 from tests.benchmarks.kafka import yardstick
 from tests.benchmarks.operations import OPERATIONS, Timed, held_to_the_laws, inputs_of, one_step, time_quiet_heartbeats
-from tests.benchmarks.report import Measured, bar_lines, bars_of, beginning_lines, shape_lines, size_bars, size_lines
-from tests.benchmarks.sizes import CAUGHT_UP, CONFIRMED, QUIET, REPEATED, ROWS, hand_over, time_beginning, time_sizes
+from tests.benchmarks.report import (
+    Measured,
+    bar_lines,
+    bars_of,
+    beginning_lines,
+    describing_lines,
+    shape_lines,
+    size_bars,
+    size_lines,
+)
+from tests.benchmarks.sizes import (
+    CAUGHT_UP,
+    CONFIRMED,
+    QUIET,
+    REPEATED,
+    ROWS,
+    hand_over,
+    time_beginning,
+    time_describing,
+    time_sizes,
+)
 
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState
@@ -106,3 +125,6 @@ def test_every_table_has_its_rows() -> None:
     assert [line.split()[0] for line in shape_lines("equal weights", measured)[2:]] == [*OPERATIONS, "sum"]
     assert len(size_lines({SMALL: time_sizes(SMALL, beats=8)})) == len(ROWS) + 2
     assert len(beginning_lines({SMALL: time_beginning(SMALL)})) == 3
+    described = time_describing(SMALL)
+    assert all(row["tasks not settled"] for row in described.values())
+    assert len(describing_lines(SMALL, described)) == 2 + len(described)

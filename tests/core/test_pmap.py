@@ -88,6 +88,11 @@ def test_what_changed_since_turns_the_older_into_the_newer(
     assert older.changed_since(older) == {}
 
 
+def test_what_changed_between_mappings_that_share_nothing() -> None:
+    """Of mappings that do not come from one another every key is looked at."""
+    assert PMap({1: "a", 2: "b"}).changed_since(PMap({2: "b", 3: "c"})) == {1: "a", 3: None}
+
+
 def test_it_prints_what_it_holds() -> None:
     """Its printed form shows its present content, which is what two decisions are compared by."""
     assert repr(PMap({1: "a", 2: "b"}).without(1)) == "PMap({2: 'b'})"

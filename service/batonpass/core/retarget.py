@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import place
-from batonpass.core.placement_types import Placed, PlacementRequest
+from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
 from batonpass.core.reach import as_it_is, look_ahead, wanted_at
-from batonpass.core.reasons import Held, Quiet, Reason
+from batonpass.core.reasons import Held, Quiet, reason_of
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import Change, build_request, differences
 from batonpass.core.topology import is_ready
@@ -34,6 +35,9 @@ class Aim:
     changes: Mapping[TaskId, Change]
     kept: Mapping[TaskId, MemberId | None]
     waits: bool
+
+
+_CODE: Final[Mapping[MoveReason, str]] = {why: why.value for why in MoveReason}
 
 
 def aim(view: View) -> Aim:
@@ -96,8 +100,8 @@ def _explain(work: Work, found: Aim) -> None:
     """Add why tasks get another target, and why what is pinned or would be moved is not."""
     group, changes, kept = work.group, found.changes, found.kept
     ids = group.table.ids
-    moved = [(why, ids[rank]) for rank, why in found.placed.why.items() if ids[rank] in changes]
-    work.reasons.extend([Reason(str(why), task, changes[task][0]) for why, task in moved if task not in kept])
+    moved = [(_CODE[why], ids[rank]) for rank, why in found.placed.why.items() if ids[rank] in changes]
+    work.reasons.extend([reason_of(why, task, changes[task][0]) for why, task in moved if task not in kept])
     for task, pin in sorted(group.pins.items()):
         if pin in group.members and task in group.table.rank and group.table.rank[task] not in found.request.bound:
             work.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")

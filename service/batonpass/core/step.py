@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from batonpass.core.budget import HeldBack, fund
 from batonpass.core.copies import Staged, stage, stage_all
 from batonpass.core.ids import TaskId
 from batonpass.core.model import Group
-from batonpass.core.reasons import Reason, Why
+from batonpass.core.reasons import Why, reason_of
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import ClaimsWaived, Record
 from batonpass.core.view import View
 from batonpass.core.work import Work
 
 _READS_A_TASK: Final = 4
-# Made so, a named tuple takes a third of the time, and a group that begins has a reason for every task.
-_reason: Final = cast("Callable[[type[Reason], tuple[object, ...]], Reason]", tuple.__new__)
 
 
 def plan_step(view: View, concerned: Collection[TaskId] | None = None) -> tuple[list[Staged], list[HeldBack]]:
@@ -85,11 +83,11 @@ def explain(work: Work, staged: list[Staged], held: list[HeldBack]) -> None:
     """Add the reasons of a step: one for each task that goes somewhere or is held back, one for all that stay."""
     stays = Why.STAYS
     going = [one for one in staged if one.choice.why is not stays]
-    work.reasons.extend([_reason(Reason, (choice.why, task.id, choice.active, "", 1)) for task, choice, _, _ in going])
+    work.reasons.extend([reason_of(choice.why, task.id, choice.active) for task, choice, _, _ in going])
     staying = len(staged) - len(going)
     if staying:
         work.explain(Why.STAYS, tasks=staying)
-    work.reasons.extend([_reason(Reason, (reason, task, to, "", 1)) for task, to, reason in held])
+    work.reasons.extend([reason_of(reason, task, to) for task, to, reason in held])
 
 
 def _wake_for_confirmations(work: Work, records: list[Record]) -> None:
