@@ -4,7 +4,8 @@ What is installed comes from the locks in `deploy/locks`, hash by hash. Purposes
 anything away, so `make run` leaves a developer's environment whole. A stamp for each purpose makes the second call
 free; a file lock makes two calls at once wait for each other instead of writing over each other.
 
-A Java runtime is added for the purposes that start a Kafka broker, only where the machine has no Java that will do.
+A Java runtime is added for the purposes that start a Kafka broker, only where the machine has no Java that will do; and
+Ivy, which fetches the broker, where there is neither Maven nor Ivy.
 `test` is `dev` with the parts outside of Python, which `system` sees to.
 
 It runs on any Python 3.11 or later and imports the standard library only.
@@ -140,8 +141,11 @@ def main() -> None:
             prepare(SYNONYMS.get(purpose, purpose))
             if purpose == "test":
                 system.prepare()
-            if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP") and not system.has_java():
-                prepare("broker")
+            if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP"):
+                if not system.has_java():
+                    prepare("broker")
+                if not system.can_fetch_broker():
+                    system.fetch_ivy()
         else:
             raise SystemExit(f"usage: {sys.argv[0]} {{{','.join([*PURPOSES, *SYNONYMS])}}} | lock [--upgrade]")
 

@@ -1,9 +1,10 @@
 """See to the parts outside of Python that `make test` needs: Java for Spark, a Chromium, and Prometheus with promtool.
 
-Each is looked for by trying it, wherever it came from. On Debian and Ubuntu what is missing is fetched with apt-get,
-said before it is done: packages are installed where the user is root; Prometheus is only unpacked into `.cache` and
-linked into `.venv/bin`, by anybody, because installing its package would start a server on the machine. Elsewhere the
-run stops and says what to install, unless BATONPASS_TEST_WITHOUT names the part.
+And to what fetches a Kafka broker, for whatever starts one. Each is looked for by trying it, wherever it came from. On
+Debian and Ubuntu what is missing is fetched with apt-get, said before it is done: packages are installed where the user
+is root; Prometheus is only unpacked into `.cache` and linked into `.venv/bin`, by anybody, because installing its
+package would start a server on the machine. Elsewhere the run stops and says what to install, unless
+BATONPASS_TEST_WITHOUT names the part.
 
 It runs on any Python 3.11 or later and imports the standard library only.
 """
@@ -20,6 +21,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "prometheus"
 BIN = ROOT / ".venv" / "bin"
+IVY = ROOT / ".venv" / "share" / "java" / "ivy.jar"
+SYSTEM_IVY = (Path("/usr/share/java/ivy.jar"), Path("/usr/share/ivy/ivy.jar"))
 JAVA_MIN = 17
 CHROMIUMS = (
     "chromium",
@@ -165,6 +168,33 @@ def fetch(parts: list[Part]) -> None:
                 done = apt_get("install", "-y", "--no-install-recommends", *packages)
             if done:
                 break
+
+
+def can_fetch_broker() -> bool:
+    """Tell whether the jars of a Kafka broker are there, or something that can fetch them."""
+    if os.environ.get("BATONPASS_KAFKA_JARS") or answers("mvn", "--version"):
+        return True
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batonpass"
+    inside = (ROOT / ".venv").glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar")
+    return any(path.exists() for path in (IVY, *SYSTEM_IVY, *inside, *cache.glob("kafka-*")))
+
+
+def fetch_ivy() -> None:
+    """Unpack Ivy's jar out of its Debian package, where there is one; else the broker says later what is missing."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        return
+    say("unpacking ivy into .venv with apt-get: it fetches the Kafka broker (nothing is installed on the machine)")
+    folder = CACHE.parent / "ivy"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    got = apt_get("download", "ivy", cwd=folder)
+    if not got and os.geteuid() == 0:
+        got = apt_get("update") and apt_get("download", "ivy", cwd=folder)
+    for fetched in folder.glob("*.deb") if got else ():
+        subprocess.run([str(shutil.which("dpkg-deb")), "--extract", str(fetched), str(folder)], check=False)
+    for jar in folder.glob("usr/share/java/ivy.jar"):
+        IVY.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(jar, IVY)
 
 
 def advice(part: Part) -> str:

