@@ -143,17 +143,23 @@ def _starting(view: View, task: Task, owner: MemberId, staying: dict[MemberId, C
 
 
 def _settled(view: View, task: Task, owner: MemberId, staying: dict[MemberId, Choice | None]) -> Staged | None:
-    """Return a task that runs where it belongs, with the standbys that it should have and nothing else."""
-    standbys = task.standbys
+    """Return a task that runs where it belongs, with the standbys that it should have, or one that is to move."""
+    standbys, wanted = task.standbys, task.target_standbys
+    moves = standbys != wanted
     if (
-        standbys != task.target_standbys
+        (moves and not len(standbys) == len(wanted) == 1 == view.config.num_standby_replicas)
         or task[_BESIDE] != _NOTHING_BESIDE
         or owner in standbys
+        or owner in wanted
         or not _is_plain(view, task)
     ):
         return None
     choice = _stays(view, owner, staying)
-    return None if choice is None else _staged(Staged, (task, choice, dict.fromkeys(standbys, Role.STANDBY), ()))
+    if choice is None:
+        return None
+    # The old copy stays until the new one is caught up.
+    asks = (Ask(task, wanted[0], False, False, False),) if moves else ()
+    return _staged(Staged, (task, choice, dict.fromkeys(standbys, Role.STANDBY), asks))
 
 
 def _taken_over(view: View, task: Task, ready: dict[MemberId, Choice | None]) -> Staged | None:
