@@ -7,6 +7,8 @@ import asyncio
 import pytest
 from tests.api.pairs import paired
 
+from batonpass.api.limits import Rate
+
 
 async def test_connections_have_a_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every place taken, idle or not, a request is 503; when one is free again, it is answered."""
