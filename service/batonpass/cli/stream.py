@@ -23,14 +23,17 @@ SILENCE_S = 45.0
 class Stream:
     """Reads the events of one group, each once, from the moment it is opened on, in a thread of its own.
 
-    ``is_open`` says whether events are heard now; while they are not, it is tried again without end.
+    ``hears`` says whether the stream was open when ``heard`` was last asked; while it is not, it is tried again without
+    end.
     """
 
     def __init__(self, coordinator: Coordinator, group: str) -> None:
-        self.is_open = False
+        self.hears = False
         self._coordinator = coordinator
         self._path = path("groups", group, "events")
-        self._heard: queue.Queue[dict[str, Any] | Failure] = queue.Queue()
+        # In the order in which they came: that the stream was opened (None), events, and that it broke.
+        self._heard: queue.Queue[dict[str, Any] | Failure | None] = queue.Queue()
+        self._next: Failure | None = None
         self._place = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -53,18 +56,25 @@ class Stream:
             Failure: when the stream broke; unless it was refused it is tried again, and no event is lost.
         """
         found: list[dict[str, Any]] = []
+        is_news = False
+        failure, self._next = self._next, None
         try:
-            while True:
-                one = self._heard.get(timeout=wait_s)
+            while failure is None:
+                one = self._heard.get(timeout=0.0 if is_news else wait_s)
                 if isinstance(one, Failure):
-                    if found:
-                        self._heard.put(one)
-                        return found
-                    raise one
-                found.append(one)
-                wait_s = 0.0
+                    failure = one
+                    continue
+                is_news = self.hears = True
+                if one is not None:
+                    found.append(one)
         except queue.Empty:
             return found
+        if is_news:
+            # First what came before it.
+            self._next = failure
+            return found
+        self.hears = False
+        raise failure
 
     def _read(self) -> None:
         while not self._closed.is_set():
@@ -74,7 +84,6 @@ class Stream:
                     self._heard.put(event)
                 raise Away(f"the coordinator at {self._coordinator.url} ended the stream of events.", todo="")
             except Failure as failure:
-                self.is_open = False
                 self._heard.put(failure)
                 if failure.code is not Exit.UNREACHABLE:
                     return
@@ -89,9 +98,9 @@ class Stream:
     def _events(self) -> Iterator[dict[str, Any]]:
         headers = {"accept": "text/event-stream"} | ({"last-event-id": self._place} if self._place else {})
         with self._coordinator.lines(self._path, headers=headers, silence_s=SILENCE_S) as lines:
+            self._heard.put(None)
             for place, kind, text in frames(lines):
                 self._place = place or self._place
-                self.is_open = True
                 if text:
                     event = json.loads(text)
                     yield {"type": kind, "body": event} if kind else event

@@ -119,7 +119,7 @@ def _tell(desk: Desk, stream: Stream, names: Names, ends_at: float) -> None:
             if outage.begun(failure):
                 desk.aside("coordinator-lost", f"{failure.sentence} {TRYING}")
             continue
-        if stream.is_open and (gone_ms := outage.over()) is not None:
+        if stream.hears and (gone_ms := outage.over()) is not None:
             desk.aside("coordinator-back", f"{back(gone_ms)} {GOING_ON}", away_ms=round(gone_ms))
         for event in found:
             if desk.as_json:
@@ -150,7 +150,7 @@ def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
             except Failure as failure:
                 outage.begun(failure)
                 sorry = f"{failure.sentence} {TRYING}"
-            if not is_away and stream.is_open:
+            if not is_away and stream.hears:
                 sorry = ""
                 if (gone_ms := outage.over()) is not None:
                     recent.append(_note("coordinator-back", f"after {span(gone_ms)}"))
