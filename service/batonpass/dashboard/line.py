@@ -20,6 +20,7 @@ FRESH_S: Final = 0.7
 ANSWERS_MAX: Final = 200
 AGAIN_S: Final = (0.5, 1.0, 2.0, 5.0)
 PAGE: Final = 1_000
+OPENING: Final = "the stream of events is being opened"
 
 
 class Line:
@@ -90,7 +91,7 @@ class Ear:
         self.latest: dict[str, int] = {}
         self.position = ""
         self.lost_at: float | None = time.time()
-        self.why = "the stream of events is being opened"
+        self.why = OPENING
         self._coordinator = coordinator
         self._token = token
         self._path = path("groups", bound_to, "events") if bound_to else "/events"
@@ -103,6 +104,7 @@ class Ear:
         listener = asyncio.Event()
         self._listeners.add(listener)
         if self._task is None:
+            self.why = OPENING
             self._task = asyncio.create_task(self._follow())
         return listener
 

@@ -18,6 +18,8 @@ GATHER_S: Final = 0.25
 """Events that come within so long of one another make one change."""
 
 RECONNECT_MS: Final = 1_000
+OPENING_S: Final = 1.0
+"""How long the first word waits for the stream of events to be opened: a page that just appears need not alarm."""
 
 
 async def live(request: Request) -> Response:
@@ -42,6 +44,8 @@ async def _frames(desk: Desk, ear: Ear, group: str, seen: int) -> AsyncIterator[
     try:
         yield f"retry: {RECONNECT_MS}\n\n"
         standing = ""
+        if ear.lost_at is not None:
+            await asyncio.wait((news, closing), timeout=OPENING_S, return_when=asyncio.FIRST_COMPLETED)
         while not desk.closing.is_set():
             listener.clear()
             now = json.dumps({"live": ear.lost_at is None, "since": ear.lost_at, "why": ear.why})
