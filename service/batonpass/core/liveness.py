@@ -6,6 +6,7 @@ A tick is a question, never an order: what is due is looked up again, so a tick 
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
@@ -230,11 +231,11 @@ def end_drains(work: Work) -> None:
     It goes on all the same, and whoever joins later may still take them.
     """
     over = [
-        (member, member.drain, why)
-        for _, member in sorted(work.group.members.items())
+        (member.id, member, member.drain, why)
+        for member in work.group.members.values()
         if member.drain is not None and not member.drain.blocked and (why := _time_over(member.drain, work.now_ms))
     ]
-    for member, drain, why in over:
+    for _, member, drain, why in sorted(over, key=itemgetter(0)):
         left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
         if left:
             work.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
