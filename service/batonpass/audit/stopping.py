@@ -16,8 +16,8 @@ from typing import Final, NoReturn
 BEAT_S: Final = 60.0
 """So often a run says that it is at work."""
 
-ENDS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""What a scheduler, a container or a closed terminal sends; Ctrl-C (SIGINT) is told apart, as everywhere in Python."""
+ENDS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What Ctrl-C, a scheduler, a container or a closed terminal sends."""
 
 
 class Stopped(SystemExit):
@@ -25,15 +25,16 @@ class Stopped(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
-        self.reason = f"the audit was told to stop ({signal.Signals(number).name})"
+        told = f"told to stop ({signal.Signals(number).name})"
+        self.reason = f"the audit was {'interrupted' if number == signal.SIGINT else told}"
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn signals to stop into ``Stopped``, and Ctrl-C into ``KeyboardInterrupt``, wherever the audit waits.
+    """Turn signals to stop, Ctrl-C among them, into ``Stopped``, wherever the audit waits.
 
-    Spark's own way to take Ctrl-C asks its JVM first, which is busy. Only the main thread hears signals; in another one
-    nothing changes.
+    Spark's own way to take Ctrl-C asks its JVM first, which is busy, and shows where it was. Only the main thread hears
+    signals; in another one nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -43,23 +44,19 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         del frame
         heard.append(number)
-        raise _end_of(number)
+        raise Stopped(number)
 
-    before = {one: signal.signal(one, stop) for one in (*ENDS, signal.SIGINT)}
+    before = {one: signal.signal(one, stop) for one in ENDS}
     try:
         yield
     except BaseException as error:
         # What is closed on the way out may fail in its turn: Spark's own processes are told to stop as well, mostly.
-        if heard and not isinstance(error, Stopped | KeyboardInterrupt):
-            raise _end_of(heard[0]) from None
+        if heard and not isinstance(error, Stopped):
+            raise Stopped(heard[0]) from None
         raise
     finally:
         for one, handler in before.items():
             signal.signal(one, signal.SIG_DFL if handler is None else handler)
-
-
-def _end_of(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
 
 
 @contextmanager
