@@ -39,7 +39,7 @@ from batonpass.postgres.store import PostgresStore
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
-from batonpass.runtime.ports import Ports
+from batonpass.runtime.ports import NotOwner, Ports
 from batonpass.runtime.pulse import Pulse
 from batonpass.sockets import bind, url_of
 from batonpass.store import Store, store_of
@@ -122,6 +122,9 @@ class Process:
         while True:
             try:
                 await self.coordinator.start()
+            except NotOwner:
+                # Whoever had the group has not let it go yet: no failure of the store.
+                await asyncio.sleep(LOAD_AGAIN_S)
             except ProtocolError as error:
                 self.observer.store_failed(GroupId(""), error.detail)
                 await asyncio.sleep(LOAD_AGAIN_S)
