@@ -30,6 +30,7 @@ CLOSE_TIMEOUT_S = 5.0
 CLOSE_DELAY_S = 1.0
 """How long what was given up stays connected: longer than the handover that it was given up for."""
 
+LENT_WAIT_MS = 10
 FENCE_TIMEOUT_S = 15.0
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while the transaction before it is being ended: that takes milliseconds."""
@@ -176,6 +177,9 @@ class Clients:
     def lent_input(self) -> AIOKafkaConsumer:
         """Return the consumer of the input to read something else with, until the input is to be found."""
         self._guess = {}
+        # What is read last is asked for once more, and over one connection a broker answers in order: behind a question
+        # that waits for half a second for what is to come, the first read of the input would wait too.
+        self.input._fetcher._fetch_max_wait_ms = LENT_WAIT_MS  # noqa: SLF001 - it cannot be set later in any other way
         return self.input
 
     async def find_input(self) -> None:
@@ -184,6 +188,7 @@ class Clients:
         Raises:
             KafkaError: when they cannot be read.
         """
+        self.input._fetcher._fetch_max_wait_ms = self.input._fetch_max_wait_ms  # noqa: SLF001 - as it was made
         offsets = await self._committed()
         if offsets != self._guess or not self.input.assignment():
             self.input.assign(self.partitions)
