@@ -44,6 +44,8 @@ class Browser:
         await self.page.fill("#token", token)
         await self.page.click("text=Sign in >> nth=-1")
         await self.page.wait_for_selector("#middle")
+        # The page is there before what its buttons do.
+        await self.page.wait_for_load_state()
 
     async def go(self, place: str) -> None:
         """Open a page of the dashboard."""
