@@ -7,14 +7,14 @@ from typing import Final
 
 COLLECT_AFTER: Final = (10_000, 20, 20)
 """How many more objects are made than freed before the youngest are looked at, and how often each generation is before
-the next one. By default the first is 700, which a few heartbeats come to."""
+the next one. By default the first is 700."""
 
 
 def spare_the_collector() -> None:
     """Leave alone what was made by now, and look less often at the rest. To be called once a process has started.
 
-    A full collection looks at every object there is, those of all modules among them, which takes it as long as two
-    commits. The values of the core refer to nothing that refers to them, and are freed without it.
+    A full collection looks at every object there is, those of all modules among them, and nothing is answered until
+    it is done. The values of the core refer to nothing that refers to them, and are freed without it.
     """
     gc.collect()
     gc.freeze()

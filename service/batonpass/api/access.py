@@ -89,7 +89,7 @@ class Gate:
         return self.remembered_by(digest_in(authorization))
 
     def remembered_by(self, digest: bytes | None) -> Principal | None:
-        """Do the same for what ``digest_in`` has made of a header, which need not be made twice of the same one."""
+        """Return what ``remembered`` does for the header that ``digest_in`` made ``digest`` of; None for no digest."""
         known = self._known.get(digest) if digest is not None else None
         if known is None or known.principal is None or known.until < self._monotonic():
             return None

@@ -109,7 +109,7 @@ class Express:
         return self._answer(place, digest_in(authorization), body, request_id, traceparent)
 
     def answer_known(self, known: Known, body: bytes) -> bytes | Ahead | None:
-        """Do the same for a request whose head was recognised, and whose body is as long as that says."""
+        """Return what ``answer`` would for a recognised head and a body that is as long as that says."""
         return self._answer(known.place, known.digest, body, None, None)
 
     def recognise(self, head: bytes) -> Known | None:

@@ -136,7 +136,9 @@ class BatonpassGroup:
             RuntimeError: It does not come to rest.
         """
         if not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
-            raise RuntimeError(f"the group does not come to rest: {sorted(self._coordinator.group.unsettled)}")
+            unsettled = sorted(self._coordinator.group.unsettled)
+            which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
+            raise RuntimeError(f"the group does not come to rest: {which}")
         self._ground.is_instant = False
         self.begin_change()
 

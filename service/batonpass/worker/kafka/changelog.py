@@ -129,7 +129,7 @@ class Changelog:
             await self.step(timeout_ms=RESTORE_LOOK_MS)
 
     async def restore_by(self, other: AIOKafkaConsumer, ends: Mapping[str, int], seconds: float = 0.2) -> None:
-        """Read the same by way of another consumer, which belongs to a client that no quota for restoring slows down.
+        """Do what ``restore_some`` does over another consumer's connection, which no quota for restoring slows down.
 
         The other one is assigned to the changelogs for that, and left so.
 

@@ -31,6 +31,8 @@ CLOSE_DELAY_S = 1.0
 """How long what was given up stays connected: longer than the handover that it was given up for."""
 
 LENT_WAIT_MS = 10
+"""How long the broker may wait for more of what the consumer of the input is lent for."""
+
 FENCE_TIMEOUT_S = 15.0
 FENCE_AGAIN_S = 0.01
 """How soon a producer asks again while the transaction before it is being ended: that takes milliseconds."""
