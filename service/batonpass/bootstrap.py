@@ -342,7 +342,7 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
     app = process.app()
     config = uvicorn.Config(
         app,
-        http=wire_for(app.express, arrival_s=settings.request_arrival_s),
+        http=wire_for(app.express, app.parking, arrival_s=settings.request_arrival_s),
         log_config=None,
         log_level="warning",
         access_log=False,

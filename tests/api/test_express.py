@@ -3,73 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.api.pairs import BEARER, Pair, paired
+from tests.api.pairs import BEARER, Pair
+from tests.api.plain import Socket, beat, epoch_of, one_member
 
 from batonpass import bootstrap
+from batonpass.api import wire as wires
 from batonpass.api.express import HEAD_BYTES_MAX, Express, Known
-
-
-class Socket:
-    """A plain connection to a coordinator, on which a test decides what is sent in one piece."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    opened: ClassVar[list[asyncio.StreamWriter]] = []
-
-    @classmethod
-    async def open(cls, pair: Pair) -> Socket:
-        """Connect to the first coordinator."""
-        host, port = pair.urls[0].removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        cls.opened.append(writer)
-        return cls(reader, writer)
-
-    async def send(self, *pieces: bytes) -> None:
-        """Send pieces, each on its own."""
-        for piece in pieces:
-            self.writer.write(piece)
-            await self.writer.drain()
-            await asyncio.sleep(0.02)
-
-    async def answer(self) -> tuple[int, dict[str, str], Any]:
-        """Read one answer: status, headers, body."""
-        async with asyncio.timeout(10):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
-        return int(head[0].split()[1]), headers, json.loads(body) if body else None
-
-
-def beat(seq: int, *, member: str = "m1", epoch: int = 1, headers: dict[str, str] | None = None, **body: Any) -> bytes:
-    """Return the bytes of a heartbeat."""
-    text = json.dumps({"seq": seq, "member_epoch": epoch, **body}).encode()
-    lines = [f"POST /v1/groups/apples/members/{member}/heartbeat HTTP/1.1", "Host: b"]
-    lines += [f"{name}: {value}" for name, value in (BEARER | (headers or {})).items()]
-    return "\r\n".join([*lines, f"Content-Length: {len(text)}", "", ""]).encode() + text
 
 
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
-    """A coordinator with a group of one member, at epoch 1 with its picture taken."""
-    async with paired(monkeypatch) as found:
-        await found.declare("apples")
-        joined = await found.call("PUT", "/v1/groups/apples/members/m1", json={})
-        assert joined.status_code == 201
+    """A coordinator with a group of one member."""
+    async with one_member(monkeypatch) as found:
         yield found
-        while Socket.opened:
-            writer = Socket.opened.pop()
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
 
 
 @pytest.fixture
@@ -103,7 +55,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_the_short_way_answers_as_the_long_one_does(pair: Pair, short: list[str]) -> None:
-    """A heartbeat in one piece and the same in two get the same body and the same headers but for the request's id."""
+    """A heartbeat to a plain path and to an encoded one get the same body and headers, but for the request's id."""
     epoch = (await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")).json()["member_epoch"]
     running = {"0_0": {"role": "active", "state": "running"}}
     wire = await Socket.open(pair)
@@ -113,15 +65,67 @@ async def test_the_short_way_answers_as_the_long_one_does(pair: Pair, short: lis
     await wire.send(beat(2, epoch=epoch, tasks=running, headers={"X-Request-Id": "one"}))
     quick = await wire.answer()
     assert short == ["bytes"]
-    whole = beat(3, epoch=epoch, tasks=running, headers={"X-Request-Id": "two"})
-    await wire.send(whole[:60], whole[60:-10], whole[-10:])
+    encoded = beat(3, epoch=epoch, tasks=running, headers={"X-Request-Id": "two"}).replace(b"/m1/", b"/m%31/")
+    await wire.send(encoded)
     slow = await wire.answer()
-    assert short == ["bytes"]
+    assert short == ["bytes", "NoneType"]
     assert (first[0], quick[0], slow[0]) == (200, 200, 200)
     assert quick[2] | {"seq": 0} == slow[2] | {"seq": 0}
     assert (quick[2]["seq"], slow[2]["seq"]) == (2, 3)
     assert (quick[1].pop("x-request-id"), slow[1].pop("x-request-id")) == ("one", "two")
     assert quick[1].keys() == slow[1].keys()
+
+
+@pytest.mark.parametrize("cut", [(60, -10), (-300,), (-1,)], ids=["thrice", "in the head", "in the body"])
+async def test_a_heartbeat_in_pieces_goes_the_short_way(pair: Pair, short: list[str], cut: tuple[int, ...]) -> None:
+    """Head and body may come one after the other, and be cut anywhere."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    await wire.send(beat(1, epoch=epoch))
+    assert (await wire.answer())[0] == 200
+    short.clear()
+    whole = beat(2, epoch=epoch)
+    cuts = [0, *(at % len(whole) for at in cut), len(whole)]
+    await wire.send(*(whole[begin:end] for begin, end in pairwise(cuts)))
+    assert (await wire.answer())[2]["seq"] == 2
+    assert short == ["bytes"]
+
+
+async def test_a_long_body_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, pair: Pair, short: list[str]) -> None:
+    """Behind a limit the long way takes the body as it comes."""
+    monkeypatch.setattr(wires, "HELD_BYTES_MAX", 100)
+    whole = beat(1, epoch=await epoch_of(pair), tasks={f"0_{place}": {"role": "standby"} for place in range(9)})
+    at = whole.index(b"\r\n\r\n") + 120
+    socket = await Socket.open(pair)
+    await socket.send(whole[:at], whole[at:])
+    assert (await socket.answer())[2]["seq"] == 1
+    assert short == []
+
+
+async def test_who_waits_for_leave_to_send_a_body_gets_it(pair: Pair, short: list[str]) -> None:
+    """`Expect: 100-continue` is answered before the body comes (RFC 9110, 10.1.1)."""
+    whole = beat(1, epoch=await epoch_of(pair), headers={"Expect": "100-continue"})
+    at = whole.index(b"\r\n\r\n") + 4
+    wire = await Socket.open(pair)
+    await wire.send(whole[:at])
+    assert (await wire.answer())[0] == 100
+    await wire.send(whole[at:])
+    assert (await wire.answer())[2]["seq"] == 1
+    assert short == []
+
+
+async def test_a_body_that_stops_half_way_is_given_up(monkeypatch: pytest.MonkeyPatch, known: list[str]) -> None:
+    """Behind a known head as behind any other a body has its time, and no longer."""
+    async with one_member(monkeypatch, request_arrival_s=1) as pair:
+        epoch = await epoch_of(pair)
+        socket = await Socket.open(pair)
+        for seq in (1, 2, 3):
+            await socket.send(beat(seq, epoch=epoch))
+            assert (await socket.answer())[0] == 200
+        await socket.send(beat(4, epoch=epoch)[:-3])
+        status, headers, _ = await socket.answer()
+        assert (status, headers["connection"]) == (408, "close")
+    assert known == ["bytes"]
 
 
 async def test_answers_come_in_the_order_of_the_requests(pair: Pair, short: list[str]) -> None:
@@ -133,12 +137,6 @@ async def test_answers_come_in_the_order_of_the_requests(pair: Pair, short: list
     assert (await wire.answer())[0] == 204
     assert (await wire.answer())[2]["seq"] == 1
     assert short == []
-
-
-async def epoch_of(pair: Pair) -> int:
-    """Return the epoch of the member's present picture."""
-    found = await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")
-    return int(found.json()["member_epoch"])
 
 
 async def test_two_heartbeats_in_one_piece_are_answered_one_after_the_other(pair: Pair) -> None:
@@ -265,7 +263,7 @@ async def test_a_head_that_was_parsed_before_is_not_parsed_again(
 
 
 async def test_a_known_head_with_another_length_behind_it_is_parsed(pair: Pair, known: list[str]) -> None:
-    """Two heartbeats in one piece, a body that comes later, and one that is cut in two are answered as ever."""
+    """Two heartbeats in one piece are answered as ever; a body that comes later, or in pieces, is waited for."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
     for seq in (0, 1):
@@ -277,13 +275,17 @@ async def test_a_known_head_with_another_length_behind_it_is_parsed(pair: Pair, 
     body_at = whole.index(b"\r\n\r\n") + 4
     await wire.send(whole[:body_at], whole[body_at:])
     assert (await wire.answer())[2]["seq"] == 4
+    assert known == ["bytes"]
     whole = beat(5, epoch=epoch)
     await wire.send(whole[:-3], whole[-3:])
     assert (await wire.answer())[2]["seq"] == 5
-    assert known == []
-    await wire.send(beat(6, epoch=epoch))
-    assert (await wire.answer())[2]["seq"] == 6
-    assert known == ["bytes"]
+    whole = beat(6, epoch=epoch)
+    await wire.send(whole[:-3], whole[-3:] + beat(7, epoch=epoch))
+    assert [(await wire.answer())[2]["seq"] for _ in range(2)] == [6, 7]
+    assert known == ["bytes"] * 2
+    await wire.send(beat(8, epoch=epoch))
+    assert (await wire.answer())[2]["seq"] == 8
+    assert known == ["bytes"] * 3
 
 
 async def test_a_known_head_waits_behind_a_request_that_is_under_way(pair: Pair, known: list[str]) -> None:
@@ -366,9 +368,7 @@ async def test_a_connection_stays_open_as_long_as_heartbeats_come(
 ) -> None:
     """The time of an idle connection counts from the last answer, also from one whose head was known."""
     monkeypatch.setattr(bootstrap, "KEEP_ALIVE_S", 1)
-    async with paired(monkeypatch) as pair:
-        await pair.declare("apples")
-        assert (await pair.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201
+    async with one_member(monkeypatch) as pair:
         epoch = await epoch_of(pair)
         wire = await Socket.open(pair)
         loop = asyncio.get_running_loop()
@@ -381,7 +381,5 @@ async def test_a_connection_stays_open_as_long_as_heartbeats_come(
         assert last - begun > 1.5
         assert await asyncio.wait_for(wire.reader.read(), 5) == b""
         assert loop.time() - last > 0.8
-        Socket.opened.clear()
-        wire.writer.close()
     # The very first writes, and the second is parsed.
     assert known == ["bytes"] * 5

@@ -47,8 +47,7 @@ async def test_without_a_valid_lease_nothing_is_said(world: World) -> None:
     assert isinstance(await coordinator.ask(GROUP, ProbeRequest()), NotOwner)
     with pytest.raises(NotOwner):
         await coordinator.look(GROUP)
-    with pytest.raises(NotOwner):
-        await coordinator.poll(GROUP, M1, after=0, wait_ms=0)
+    assert isinstance(await coordinator.poll(GROUP, M1, after=0, wait_ms=0), NotOwner)
     world.ownership.lost.clear()
     assert await coordinator.ask(GROUP, Heartbeat(M1, 2, 1)) == Done()
     assert (await coordinator.look(GROUP))[0].version == 1
@@ -75,8 +74,9 @@ async def test_a_group_that_went_to_another_is_let_go(world: World) -> None:
     await asyncio.sleep(0.01)
     take_away(world, GROUP)
     await coordinator.ownership_changed()
-    with pytest.raises(NotOwner, match="http://other"):
-        await asyncio.wait_for(waiting, 1)
+    refused = await asyncio.wait_for(waiting, 1)
+    assert isinstance(refused, NotOwner)
+    assert "http://other" in refused.detail
     assert coordinator.loaded_groups() == []
 
 

@@ -14,9 +14,9 @@ from batonpass.api import archive, audits, events, groups, health, members, open
 from batonpass.api.aside import Aside
 from batonpass.api.calls import Calls
 from batonpass.api.edge import Edge
-from batonpass.api.front import GONE_STATUS, Front
+from batonpass.api.front import Front
 from batonpass.api.service import Service
-from batonpass.api.visit import Disconnected
+from batonpass.api.visit import GONE_STATUS, Disconnected
 
 ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, audits, tokens, health))
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from batonpass.api.access import Forbidden, check, digest_in
+from batonpass.api.access import digest_in
 from batonpass.api.causes import HEADER
+from batonpass.api.shortcut import Paths, Place, may_pass
 from batonpass.api.visit import FORWARDED
 from batonpass.codec.answers import answer_text
-from batonpass.codec.requests import checked_name, read_heartbeat
+from batonpass.codec.requests import read_heartbeat
 from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
 
 if TYPE_CHECKING:
@@ -37,16 +37,14 @@ if TYPE_CHECKING:
 AHEAD: Final = "batonpass.ahead"
 """Where the scope of a request keeps what the short way has found out about it already."""
 
-PLACES_MAX: Final = 20_000
-"""Of how many paths it is remembered which group and member they name."""
+HEADS_MAX: Final = 20_000
+"""How many heads are remembered."""
 
 HEAD_BYTES_MAX: Final = 2_048
 """How long a head may be to be remembered."""
 
 HEAD_END: Final = b"\r\n\r\n"
 _SUFFIX: Final = b"/heartbeat"
-# /v1/groups/{group}/members/{member}/heartbeat
-_PARTS: Final = 7
 # A head with one of these hardly comes again.
 _OF_ONE_REQUEST: Final = frozenset({b"x-request-id", b"traceparent"})
 _HEAD: Final = b"content-type: application/json\r\n" + HEADER + b": %b\r\ncontent-length: %d\r\n\r\n%b"
@@ -59,16 +57,10 @@ class Ahead(NamedTuple):
     refusal: ProtocolError | None
 
 
-class _Place(NamedTuple):
-    path: str
-    group_id: GroupId
-    member_id: MemberId
-
-
 class Known(NamedTuple):
     """What a head says: whose heartbeat it is, by which token, and how long its body is."""
 
-    place: _Place
+    place: Place
     digest: bytes | None
     length: int
 
@@ -81,7 +73,7 @@ class Express:
         self._edge = edge
         self._call = call
         self._causes = causes
-        self._places: dict[bytes, _Place] = {}
+        self._paths = Paths("heartbeat")
         self._heads: dict[bytes, Known] = {}
 
     def takes(self, url: bytes) -> bool:
@@ -93,7 +85,7 @@ class Express:
 
         None: the long way begins from the beginning. It is asked for POST and a body that is here as a whole.
         """
-        place = self._places.get(url) or self._find(url)
+        place = self._paths.find(url)
         if place is None:
             return None
         authorization = request_id = traceparent = None
@@ -124,7 +116,7 @@ class Express:
         begins with the same bytes and has as many behind them is then parsed to the same, but for the body.
         """
         head = whole[: len(whole) - len(body)]
-        place = self._places.get(url)
+        place = self._paths.find(url)
         if place is None or len(head) > HEAD_BYTES_MAX or head.find(HEAD_END) != len(head) - len(HEAD_END):
             return
         said = dict(headers)
@@ -132,20 +124,20 @@ class Express:
         if names.count(b"content-length") != 1 or said[b"content-length"] != b"%d" % len(body):
             return
         if _OF_ONE_REQUEST.isdisjoint(names):
-            if len(self._heads) >= PLACES_MAX:
+            if len(self._heads) >= HEADS_MAX:
                 self._heads.clear()
             self._heads[head] = Known(place, digest_in(said.get(b"authorization")), len(body))
 
     def _answer(
         self,
-        place: _Place,
+        place: Place,
         digest: bytes | None,
         body: bytes,
         request_id: bytes | None,
         traceparent: bytes | None,
     ) -> bytes | Ahead | None:
         began = perf_counter()
-        if len(body) > self._service.body_bytes_max or not self._may_pass(place, digest):
+        if len(body) > self._service.body_bytes_max or not may_pass(self._edge, self._call, place, digest, place.path):
             return None
         said = self._read(place, body)
         if said is None:
@@ -159,20 +151,7 @@ class Express:
         self._edge.meter.answered(self._call.method, self._call.path, 200, perf_counter() - began)
         return end
 
-    def _may_pass(self, place: _Place, digest: bytes | None) -> bool:
-        """Say whether the caller is known, may do this, is not too early, and has come to the right coordinator."""
-        edge = self._edge
-        if edge.gate is not None:
-            principal = edge.gate.remembered_by(digest)
-            if principal is None:
-                return False
-            try:
-                check(principal, self._call, place.group_id)
-            except Forbidden:
-                return False
-        return not edge.limits.member.is_early(place.path) and edge.ownership.owner_url(place.group_id) is None
-
-    def _read(self, place: _Place, body: bytes) -> Heartbeat | None:
+    def _read(self, place: Place, body: bytes) -> Heartbeat | None:
         coordinator = self._service.coordinator
         last = coordinator.last_said(place.group_id, place.member_id)
         limit = coordinator.policy.max_tasks_per_heartbeat
@@ -180,23 +159,6 @@ class Express:
             return read_heartbeat(place.member_id, body, tasks_max=limit, last=last)
         except ProtocolError:
             return None
-
-    def _find(self, url: bytes) -> _Place | None:
-        """Return what a path names; None for one that is not plain, which the long way knows how to read."""
-        if b"%" in url or not url.isascii():
-            return None
-        path = url.decode("ascii")
-        parts = path.split("/")
-        if len(parts) != _PARTS or (parts[0], parts[1], parts[2], parts[4]) != ("", "v1", "groups", "members"):
-            return None
-        try:
-            found = _Place(path, GroupId(checked_name("group", parts[3])), MemberId(checked_name("member", parts[5])))
-        except ProtocolError:
-            return None
-        if len(self._places) >= PLACES_MAX:
-            self._places.clear()
-        self._places[url] = found
-        return found
 
 
 def _refusal(reply: Reply | None) -> ProtocolError | None:

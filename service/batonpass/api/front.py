@@ -17,12 +17,11 @@ from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
 from batonpass.api.express import AHEAD, Ahead, Express
 from batonpass.api.limits import has_news, too_early
+from batonpass.api.parking import POLL, Parking
 from batonpass.api.problems import REFUSED, not_allowed
-from batonpass.api.visit import FORWARDED, JSON, VISIT, Disconnected, Headless, Visit, unless_gone
+from batonpass.api.visit import FORWARDED, GONE_STATUS, JSON, VISIT, Disconnected, Headless, Visit, unless_gone
 from batonpass.codec.answers import answer_body, to_json
-from batonpass.codec.bodies import PollQuery
 from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
-from batonpass.codec.shape import Shape
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
@@ -34,16 +33,12 @@ if TYPE_CHECKING:
     from batonpass.api.service import Service
     from batonpass.core.inputs import Heartbeat
 
-_POLL: Final = Shape(PollQuery)
 # /v1/groups/{group}/members/{member}/{call}
 _PARTS: Final = 7
 _UNCOUNTED: Final = frozenset(OPEN.values())
 """Calls without a limit: probes and scrapes come from the platform, and often."""
 
 _AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
-GONE_STATUS: Final = 499
-"""What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
-
 RETRY_AFTER_MS: Final = 500
 
 
@@ -60,6 +55,7 @@ class Front:
         self._calls = calls
         self._causes = Causes()
         self.express = Express(service, edge, calls.heartbeat, self._causes)
+        self.parking = Parking(service, edge, calls.assignment, self._causes)
         self._hot: dict[str, tuple[Call, Serve]] = {
             "heartbeat": (calls.heartbeat, self._heartbeat),
             "assignment": (calls.assignment, self._assignment),
@@ -203,7 +199,7 @@ class Front:
 
     async def _assignment(self, visit: Visit) -> None:
         group_id, member_id = _named(visit)
-        asked = _POLL.read(visit.query(), prefix="query")
+        asked = POLL.read(visit.query(), prefix="query")
         coordinator = self._service.coordinator
         self._edge.limits.polls.take()
         visit.settle()

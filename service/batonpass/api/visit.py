@@ -25,6 +25,9 @@ _PROBLEM: Final = (b"content-type", PROBLEM_JSON.encode())
 FORWARDED: Final = b"batonpass-forwarded-for"
 """The header of a request that another coordinator passed on: who made it, by address. Such a one goes no further."""
 
+GONE_STATUS: Final = 499
+"""What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
+
 VISIT: Final = "batonpass.visit"
 """Where the scope of a request keeps the request as it came in, for the calls that need to know who asks."""
 

@@ -1,84 +1,33 @@
-"""All groups of this process: each with its engine, mailbox, deadline and watchers, made on first use."""
+"""All groups of this process, each in a room of its own that is made on first use."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration, Input, PollBroken, PollOpened, Tick
-from batonpass.runtime.deadlines import Deadline
-from batonpass.runtime.engine import RETRY_AFTER_MS, Engine
+from batonpass.core.inputs import GroupDeclaration, Input, Tick
+from batonpass.runtime.engine import RETRY_AFTER_MS
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.mailbox import Mailbox
+from batonpass.runtime.parked import UNREAD, Parked
 from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports
-from batonpass.runtime.watchers import Watchers
+from batonpass.runtime.room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from batonpass.core.ids import TaskId
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
-    from batonpass.core.records import Record
     from batonpass.core.replies import Answer, Reply
     from batonpass.core.soft import Soft, TaskReport
+    from batonpass.runtime.parked import Found
 
 LETTERS_MAX = 10_000
 GROUPS_MAX = 1_000
-TICK_RETRY_MS = 200
-
-
-class Room:
-    """One group and everything that runs for it."""
-
-    def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, letters_max: int) -> None:
-        self.watchers = Watchers()
-        self._feed = feed
-        self.deadline = Deadline(ports.clock, self._tick)
-        self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
-        self.mailbox = Mailbox(self.engine, ports.observer, limit=letters_max)
-        self._polls: Counter[MemberId] = Counter()
-        self._broken: set[MemberId] = set()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the group has never been declared and nobody is waiting here."""
-        return self.engine.group.version == 0 and self.mailbox.is_idle and not self.watchers
-
-    def poll_opened(self, member_id: MemberId) -> None:
-        """Count a long-poll; one that follows a broken one is the member's word that it lives."""
-        self._polls[member_id] += 1
-        if member_id in self._broken and self.mailbox.post(PollOpened(member_id)):
-            self._broken.discard(member_id)
-
-    def poll_closed(self, member_id: MemberId) -> None:
-        """Count a long-poll that ended, answered or not."""
-        self._polls[member_id] -= 1
-        if not self._polls[member_id]:
-            del self._polls[member_id]
-
-    def poll_broken(self, member_id: MemberId) -> None:
-        """Hear that a long-poll broke. While the member has another one open, that says nothing about it."""
-        is_last = self._polls[member_id] == 1
-        if is_last and member_id in self.engine.group.members and self.mailbox.post(PollBroken(member_id)):
-            self._broken.add(member_id)
-
-    def _tick(self) -> None:
-        if not self.mailbox.post(Tick()):
-            self.deadline.postpone(TICK_RETRY_MS)
-
-    def _changed(self, records: Sequence[Record] | None) -> None:
-        if records is None:
-            self.watchers.wake_all()
-        else:
-            self.watchers.wake(records)
-        self._feed.wake()
 
 
 class Coordinator:
@@ -242,6 +191,8 @@ class Coordinator:
     ) -> Answer | ProtocolError | None:
         """Return the member's picture as soon as it is not the one of epoch ``after``; None when the wait is over.
 
+        A refusal is returned too: the member, or the group, is unknown here, or another coordinator's.
+
         To cancel this call says that the poll broke: its caller went away without an answer.
 
         Raises:
@@ -252,7 +203,7 @@ class Coordinator:
         try:
             return await self._picture(room, member_id, after=after, wait_s=wait_ms / 1_000)
         except asyncio.CancelledError:
-            if not self._stopping.is_set():
+            if not self.is_stopping:
                 room.poll_broken(member_id)
             raise
         finally:
@@ -264,29 +215,61 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         while True:
-            engine = room.engine
-            self._require(engine.group_id)
-            if not engine.is_loaded:
-                room = await self._loaded(engine.group_id)
-                engine = room.engine
-            found = self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
+            found = self.look_for(room, member_id, after)
             left_s = end - loop.time()
-            if found is not None or left_s <= 0 or self._stopping.is_set():
+            if found is UNREAD:
+                room = await self._loaded(room.engine.group_id)
+            elif found is not None or left_s <= 0 or self.is_stopping:
                 return found
-            await room.watchers.wait(member_id, left_s)
+            else:
+                await room.watchers.wait(member_id, left_s)
+
+    def park(
+        self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int, answer: Callable[[Found], None]
+    ) -> Parked | None:
+        """Do what ``poll`` does without a task that waits; None, where the group has to be read first.
+
+        ``answer`` is called once, with what ``poll`` would return, or UNREAD: then ``poll`` is to be asked. Where there
+        is nothing to wait for it is called before this returns.
+        """
+        room = self._rooms.get(group_id)
+        if room is None or not room.engine.is_loaded:
+            return None
+        parked = Parked(self, room, member_id, after, answer)
+        parked.begin(wait_ms / 1_000)
+        return parked
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether every wait ends now."""
+        return self._stopping.is_set()
+
+    def look_for(self, room: Room, member_id: MemberId, after: int) -> Found:
+        """Return what there is to say to a member that has the picture of epoch ``after``; None: nothing yet."""
+        engine = room.engine
+        if refusal := self._refusal(engine.group_id):
+            return refusal
+        if not engine.is_loaded:
+            return UNREAD
+        return self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
 
     async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
         """Wait until something that concerns the member was committed; say whether it was before the wait was over."""
         room = self._rooms.get(group_id)
-        if room is None or self._stopping.is_set():
+        if room is None or self.is_stopping:
             return False
-        return await room.watchers.wait(member_id, wait_s) and not self._stopping.is_set()
+        return await room.watchers.wait(member_id, wait_s) and not self.is_stopping
 
     def _require(self, group_id: GroupId) -> None:
         """Refuse to speak for a group without a valid lease (L4)."""
-        if not self._ports.ownership.holds(group_id):
-            owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
-            raise NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
+        if refusal := self._refusal(group_id):
+            raise refusal
+
+    def _refusal(self, group_id: GroupId) -> NotOwner | None:
+        if self._ports.ownership.holds(group_id):
+            return None
+        owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
+        return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
     async def _loaded(self, group_id: GroupId) -> Room:
         room = self._room(group_id)
