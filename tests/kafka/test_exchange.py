@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import KafkaError
 from tests.kafka.totals import until
 
 from batonpass.api.histories import event_body
@@ -278,3 +279,26 @@ async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConne
         await until(lambda: process.kafka is not None and process.kafka.exchange.is_connected)
         async with Member("http://kafka", GROUP, holder, transport=KafkaTransport(connection, prefix=topics.prefix)):
             await until(lambda: holder.running == {"0_0"})
+
+
+async def test_a_transport_that_connects_anew_leaves_nothing_behind(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """When its reader has failed it closes what it had before it connects again; once closed, it stays closed."""
+    async with LocalCoordinator() as local, exchanging(local, connection, topics):
+        transport = KafkaTransport(connection, prefix=topics.prefix)
+        await transport._start()
+        before = (transport._producer, transport._consumer)
+        assert transport._listening is not None
+        transport._listening.cancel()
+        await asyncio.wait([transport._listening])
+        await transport._start()
+        after = (transport._producer, transport._consumer)
+        assert [client._closed for client in (*before, *after)] == [True, True, False, False]
+        await transport.aclose()
+        assert [client._closed for client in after] == [True, True]
+        with pytest.raises(KafkaError, match="closed"):
+            await transport._start()
+        with pytest.raises(KafkaError, match="closed"):
+            await transport._send(GROUP, {})
+        assert transport._producer is None

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import httpx
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 from batonpass.worker.kafka.starting import to_its_end
@@ -47,6 +47,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
         self._records: dict[str, tuple[int, dict[str, Any] | None]] = {}
         self._acked: dict[str, int] = {}
         self._count = 0
+        self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Carry one call out.
@@ -89,14 +90,9 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(error) or repr(error), request=request) from error
 
     async def aclose(self) -> None:
-        """Disconnect."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
-        for client in (self._consumer, self._producer):
-            if client is not None:
-                await client.stop()
-        self._producer = self._consumer = self._listening = None
+        """Disconnect for good; whatever connects just now is closed as soon as it has."""
+        self._is_closed = True
+        await self._disconnect()
 
     # --- the calls --------------------------------------------------------------------------------------------------
 
@@ -156,13 +152,16 @@ class KafkaTransport(httpx.AsyncBaseTransport):
     # --- the wire ---------------------------------------------------------------------------------------------------
 
     async def _send(self, group: str, said: dict[str, Any]) -> None:
-        assert self._producer is not None  # noqa: S101 - started before every call
+        if self._producer is None:
+            raise KafkaConnectionError("this transport was closed, or connects anew")
         await self._producer.send_and_wait(self._topics.heartbeats, msgspec.json.encode(said), key=group.encode())
 
     async def _start(self) -> None:
         async with self._starting:
             if self._listening is not None and not self._listening.done():
                 return
+            # Whoever listened has failed, and its clients are still connected.
+            await self._disconnect()
             options = self._connection.client_options()
             producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
             consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
@@ -180,6 +179,17 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 raise
             self._producer, self._consumer = producer, consumer
             self._listening = asyncio.create_task(self._listen(consumer), name="batonpass kafka transport")
+            if self._is_closed:
+                await self._disconnect()
+                raise KafkaConnectionError("this transport was closed")
+
+    async def _disconnect(self) -> None:
+        listening, clients = self._listening, (self._consumer, self._producer)
+        self._producer = self._consumer = self._listening = None
+        if listening is not None:
+            listening.cancel()
+            await asyncio.wait([listening])
+        await asyncio.gather(*(client.stop() for client in clients if client is not None), return_exceptions=True)
 
     async def _listen(self, consumer: AIOKafkaConsumer) -> None:
         while True:
