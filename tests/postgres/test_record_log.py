@@ -254,3 +254,24 @@ async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: Postgres
         with pytest.raises(VersionConflict):
             await append(postgres_log, [ProbeScheduled(1)], 3)
     await append(postgres_log, [ProbeScheduled(1)], 0)
+
+
+async def test_the_statements_that_append_are_planned_once(database_url: str, engine: AsyncEngine) -> None:
+    """On the connections that only append, what was planned at the start serves every commit of whatever size."""
+    writing = connect(database_url, connections_max=1, keeps_plans=True)
+    log = PostgresRecordLog(engine, writing=writing)
+    try:
+        await log.get_ready()
+        await log.take_over(ORDERS)
+        for version in range(12):
+            events = [Event("probe", 1, 1, None, None, {})] * (version % 3)
+            await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
+        async with writing.connect() as connection:
+            rows = await connection.execute(
+                text("select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'")
+            )
+            plans = sorted(tuple(row) for row in rows)
+        # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
+        assert plans == [(0, 1), (0, 1), (0, 13)]
+    finally:
+        await writing.dispose()

@@ -44,8 +44,12 @@ def async_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+asyncpg")
 
 
-def connect(url: str, *, connections_max: int = 10) -> AsyncEngine:
-    """Return an engine on the database; it connects on first use. Its owner disposes of it."""
+def connect(url: str, *, connections_max: int = 10, keeps_plans: bool = False) -> AsyncEngine:
+    """Return an engine on the database; it connects on first use. Its owner disposes of it.
+
+    With ``keeps_plans`` each connection plans a statement once, for any parameters: for few statements that are
+    carried out very often and touch rows by their keys alone.
+    """
     engine = create_async_engine(
         async_url(url),
         isolation_level="AUTOCOMMIT",
@@ -57,7 +61,17 @@ def connect(url: str, *, connections_max: int = 10) -> AsyncEngine:
         connect_args={"timeout": CONNECT_TIMEOUT_S, "command_timeout": STATEMENT_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    if keeps_plans:
+        event.listen(engine.sync_engine, "connect", _keep_plans)
     return engine
+
+
+def _keep_plans(connection: Any, _record: Any) -> None:
+    """Have plans kept. Left to itself, Postgres plans anew each time where an array of known length looks cheaper.
+
+    Behind a pooler this may reach another session than it is meant for; then statements only take longer.
+    """
+    connection.run_async(lambda driver: driver.execute("set plan_cache_mode = force_generic_plan"))
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:

@@ -15,7 +15,7 @@ from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, de
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import ALL_PARTS, CHANGE_COLUMNS, MOVING_PARTS, copied, parameters, positional, statement
+from batonpass.postgres.append import CHANGE_COLUMNS, PLANNED, copied, parameters, positional, statement
 from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
 from batonpass.postgres.rows import CHANGES, Prepared, prepare
 from batonpass.postgres.tables import fresh_changes
@@ -24,9 +24,6 @@ from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, Versio
 
 IDLE_MS: Final = 2_000
 CANCEL_TIMEOUT_S: Final = 1.0
-PLANNED_AFTER: Final = 6
-"""How often Postgres plans a statement anew before it keeps a plan for any parameters."""
-
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
 
@@ -89,9 +86,12 @@ class Unleased:
 class PostgresRecordLog:
     """The records of all groups in one database."""
 
-    def __init__(self, engine: AsyncEngine, *, tenure: Tenure | None = None) -> None:
-        """Append to what is owned under ``tenure``."""
+    def __init__(
+        self, engine: AsyncEngine, *, tenure: Tenure | None = None, writing: AsyncEngine | None = None
+    ) -> None:
+        """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
         self._engine = engine
+        self._writing = writing or engine
         self._tenure = tenure or Unleased()
         self._small = Writer(self._write)
         self._large = Writer(self._write)
@@ -130,15 +130,14 @@ class PostgresRecordLog:
         Raises:
             StoreUnavailable: when the database is away.
         """
-        async with reaching(self._engine) as connection:
-            for _ in range(PLANNED_AFTER):
-                for parts in (ALL_PARTS, MOVING_PARTS):
-                    await _carried_out(connection, (), parts, self._tenure.id)
+        async with reaching(self._writing) as connection:
+            for parts in PLANNED:
+                await _carried_out(connection, (), parts, self._tenure.id)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         many = any(one.many for one in batch)
         owner = self._tenure.id
-        async with reaching(self._engine) as connection:
+        async with reaching(self._writing) as connection:
             made = await (_copy if many else _add)(connection, batch, owner)
             if made is None:
                 return [(await self._write([one]))[0] for one in batch]
@@ -198,8 +197,8 @@ class PostgresRecordLog:
 
 async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
     """Write a batch with one statement; return the places of the commits that were made."""
-    moving = all(one.rows.keys() <= MOVING_PARTS for one in batch)
-    return await _carried_out(connection, batch, MOVING_PARTS if moving else ALL_PARTS, owner)
+    parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
+    return await _carried_out(connection, batch, parts, owner)
 
 
 async def _carried_out(

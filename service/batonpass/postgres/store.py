@@ -24,6 +24,9 @@ from batonpass.runtime.ports import StoreUnavailable
 LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
 
+WRITING_CONNECTIONS = 2
+"""Connections that only append: what is small on one, what is large on the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -60,11 +63,12 @@ class PostgresStore:
         """Make everything; nothing is connected before it is used."""
         self._alone = place.alone
         self._engine = connect(place.database_url, connections_max=place.connections_max)
+        self._writing = connect(place.database_url, connections_max=WRITING_CONNECTIONS, keeps_plans=True)
         self._lease_engine = connect(place.database_url, connections_max=LEASE_CONNECTIONS)
         leases = Leases(self._lease_engine, lease_ms=place.lease_ms)
         berth = Berth(place.coordinator_url, place.code, place.lease_ms, place.renewal_ms)
         self.ownership = Fleet(leases, berth)
-        self.log = PostgresRecordLog(self._engine, tenure=self.ownership)
+        self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing)
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
@@ -95,6 +99,7 @@ class PostgresStore:
         with contextlib.suppress(StoreUnavailable):
             await self.ownership.leave()
         await self._lease_engine.dispose()
+        await self._writing.dispose()
         await self._engine.dispose()
 
     def not_ready(self) -> str:

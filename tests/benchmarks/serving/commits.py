@@ -40,7 +40,9 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
     stage = prepare(shape, EQUAL_WEIGHTS)
     operations = inputs_of(stage)
     engine = connect(url)
-    log = PostgresRecordLog(engine)
+    writing = connect(url, connections_max=2, keeps_plans=True)
+    log = PostgresRecordLog(engine, writing=writing)
+    await log.get_ready()
     try:
         first, write_down = [], []
         for number in range(rounds):
@@ -70,6 +72,7 @@ async def persist(url: str, shape: Shape, *, rounds: int = 3, changes: int = 30)
         tasks = len({change.task for change in commit.history.changes})
         return Persisted(shape, median(write_down), median(first), tasks, median(took), median(rows))
     finally:
+        await writing.dispose()
         await engine.dispose()
 
 
