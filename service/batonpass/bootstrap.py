@@ -41,7 +41,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import NotOwner, Ports
 from batonpass.runtime.pulse import Pulse
-from batonpass.sockets import bind, url_of
+from batonpass.sockets import advertised_url_of, bind, url_of
 from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def serve(
     logs.configure(settings.log_format, settings.log_level)
     listener = listener or bind(settings.host, settings.port)
     url = url_of(listener, is_tls=settings.is_tls)
-    process = build(settings, str(settings.advertised_url or url))
+    process = build(settings, str(settings.advertised_url or advertised_url_of(listener, is_tls=settings.is_tls)))
     config = server_config(settings, process)
 
     def begun() -> None:

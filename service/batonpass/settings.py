@@ -27,8 +27,8 @@ class Settings(BaseSettings):
     port: int = Field(default=8420, ge=0, le=65_535, description="The port to listen on; 0 takes any free one.")
     advertised_url: AnyHttpUrl | None = Field(
         default=None,
-        description="The base URL under which other coordinators reach this one. Left out: from host and port, which "
-        "is right only where host is an address that the others can reach.",
+        description="The base URL under which other coordinators reach this one. Left out: from host and port, or from "
+        "the name of the machine where host stands for all addresses.",
     )
     tls_certfile: Path | None = Field(
         default=None, description="A PEM file with the certificate chain to serve HTTPS with."

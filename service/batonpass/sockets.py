@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -26,8 +27,29 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket, *, is_tls: bool) -> str:
-    """Return the base URL that a bound socket is reached under."""
+    """Return the base URL that a bound socket is reached under, from this machine at least."""
     host, port = listener.getsockname()[:2]
+    return _url(host, port, is_tls=is_tls)
+
+
+def advertised_url_of(listener: socket.socket, *, is_tls: bool) -> str:
+    """Return the base URL that other machines most likely reach a bound socket under.
+
+    A socket that listens on every address (0.0.0.0, ::) is reached under one of them: that which the name of this
+    machine stands for, as in a container, or by the name itself where that stands for a loopback address or nothing.
+    """
+    host, port = listener.getsockname()[:2]
+    if ip_address(host).is_unspecified:
+        name = socket.gethostname()
+        try:
+            found = str(socket.getaddrinfo(name, port, listener.family, socket.SOCK_STREAM)[0][4][0])
+        except OSError:
+            found = name
+        host = name if found == name or ip_address(found).is_loopback else found
+    return _url(host, port, is_tls=is_tls)
+
+
+def _url(host: str, port: int, *, is_tls: bool) -> str:
     scheme = "https" if is_tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 

@@ -1,0 +1,51 @@
+"""The garbage collector is spared of what lives as long as the process, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+
+from batonpass.collector import COLLECT_AFTER, spare_the_collector
+
+COUNT = """
+import gc
+from batonpass.collector import spare_the_collector
+kept = [{} for _ in range(5_000)]
+before = len(gc.get_objects())
+spare_the_collector()
+print(before, len(gc.get_objects()), gc.get_freeze_count(), *gc.get_threshold())
+"""
+
+
+class Ring:
+    """An object that refers to itself, so that only a collection frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_made_before_is_not_looked_at_again() -> None:
+    """After it, hardly any object is left for a collection to look at, and the thresholds are those documented."""
+    said = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True).stdout
+    before, after, frozen, *thresholds = map(int, said.split())
+    assert before > 5_000
+    assert after < 100
+    assert frozen >= 5_000
+    assert tuple(thresholds) == COLLECT_AFTER
+
+
+def test_what_is_made_after_it_is_collected_as_ever() -> None:
+    """Circles of objects that a running process makes are freed."""
+    thresholds = gc.get_threshold()
+    try:
+        spare_the_collector()
+        ring = Ring()
+        gone = weakref.ref(ring)
+        del ring
+        gc.collect()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
