@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.api.pairs import BEARER, Pair, until
@@ -262,6 +264,10 @@ async def test_a_group_of_another_coordinator_is_forwarded(pair: Pair, begun: li
     assert begun == []
 
 
+def _told(told: list[int], number: int, _news: bool) -> None:  # noqa: FBT001 - as waits are told
+    told.append(number)
+
+
 async def test_many_are_told_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that concerns more than are told at once reaches all, and lets others have their turns between."""
     monkeypatch.setattr(watchers, "TOLD_AT_ONCE", 3)
@@ -273,7 +279,7 @@ async def test_many_are_told_one_after_the_other(monkeypatch: pytest.MonkeyPatch
             await asyncio.sleep(0)
 
     for number in range(10):
-        room.add(MemberId("m1"), 5, lambda _news, number=number: told.append(number))
+        room.add(MemberId("m1"), 5, partial(_told, told, number))
     room.wake_all()
     room.wake_all()
     await turn()
@@ -297,3 +303,23 @@ async def test_a_failure_of_one_that_is_told_leaves_the_others_told() -> None:
     await asyncio.sleep(0.01)
     assert told == ["m1"]
     assert len(failures) == 1
+
+
+async def test_a_failure_of_the_program_is_told_and_the_next_poll_is_served(
+    monkeypatch: pytest.MonkeyPatch, pair: Pair
+) -> None:
+    """Whoever waits is answered 500, as on the long way, and keeps its connection."""
+    epoch = await epoch_of(pair)
+    wire = await Socket.open(pair)
+    await wire.send(ask(epoch))
+    await until(lambda: waiting(pair) == 1)
+    coordinator = pair.processes[0].coordinator
+    look_for = coordinator.look_for
+    monkeypatch.setattr(coordinator, "look_for", Mock(side_effect=KeyError("m1")))
+    coordinator._rooms[GroupId("apples")].watchers.wake_all()
+    status, _, body = await wire.answer()
+    assert (status, body["type"]) == (500, "internal-error")
+    monkeypatch.setattr(coordinator, "look_for", look_for)
+    await wire.send(ask(epoch, wait_ms=0))
+    assert (await wire.answer())[0] == 204
+    assert (parked(pair), waiting(pair)) == (0, 0)

@@ -17,7 +17,7 @@ from batonpass.api.causes import Causes
 from batonpass.api.edge import EVERYBODY, Edge
 from batonpass.api.express import AHEAD, Ahead, Express
 from batonpass.api.limits import has_news, too_early
-from batonpass.api.parking import POLL, Parking
+from batonpass.api.parking import FAILED, POLL, Parking
 from batonpass.api.problems import REFUSED, not_allowed
 from batonpass.api.visit import FORWARDED, GONE_STATUS, JSON, VISIT, Disconnected, Headless, Visit, unless_gone
 from batonpass.codec.answers import answer_body, to_json
@@ -25,7 +25,7 @@ from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
-from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
+from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -80,7 +80,7 @@ class Front:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
             self._edge.journal.failed(error, f"{scope['method']} {visit.call.path}", visit.cause)
             if not visit.started:
-                await visit.refuse(Defect("the coordinator failed on this request; its log says how"))
+                await visit.refuse(FAILED)
         self._edge.meter.answered(visit.call.method, visit.call.path, visit.status, perf_counter() - began)
 
     async def _refuse(self, visit: Visit, error: ProtocolError) -> None:

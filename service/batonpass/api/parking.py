@@ -20,6 +20,7 @@ from batonpass.codec.bodies import PollQuery
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import ProtocolError
 from batonpass.runtime.parked import UNREAD
+from batonpass.runtime.ports import Defect
 
 if TYPE_CHECKING:
     from batonpass.api.calls import Call
@@ -33,6 +34,7 @@ _LAST: Final = "assignment"
 _IN_URL: Final = f"/{_LAST}".encode()
 _OF_JSON: Final = b"content-type: %b\r\n" + HEADER + b": %b\r\ncontent-length: %d\r\n"
 _PROBLEM: Final = PROBLEM_JSON.encode()
+FAILED: Final = Defect("the coordinator failed on this request; its log says how")
 
 
 class Line(Protocol):
@@ -127,15 +129,19 @@ class Stay:
         if self._parked is not None:
             self._parked.withdraw()
 
-    def _answer(self, found: Found) -> None:
+    def _answer(self, found: Found | Exception) -> None:
         self._leave()
         if found is UNREAD:
             self._line.unpark()
             return
+        edge, call = self._parking.edge, self._parking.call
+        if isinstance(found, Exception) and not isinstance(found, ProtocolError):
+            edge.journal.failed(found, f"{call.method} {call.path}", self._cause)
+            found = FAILED
         if found is None:
             status, rest = 204, HEADER + b": %b\r\n\r\n" % self._cause.encode()
         elif isinstance(found, ProtocolError):
-            self._parking.edge.meter.refused(found.type)
+            edge.meter.refused(found.type)
             more = b"".join(f"{name}: {value}\r\n".encode() for name, value in problem_headers(found).items())
             status, rest = found.status, self._json(_PROBLEM, to_json(problem_body(found)), more)
         else:

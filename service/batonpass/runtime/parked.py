@@ -44,12 +44,15 @@ class Looking(Protocol):
 
 
 class Parked:
-    """One long-poll. It ends in one of three ways: ``answer`` is called, the caller breaks it, or it is withdrawn."""
+    """One long-poll. It ends in one of three ways: ``answer`` is called, the caller breaks it, or it is withdrawn.
+
+    An exception that is no ``ProtocolError`` is a failure of the program, for whoever answers to tell.
+    """
 
     __slots__ = ("_after", "_answer", "_end", "_looking", "_member_id", "_room", "_wait")
 
     def __init__(
-        self, looking: Looking, room: Room, member_id: MemberId, after: int, answer: Callable[[Found], None]
+        self, looking: Looking, room: Room, member_id: MemberId, after: int, answer: Callable[[Found | Exception], None]
     ) -> None:
         self._looking = looking
         self._room = room
@@ -82,7 +85,11 @@ class Parked:
 
     def _go_on(self, _is_news: bool) -> None:  # noqa: FBT001 - as waits are told
         self._wait = None
-        found = self._looking.look_for(self._room, self._member_id, self._after)
+        found: Found | Exception
+        try:
+            found = self._looking.look_for(self._room, self._member_id, self._after)
+        except Exception as error:  # noqa: BLE001 - there is no caller that could be told but the one that waits
+            found = error
         left_s = self._end - asyncio.get_running_loop().time()
         if found is None and left_s > 0 and not self._looking.is_stopping:
             self._wait = self._room.watchers.add(self._member_id, left_s, self._go_on)
