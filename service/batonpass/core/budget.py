@@ -10,8 +10,10 @@ estimated catch-up, then task id. A slot that comes free is given away in the sa
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from heapq import heapify, heappop
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from batonpass.core.copies import Ask, Staged, is_for_drain
 from batonpass.core.ids import MemberId, TaskId
@@ -38,37 +40,65 @@ class HeldBack(NamedTuple):
     reason: Held
 
 
-class _Slots:
-    """What is left of the budgets of one step, and of the room that members have."""
+Entry: TypeAlias = tuple[bool, bool, bool, float, float, float, int, int, Ask]
+"""What asks for a slot, after what decides who gets it first; a task that asks for several names them in order."""
 
-    __slots__ = ("balance", "drain", "per_member", "room", "view", "warmups")
 
-    def __init__(self, view: View, staged: list[Staged], room: Room) -> None:
+class Tally(NamedTuple):
+    """What the copies of many tasks use of the budgets: slots for balance, those of drains, and warmups by member."""
+
+    balance: int
+    drain: int
+    warmups: Mapping[MemberId, int]
+
+
+class Slots:
+    """What is left of the budgets of one step, and of the room that members have.
+
+    ``known`` is what all tasks use, where that has been added up; only ``staged`` may have to be counted otherwise.
+    """
+
+    __slots__ = ("_known", "balance", "drain", "per_member", "room", "view", "warmups")
+
+    def __init__(self, view: View, staged: list[Staged], room: Room, known: Tally | None = None) -> None:
         self.view = view
         stateful = len(view.group.table.stateful_ranks)
         self.balance = view.config.warmup_budget(stateful)
         self.drain = view.config.drain_budget(stateful)
         self.per_member = view.config.max_warmups_per_member
         self.warmups: dict[MemberId, int] = {}
+        self._known: Mapping[MemberId, int] = {}
         self.room = room
         replicas, warmup = view.config.num_standby_replicas, Role.WARMUP
         waiting = _waiting_for_their_grant(view, staged)
+        if known is not None:
+            self.balance -= known.balance
+            self.drain -= known.drain
+            self._known = known.warmups
+            for one in staged:
+                if one.task.id in waiting:
+                    self._count(one, usage(one, replicas), sign=1)
+                    self._count(one, _usage_waiting(one, replicas), sign=-1)
+            return
         for one in staged:
             copies = one.copies
-            if one.task.id in waiting or (copies and (len(copies) > replicas or warmup in copies.values())):
-                self._count(one, replicas, waits=one.task.id in waiting)
+            if one.task.id in waiting:
+                self._count(one, _usage_waiting(one, replicas), sign=-1)
+            elif copies and (len(copies) > replicas or warmup in copies.values()):
+                self._count(one, usage(one, replicas), sign=-1)
 
-    def _count(self, one: Staged, replicas: int, *, waits: bool) -> None:
-        warming = [member_id for member_id, role in one.copies.items() if role is Role.WARMUP]
-        if waits and one.choice.active is not None:
-            warming.append(one.choice.active)
-        used = max(len(warming), len(one.copies) - replicas)
+    def _count(self, one: Staged, usage_of: tuple[int, tuple[MemberId, ...]], *, sign: int) -> None:
+        used, warming = usage_of
         if is_for_drain(self.view, one.task):
-            self.drain -= used
+            self.drain += sign * used
         else:
-            self.balance -= used
+            self.balance += sign * used
         for member_id in warming:
-            self.warmups[member_id] = self.warmups.get(member_id, 0) + 1
+            self.warmups[member_id] = self._warmups_of(member_id) - sign
+
+    def _warmups_of(self, member_id: MemberId) -> int:
+        found = self.warmups.get(member_id)
+        return self._known.get(member_id, 0) if found is None else found
 
     def left(self, *, draining: bool) -> int:
         """Return how many slots are left.
@@ -87,10 +117,15 @@ class _Slots:
         if ask.free:
             return None
         if self.left(draining=ask.draining) <= 0:
-            return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
-        if self.warmups.get(ask.member_id, 0) >= self.per_member:
+            return self.refuse_for_want(ask)
+        if self._warmups_of(ask.member_id) >= self.per_member:
             return Held.MEMBER_WARMUP_BUDGET
         return None
+
+    @staticmethod
+    def refuse_for_want(ask: Ask) -> Held:
+        """Return why an ask is refused where no slot is left."""
+        return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
 
     def take(self, ask: Ask) -> Role:
         """Meet the ask; return the role of the copy."""
@@ -101,8 +136,27 @@ class _Slots:
             self.drain -= 1
         else:
             self.balance -= 1
-        self.warmups[ask.member_id] = self.warmups.get(ask.member_id, 0) + 1
+        self.warmups[ask.member_id] = self._warmups_of(ask.member_id) + 1
         return Role.WARMUP
+
+    @property
+    def are_gone(self) -> tuple[bool, bool]:
+        """Say whether no slot is left for balance, and none for drains."""
+        return self.left(draining=False) <= 0, self.left(draining=True) <= 0
+
+
+def usage(one: Staged, replicas: int) -> tuple[int, tuple[MemberId, ...]]:
+    """Return the slots that the copies of a task use, and the members of its warmups."""
+    copies = one.copies
+    warming = tuple([member_id for member_id, role in copies.items() if role is Role.WARMUP]) if copies else ()
+    return max(0, len(warming), len(copies) - replicas), warming
+
+
+def _usage_waiting(one: Staged, replicas: int) -> tuple[int, tuple[MemberId, ...]]:
+    """Return the same of a task that goes to a warmup which has to wait for its grant, and is a warmup until then."""
+    taker = one.choice.active
+    warming = (*usage(one, replicas)[1], *((taker,) if taker is not None else ()))
+    return max(len(warming), len(one.copies) - replicas), warming
 
 
 def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
@@ -110,7 +164,7 @@ def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
 
     Until it has, the copy is a warmup like any other.
     """
-    chosen = [one for one in staged if one.task.warmups and _is_free_for_a_warmup(one)]
+    chosen = [one for one in staged if one.task.warmups and is_free_for_a_warmup(one)]
     if not chosen or view.complete:
         return set()
     giving_up = {member.id for member in view.members.values() if member.revoking}
@@ -122,7 +176,7 @@ def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
     return {one.task.id for one in chosen if one.choice.active in giving_up}
 
 
-def _is_free_for_a_warmup(one: Staged) -> bool:
+def is_free_for_a_warmup(one: Staged) -> bool:
     """Say whether nobody has the task and it goes to a warmup, which was not promised it before."""
     task, active = one.task, one.choice.active
     return active in task.warmups and task.owner is None and not task.claims and task.heir != active
@@ -139,18 +193,70 @@ def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
 
     Held back is reported for moves of actives only, one entry a task, in the order of tasks.
     """
+    return fund_whole(view, staged)[0]
+
+
+def fund_whole(view: View, staged: list[Staged]) -> tuple[list[HeldBack], tuple[bool, bool]]:
+    """Do what ``fund`` does; return also whether no slot is left for balance, and none for drains.
+
+    Where nothing asks for a slot, nobody knows, and both are said to be gone.
+    """
     held: list[HeldBack] = []
-    room = Room(view, staged)
+    room, are_gone = Room(view, staged), (True, True)
     asks = [(ask, one) for one in staged if one.asks for ask in one.asks]
     if asks:
-        slots = _Slots(view, staged, room)
+        slots = Slots(view, staged, room)
         ranked = _ranked(view, asks, is_limited=room.is_limited)
         for key in sorted(ranked):
             held += _grant(view, ranked[key], slots)
+        are_gone = slots.are_gone
     held.extend(_waiting(view, staged))
+    return _by_rank(view, held), are_gone
+
+
+def _by_rank(view: View, held: list[HeldBack]) -> list[HeldBack]:
     rank = view.group.table.rank
-    held.sort(key=lambda entry: rank[entry.task])
-    return held
+    return sorted(held, key=lambda entry: rank[entry.task])
+
+
+def entries_of(view: View, one: Staged) -> tuple[Entry, ...]:
+    """Return what a task asks for, each with its place among all that ask, in a group without limits."""
+    task = one.task
+    overload = inf if task.owner is None else view.load(task.owner)
+    found: list[Entry] = []
+    for number, ask in enumerate(one.asks):
+        soon, lag, rank = _nearness(view, ask)
+        if ask.free:
+            found.append((False, False, False, 0.0, 0.0, 0.0, rank, number, ask))
+        else:
+            found.append((True, not ask.draining, not ask.for_active, -overload, soon, lag, rank, number, ask))
+    return tuple(found)
+
+
+def fund_some(
+    view: View, fresh: list[Staged], asking: list[Entry], slots: Slots
+) -> tuple[dict[TaskId, dict[MemberId, Role]], list[HeldBack]]:
+    """Give slots to those that ask, in order; return the copies given, by task, and what of ``fresh`` is held back."""
+    given: dict[TaskId, dict[MemberId, Role]] = {}
+    refused: dict[tuple[TaskId, MemberId], Held] = {}
+    heapify(asking)
+    while asking:
+        ask = heappop(asking)[-1]
+        if not ask.free and slots.are_gone == (True, True):
+            break  # What is left is refused alike.
+        refusal = slots.refuse(ask)
+        if refusal is None:
+            given.setdefault(ask.task.id, {})[ask.member_id] = slots.take(ask)
+        else:
+            refused[ask.task.id, ask.member_id] = refusal
+    held = [
+        HeldBack(ask.task.id, ask.member_id, refused.get((ask.task.id, ask.member_id)) or slots.refuse_for_want(ask))
+        for one in fresh
+        for ask in one.asks
+        if ask.for_active and ask.member_id not in given.get(ask.task.id, ())
+    ]
+    held.extend(_waiting(view, fresh, given))
+    return given, _by_rank(view, held)
 
 
 def _ranked(view: View, asks: list[Pair], *, is_limited: bool) -> dict[tuple[bool, bool, bool, float], list[Pair]]:
@@ -168,7 +274,7 @@ def _ranked(view: View, asks: list[Pair], *, is_limited: bool) -> dict[tuple[boo
     return ranked
 
 
-def _grant(view: View, alike: list[Pair], slots: _Slots) -> list[HeldBack]:
+def _grant(view: View, alike: list[Pair], slots: Slots) -> list[HeldBack]:
     """Meet what can be met of asks that differ only in how soon a copy is caught up; return what is held back.
 
     Where only slots are scarce, and they are gone, all are refused alike, and who would have come first is not asked.
@@ -203,8 +309,10 @@ def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
     )
 
 
-def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
-    """Return what is held back for another reason than a slot."""
+def _waiting(
+    view: View, staged: list[Staged], given: Mapping[TaskId, Collection[MemberId]] | None = None
+) -> list[HeldBack]:
+    """Return what is held back for another reason than a slot, once ``given`` copies were added."""
     held = []
     table = view.group.table
     for one in staged:
@@ -218,7 +326,7 @@ def _waiting(view: View, staged: list[Staged]) -> list[HeldBack]:
             continue
         if one.asks and one.asks[0].for_active:
             continue
-        has_copy = task.target in one.copies
+        has_copy = task.target in one.copies or (given is not None and task.target in given.get(task.id, ()))
         if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):
             # What failed where it belongs waits for its owner to recover.
             held.append(HeldBack(task.id, task.target if task.target != choice.active else None, choice.held))

@@ -8,6 +8,7 @@ longer wanted stays until as many wanted ones are caught up: a standby moves as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from batonpass.core.handover import Choice, choose
@@ -58,13 +59,18 @@ def stage_all(view: View, tasks: Iterable[Task]) -> list[Staged]:
     Where a whole group begins, or much of it has to move, the same can be said of thousands of tasks, and little has to
     be asked about each: those are told apart first.
     """
+    return list(map(stager(view), tasks))
+
+
+def stager(view: View) -> Callable[[Task], Staged]:
+    """Return what stages one task after another as ``stage`` does, to be used for many. Costs a pass over members."""
     if not view.is_calm():
-        return [stage(view, task) for task in tasks]
+        return partial(stage, view)
     cold: dict[MemberId, Choice] = {}
     ready: dict[MemberId, Choice | None] = {}
     staying: dict[MemberId, Choice | None] = {}
-    staged: list[Staged] = []
-    for task in tasks:
+
+    def staged(task: Task) -> Staged:
         owner = task.owner
         if owner is None:
             found = _taken_over(view, task, ready) if task.standbys else _beginning(view, task, cold)
@@ -73,7 +79,8 @@ def stage_all(view: View, tasks: Iterable[Task]) -> list[Staged]:
             found = _starting(view, task, owner, staying) if begins else _settled(view, task, owner, staying)
         else:
             found = _queued(view, task, owner, staying)
-        staged.append(found or stage(view, task))
+        return found or stage(view, task)
+
     return staged
 
 
@@ -194,6 +201,8 @@ def _stays(view: View, owner: MemberId, staying: dict[MemberId, Choice | None]) 
 
 def stage(view: View, task: Task) -> Staged:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
+    if task.stalls or task.failures:
+        view.passes()  # What is held against a member is so for a while.
     choice = choose(view, task)
     rank = view.group.table.rank.get(task.id)
     if task.parked or rank is None or not view.group.table.stateful[rank]:
@@ -251,10 +260,13 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: d
     Where all drain nothing moves, and what is ready for a move stays ready for it.
     """
     leaving = [one for one, role in rest.items() if role is Role.STANDBY and view.members[one].drain is not None]
+    if leaving:
+        view.passes()
     for member_id in sorted(leaving, key=lambda one: (*_warmth(view, task, one), one)):
         if len(kept) < view.config.num_standby_replicas:
             kept[member_id] = Role.STANDBY
     if all(member.drain is not None for member in view.members.values()):
+        view.passes()
         kept.update({one: role for one, role in rest.items() if _is_caught_up(view, task, one)})
 
 

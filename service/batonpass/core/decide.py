@@ -155,6 +155,7 @@ def _go_on(work: Work, item: i.Input, news: set[TaskId] | None) -> None:
     group = work.group
     if not group.declared:
         return
+    generation = group.generation
     is_due = _is_due(work)
     is_look = isinstance(item, i.Tick) and group.due_ms is None and _probe_is_due(work)
     if is_due or is_look or isinstance(item, i.ProbeRequest):
@@ -163,7 +164,7 @@ def _go_on(work: Work, item: i.Input, news: set[TaskId] | None) -> None:
     elif work.soft.bound_target and group.due_ms is None and _is_to_rest(group):
         # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
         place_now(work)
-    advance(work, news)
+    advance(work, news, tells_all=news is None or work.group.generation != generation)
     if isinstance(item, i.Tick):
         liveness.end_drains(work)
     reschedule(work)

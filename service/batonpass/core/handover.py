@@ -104,8 +104,10 @@ def _suspected(view: View, task: Task, owner: Member) -> Choice:
 
 def _running(view: View, task: Task, owner: Member) -> Choice:
     drain = owner.drain
-    if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
-        return _deadline(view, task, owner)
+    if drain is not None and drain.deadline_ms is not None:
+        view.passes()
+        if view.now_ms >= drain.deadline_ms:
+            return _deadline(view, task, owner)
     if task.target == owner.id:
         return _stays(task)
     target = view.member(task.target)
@@ -123,6 +125,8 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
 def _awaits_word(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
     for_balance = owner.drain is None and task.pin is None
+    if for_balance:
+        view.passes()
     return Held.MEMBER_OVERDUE if for_balance and view.is_somebody_overdue() else None
 
 
@@ -141,13 +145,18 @@ def _deadline(view: View, task: Task, owner: Member) -> Choice:
 
 def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
+    stuck_ms = _stuck_at_ms(view, task, owner)
+    is_stuck = view.now_ms >= stuck_ms
+    view.changes_at(stuck_ms)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
-    if is_as_far and task.state is not ActiveState.FAILED and not _is_stuck(view, task, owner):
+    if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
-    keeps = None if failed or _is_stuck(view, task, owner) else task.keeper
-    if keeps is not None and view.now_ms - task.since_ms < view.config.heartbeat_interval_ms:
+    keeps = None if failed or is_stuck else task.keeper
+    judged_ms = task.since_ms + view.config.heartbeat_interval_ms
+    view.changes_at(judged_ms)
+    if keeps is not None and view.now_ms < judged_ms:
         # Its copy was caught up when this was decided; a word of then says little of what is left now.
         return _stays(task)
     # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
@@ -166,14 +175,17 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     heard = view.soft.members.get(owner.id)
     if eta_ms is None or heard is None or task.id not in heard.reports:
         return False
-    return heard.reports[task.id].at_ms + eta_ms <= view.now_ms + view.config.heartbeat_interval_ms
+    at_ms = heard.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms
+    view.changes_at(at_ms)
+    return at_ms <= view.now_ms
 
 
-def _is_stuck(view: View, task: Task, owner: Member) -> bool:
+def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
+    """Return when an owner that comes no closer counts as stuck."""
     heard = view.soft.members.get(owner.id)
     report = heard.reports.get(task.id) if heard is not None else None
     since = max(task.since_ms, view.soft.started_ms, report.progress_ms if report is not None else 0)
-    return view.now_ms - since >= view.config.warmup_stall_timeout_ms
+    return since + view.config.warmup_stall_timeout_ms
 
 
 def _successor(view: View, task: Task) -> Choice:
@@ -206,6 +218,7 @@ def _cold(view: View, task: Task) -> Choice:
     heartbeat. One that is reported without a lag is never promoted; another member restores the task instead, the
     target if it is another, and only where there is none the task waits.
     """
+    view.passes()
     for holder in view.holders(task):
         copy = view.copy(task, holder)
         awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))

@@ -63,7 +63,8 @@ def join(work: Work, item: Join) -> Reply:
     is_first = not group.members
     work.record(MemberJoined(_profile(work, item)))
     same_place = [_inherit(work, item, old) for old in predecessors]
-    _release_claims(work, lambda member_id: _answers_for(work, item, member_id))
+    if item.replaces is not None or item.takeover:
+        _release_claims(work, lambda member_id: _answers_for(work, item, member_id))
     _note_disk(work, item)
     if same_place != [True]:
         work.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)

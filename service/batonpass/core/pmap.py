@@ -158,12 +158,17 @@ class PMap(Mapping[K, V], Generic[K, V]):
         Values are compared by identity. Costs a look at what has changed where the one came from the other not long
         ago, else a pass over all.
         """
-        if self._base is older._base:
-            keys = self._top.keys() | older._top.keys()
-        else:
-            keys = self.plain().keys() | older.plain().keys()
-        changed: dict[K, V | None] = {}
-        for key in keys:
+        if self is older:
+            return {}
+        changed: dict[K, V | None]
+        if self._base is not older._base:
+            mine, others = self.plain(), older.plain()
+            changed = {key: value for key, value in mine.items() if others.get(key) is not value}
+            if len(mine) < len(others) + len(changed):
+                changed |= dict.fromkeys(key for key in others if key not in mine)
+            return changed
+        changed = {}
+        for key in self._top.keys() | older._top.keys():
             value = self.get(key)
             if value is not older.get(key):
                 changed[key] = value

@@ -115,6 +115,8 @@ class Soft:
     once the group would rest; after a start nobody knows, and it is taken to be so. ``rest`` spares the next look
     whether the group rests a pass over all members; it says nothing that they do not, and is no part of the value.
     ``goodbyes`` are the ids that left before they joined, and when: their joins were overtaken and are still to come.
+    ``agenda`` spares the next step a look at the open tasks of which there is no news; no part of the value either, and
+    read by nobody but the step (``agenda``).
     """
 
     started_ms: int = 0
@@ -125,3 +127,4 @@ class Soft:
     bound_target: bool = True
     rest: Rest | None = field(default=None, compare=False, repr=False)
     goodbyes: PMap[MemberId, int] = field(default_factory=PMap)
+    agenda: object = field(default=None, compare=False, repr=False)

@@ -76,6 +76,7 @@ def answer_to_repeated(
         soft.bound_target,
         soft.rest,
         soft.goodbyes,
+        soft.agenda,
     )
     reply = Answer(
         member_id=member.id,

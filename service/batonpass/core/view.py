@@ -20,6 +20,9 @@ class View:
 
     ``complete`` asks what holds when every revocation is confirmed (the dry run), instead of what may be done now.
     ``tasks``, ``members`` and ``heard`` are those of the group and of the soft state, as the fewest steps read them.
+    ``until_ms`` and ``is_passing`` say how long what was said of a task holds (``begin_task``). ``disk`` are the
+    members that may have state on disk which nobody tails, by task, and ``silent_since_ms`` is an instant since when
+    every member was heard, both where they are known (``agenda``).
     """
 
     __slots__ = (
@@ -30,13 +33,17 @@ class View:
         "_overdue",
         "complete",
         "config",
+        "disk",
         "group",
         "heard",
+        "is_passing",
         "members",
         "now_ms",
         "policy",
+        "silent_since_ms",
         "soft",
         "tasks",
+        "until_ms",
     )
 
     def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, complete: bool = False) -> None:
@@ -54,6 +61,24 @@ class View:
         self._held_for_all: bool | None = None
         self._here: set[MemberId] | None = None
         self._overdue: bool | None = None
+        self.until_ms: int | None = None
+        self.is_passing = False
+        self.disk: Mapping[TaskId, frozenset[MemberId]] | None = None
+        self.silent_since_ms: int | None = None
+
+    def begin_task(self) -> None:
+        """Count from now on until when what is said of one task holds, as long as nothing about it changes."""
+        self.until_ms, self.is_passing = None, False
+
+    def changes_at(self, *instants_ms: int) -> None:
+        """Note that what is said of the task may be another from each of these instants on, where it lies ahead."""
+        ahead = [at_ms for at_ms in instants_ms if at_ms > self.now_ms]
+        if ahead:
+            self.until_ms = min(ahead) if self.until_ms is None else min(self.until_ms, *ahead)
+
+    def passes(self) -> None:
+        """Note that what is said of the task depends on more than the task, its members and their words."""
+        self.is_passing = True
 
     def expect(self, tasks: int) -> None:
         """Make ready to look at so many tasks: where that pays, these and members are read from plain dictionaries."""
@@ -101,6 +126,9 @@ class View:
 
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
         """Return the members that have reported state of the task which nobody gave them to tail, in order."""
+        if self.disk is not None:
+            found = sorted(self.disk.get(task_id, ()))
+            return [one for one in found if self.member(one) and task_id not in self.members[one].picture]
         if self._disk is None:
             self._disk = {}
             for member_id, heard in self._with_disk():
@@ -160,16 +188,25 @@ class View:
         What is balanced now would be balanced again once it does. Suspected members take no part in placement anyway.
         """
         if self._overdue is None:
-            latest_ms, started_ms = self.now_ms - self.config.overdue_ms, self.soft.started_ms
-            self._overdue = False
+            latest_ms = self.now_ms - self.config.overdue_ms
+            if self.silent_since_ms is not None and self.silent_since_ms >= latest_ms:
+                self._overdue = False
+                return False
+            self._overdue, earliest_ms = False, self.now_ms
             for member_id, member in self.members.items():
                 if member.away_until_ms is None and not member.suspected:
-                    heard = self.heard.get(member_id)
-                    since_ms = heard.heard_ms if heard is not None else max(member.joined_ms, started_ms)
+                    since_ms = self.heard_since_ms(member_id, member)
                     if since_ms < latest_ms:
                         self._overdue = True
-                        break
+                        return True
+                    earliest_ms = min(earliest_ms, since_ms)
+            self.silent_since_ms = earliest_ms
         return self._overdue
+
+    def heard_since_ms(self, member_id: MemberId, member: Member) -> int:
+        """Return since when a member is silent: unheard, since it joined, or since this coordinator started."""
+        heard = self.heard.get(member_id)
+        return heard.heard_ms if heard is not None else max(member.joined_ms, self.soft.started_ms)
 
     def is_noted_level(self, member: Member) -> bool:
         """Say whether it is noted that every copy of a member is caught up, so that they need not be looked at."""

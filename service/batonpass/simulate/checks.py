@@ -48,7 +48,8 @@ def reordered(group: Group, soft: Soft) -> tuple[Group, Soft]:
             gone=_reversed(group.gone),
             unsettled=_reversed(group.unsettled),
         ),
-        replace(soft, members=_reversed(soft.members), end_offsets=_reversed(soft.end_offsets)),
+        # What is only noted, to spare the next decision a look, must make no difference to it either.
+        replace(soft, members=_reversed(soft.members), end_offsets=_reversed(soft.end_offsets), rest=None, agenda=None),
     )
 
 
