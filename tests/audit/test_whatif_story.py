@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
-from batonpass.audit.whatif_grid import attempt, present
+from batonpass.audit.whatif_grid import attempt, grid, present
 from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -68,6 +68,22 @@ def test_the_told_day_comes_to_what_was_lived() -> None:
     assert story.lived.downtime_ms > 60_000
     assert abs(trial.downtime_ms - story.lived.downtime_ms) < 0.1 * story.lived.downtime_ms
     assert not trial.missed
+
+
+def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
+    """It begins with the declaration, with nobody there; members join, and other settings can be tried."""
+    found, midnight_ms = noted(), BEGIN_MS - 60 * MINUTE
+    rates = Rates(found.lags, found.restored)
+    story = tell(Group(GroupId("small")), found.records, rates, begin_ms=midnight_ms, end_ms=BEGIN_MS + DAY_MS)
+    scenario = story.scenario
+    assert scenario.present == ()
+    assert [(step.act, step.worker) for step in scenario.steps[: len(NAMES)]] == [(Act.JOIN, name) for name in NAMES]
+    assert scenario.until_ms == BEGIN_MS + DAY_MS - found.records[0][1]
+    trial = attempt(scenario, present(scenario))
+    assert not trial.refused
+    assert not trial.missed
+    assert trial.moves > 0
+    assert any(one["num_standby_replicas"] == 2 for one in grid(scenario))
 
 
 def test_without_samples_it_is_said_what_is_not_known() -> None:

@@ -12,7 +12,7 @@ from batonpass.core.errors import InvalidConfig
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.core.policy import GroupConfig, parse_config
-from batonpass.simulate.staged.model import Scenario
+from batonpass.simulate.staged.model import Act, Scenario
 from batonpass.simulate.staged.stage import LEAD_MS, play
 from batonpass.simulate.staged.tally import Tally
 
@@ -97,7 +97,7 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
     one_by_one.append({"acceptable_recovery_lag": lag // 10, "max_warmup_replicas": 4 * budget})
     if standbys:
         one_by_one.append({"num_standby_replicas": standbys - 1})
-    if len(scenario.present) > standbys + 1:
+    if most_at_once(scenario) > standbys + 1:
         one_by_one.append({"num_standby_replicas": standbys + 1})
         one_by_one.append({"num_standby_replicas": standbys + 1, "max_warmup_replicas": 4 * budget})
     one_by_one += [{"rejoin_grace_ms": grace} for grace in GRACES_MS]
@@ -113,6 +113,19 @@ def grid(scenario: Scenario) -> tuple[dict[str, Value], ...]:
         if wanted not in tried and _is_allowed(config, wanted):
             tried.append(wanted)
     return tuple(tried)
+
+
+def most_at_once(scenario: Scenario) -> int:
+    """Return how many members there were at the most at one time."""
+    there = set(scenario.present)
+    most = len(there)
+    for step in sorted(scenario.steps, key=lambda one: one.at_ms):
+        if step.act in {Act.JOIN, Act.RETURN}:
+            there.add(step.worker)
+        elif step.act in {Act.CRASH, Act.LEAVE, Act.RESTART}:
+            there.discard(step.worker)
+        most = max(most, len(there))
+    return most
 
 
 def _is_allowed(config: GroupConfig, wanted: Mapping[str, Value]) -> bool:

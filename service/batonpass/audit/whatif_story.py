@@ -67,6 +67,8 @@ def tell(
 ) -> Story:
     """Return the day from ``begin_ms`` to ``end_ms``, told from the group as it was before the first record.
 
+    The day of a group that was declared in it begins then, with nobody there: whoever joins restores what there is.
+
     ``records`` have the coordinator epoch and the instant with which each of them was appended.
 
     Raises:
@@ -75,6 +77,8 @@ def tell(
     before = [one for _, at_ms, one in records if at_ms < begin_ms]
     day = [entry for entry in records if entry[1] >= begin_ms]
     start = evolve(base, before)
+    if not start.declared and day:
+        begin_ms = day[0][1]
     teller = _Teller(start, begin_ms)
     tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
     for epoch, at_ms, record in day:

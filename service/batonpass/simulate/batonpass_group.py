@@ -132,10 +132,12 @@ class BatonpassGroup:
     def settle(self) -> None:
         """Come to rest with nothing taking time to restore; from here on it does, and everything is counted.
 
+        A group without members has nobody who could run anything, and is left as it is.
+
         Raises:
             RuntimeError: It does not come to rest.
         """
-        if not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
+        if self._up and not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
             unsettled = sorted(self._coordinator.group.unsettled)
             which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
             raise RuntimeError(f"the group does not come to rest: {which}")
