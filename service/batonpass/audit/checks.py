@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from batonpass.audit.evidence import all_of, found, of, said, time_of
 from batonpass.audit.findings import Severity
 from batonpass.audit.plan import DayPlan, GroupPart, Rows, quoted
+from batonpass.audit.tables import small
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,14 +33,25 @@ def log_laws(changes: DataFrame, bounds: DataFrame) -> DataFrame:
     records = changes.where(f.col("place") == 0).select(
         *("group_id", "seq", "at_ms", "coordinator_epoch", f.floor(f.col("seq") / STRETCH).alias("stretch"))
     )
-    place = f.struct("seq", "at_ms", "coordinator_epoch")
-    stretches = records.groupBy("group_id", "stretch").agg(
+    # Single numbers are summed up as they come; the least of several columns together would be found by sorting.
+    at, epoch = ("at_ms", "seq"), ("coordinator_epoch", "seq")
+    sums = records.groupBy("group_id", "stretch").agg(
         f.count(f.lit(1)).alias("count"),
-        f.min(place).alias("least"),
-        f.max(place).alias("most"),
+        f.min("seq").alias("least_seq"),
+        f.max("seq").alias("most_seq"),
+        f.min_by(*at).alias("least_at"),
+        f.max_by(*at).alias("most_at"),
+        f.min_by(*epoch).alias("least_epoch"),
+        f.max_by(*epoch).alias("most_epoch"),
         f.min("coordinator_epoch").alias("lowest"),
         f.max("coordinator_epoch").alias("highest"),
     )
+
+    def edge(name: str) -> Column:
+        columns = (("seq", "seq"), ("at", "at_ms"), ("epoch", "coordinator_epoch"))
+        return f.struct(*(f.col(f"{name}_{short}").alias(whole) for short, whole in columns)).alias(name)
+
+    stretches = sums.select("group_id", "stretch", "count", edge("least"), edge("most"), "lowest", "highest")
     of_group = Window.partitionBy("group_id").orderBy("stretch")
     before = of_group.rowsBetween(Window.unboundedPreceding, -1)
     joined = (
@@ -292,7 +304,7 @@ def changes_shown(changes: DataFrame, bounds: DataFrame, rows: Rows, plan: DayPl
         for some in batched([one for one in plan.groups if one.last >= one.first], GROUPS_AT_ONCE)
         for row in rows(_SHOWN.format(values=_values(some), begin=_around(plan, -1), end=_around(plan, 1)))
     ]
-    shown = bounds.sparkSession.createDataFrame([tuple(row) for row in counted], SHOWN)
+    shown = small(bounds.sparkSession, [tuple(row) for row in counted], SHOWN)
     is_grant = f.col("what") == "active"
     logged = (
         changes.where(f.col("what").isin("active", "reported"))

@@ -150,12 +150,15 @@ class _Auditor:
     """Looks at one day."""
 
     def __init__(self, session: SparkSession, reader: Reader, plan: DayPlan, audit: Audit, note: Tell) -> None:
+        from batonpass.audit.session import cut_by_group  # noqa: PLC0415
         from batonpass.audit.tables import DayTables  # noqa: PLC0415
 
         self._started_ms = int(time.time() * 1_000)
         self._session, self._plan, self._audit, self._note = session, plan, audit, note
         self._tables: DayTables = DayTables(session, reader, plan)
         self._parts = int(session.conf.get("spark.sql.shuffle.partitions") or "2")
+        sizes = [one.last - one.base for one in plan.groups]
+        self._by_group = cut_by_group(max(sizes), sum(sizes), self._parts)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """Return a frame as it comes out once, in memory or on the executors' disks, without the way it was made.
@@ -165,7 +168,17 @@ class _Auditor:
         """
         from pyspark import StorageLevel  # noqa: PLC0415
 
-        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+        # PySpark's plain MEMORY_AND_DISK serializes every row, twice the work of keeping it.
+        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+
+    def _cut(self, frame: DataFrame) -> DataFrame:
+        """Return a frame kept in one part for each group, so that nothing that follows a task or member is exchanged.
+
+        Where one group is most of the day it stays as it was read, and is cut by task where that matters.
+        """
+        if not self._by_group:
+            return self._keep(frame)
+        return self._keep(frame.repartition(self._parts, "group_id"))
 
     def result(self, told: list[str]) -> AuditResult:
         """Return everything that is found."""
@@ -176,15 +189,18 @@ class _Auditor:
 
         bounds = self._keep(self._tables.bounds())
         self._note("reading the log")
-        changes = self._keep(self._tables.changes())
+        changes = self._cut(self._tables.changes())
         self._note("following who might run each task")
-        followed = self._keep(timeline.follow(timeline.story(changes, self._parts)))
+        story = timeline.story(changes)
+        if not self._by_group:
+            story = story.repartition(self._parts, *timeline.TASK)
+        followed = self._keep(timeline.follow(story))
         runs = self._keep(timeline.runs(followed))
         warmups = self._keep(timeline.warmups(followed))
         found_gaps = self._keep(gaps(runs, changes, stateless(changes), self._plan))
         seen = measures.Seen(
             *(changes, runs, warmups, found_gaps),
-            *(self._keep(self._tables.generations()), self._keep(self._tables.warmup_lags()), bounds, self._plan),
+            *(self._cut(self._tables.generations()), self._cut(self._tables.warmup_lags()), bounds, self._plan),
         )
         self._note("measuring")
         days = measures.group_days(seen)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from batonpass.audit.downtime import STUCK_MS, by_cause, identities, lifetimes
 from batonpass.audit.evidence import all_of, found, of, said, time_of
 from batonpass.audit.findings import GroupDay, Severity
+from batonpass.audit.tables import small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -208,7 +209,7 @@ def group_days(seen: Seen) -> dict[str, GroupDay]:
         f.sum((f.col("cause") == "cold-start").cast("long")).alias("cold_starts"),
     )
     parts = [counts, warm, looks, flaps, down, lifetimes(seen.runs, seen.plan), _balance(seen)]
-    names = spark.createDataFrame([(one.group,) for one in seen.plan.groups], "group_id string")
+    names = small(spark, [(one.group,) for one in seen.plan.groups], "group_id string")
     rows = reduce(lambda one, other: one.join(other, "group_id", "left"), parts, names).collect()
     causes: dict[str, dict[str, dict[str, float]]] = {}
     for row in by_cause(seen.gaps).collect():
@@ -255,7 +256,7 @@ def _of_groups(seen: Seen, per_group: Mapping[str, GroupDay], objective: float |
         (name, law, detail) for name, day in sorted(per_group.items()) for law, detail in worth_a_look(day, objective)
     ]
     spark = seen.bounds.sparkSession
-    frame = spark.createDataFrame(rows, "group_id string, law string, said string")
+    frame = small(spark, rows, "group_id string, law string, said string")
     return found(frame, f.col("law"), NOTICE, f.col("said"), task=None, member=None)
 
 

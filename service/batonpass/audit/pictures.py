@@ -19,6 +19,7 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
 )
+from batonpass.audit.tables import small
 from batonpass.audit.timeline import intervals
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _ownership(
     """Return the intervals of the groups' hours; where they are too many, those of ``broken`` tasks come first."""
     if not worst:
         return ()
-    hours = seen.bounds.sparkSession.createDataFrame(worst, "group_id string, hour long")
+    hours = small(seen.bounds.sparkSession, worst, "group_id string, hour long")
     end = f.lit(seen.plan.end_ms)
     some = followed.join(f.broadcast(hours.select("group_id")), "group_id")
     touching = (
@@ -83,7 +84,7 @@ def _ownership(
         .join(f.broadcast(hours), "group_id")
         .where((f.col("from_ms") < f.col("hour") + HOUR_MS) & (f.coalesce("to_ms", end) > f.col("hour")))
     )
-    marked = seen.bounds.sparkSession.createDataFrame(list(broken), "group_id string, task string")
+    marked = small(seen.bounds.sparkSession, list(broken), "group_id string, task string")
     of_group = Window.partitionBy("group_id").orderBy("after", "from_ms", "task", "member")
     rows = (
         touching.join(f.broadcast(marked.withColumn("before", f.lit(True))), ["group_id", "task"], "left")

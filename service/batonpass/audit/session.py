@@ -26,7 +26,6 @@ LARGE_RECORDS: Final = 2_000_000
 
 SMALL_RECORDS: Final = 50_000
 SMALL: Final[Mapping[str, str]] = {
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -46,6 +45,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     # What is kept stays partitioned as it was, so that windows over it need no second exchange.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
+    # What is cut by group already has all of a task, or of a member, in one place: joins over those need no exchange.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -53,6 +54,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # To look at sizes between steps makes a job of each of them, and forgets how what is kept is cut.
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
@@ -134,6 +137,11 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _sources(one, path)
         elif one.name.endswith(ZIPPED):
             yield path, one
+
+
+def cut_by_group(largest: int, records: int, parts: int) -> bool:
+    """Return whether groups are small enough, each beside all, to be kept whole in one of ``parts`` parts."""
+    return parts == 1 or largest * parts * 2 <= records
 
 
 def partitions_for(records: int, cores: int) -> int:

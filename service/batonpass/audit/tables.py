@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from batonpass.audit import source
 from batonpass.audit.flatten import CHANGES, flatten_records, flatten_snapshots
@@ -84,12 +85,11 @@ class Reader(Protocol):
 
 
 class AdbcReader:
-    """Reads by the jar-free data source."""
+    """Reads without a jar, in Spark's Python workers."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._spark = spark
         self._url = plain_url(url)
-        spark.dataSource.register(source.PostgresSource)
 
     def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query whose answer is small."""
@@ -97,13 +97,12 @@ class AdbcReader:
 
     def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
         """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
-        import json  # noqa: PLC0415
-
-        if not predicates:
-            return self._spark.createDataFrame([], CHANGED if form else schema)
-        queries = [f"select {', '.join(schema.names)} from ({select}) as whole where {one}" for one in predicates]  # noqa: S608
-        reading = self._spark.read.format(source.NAME).schema(CHANGED if form else schema)
-        return reading.options(url=self._url, queries=json.dumps(queries), form=form).load()
+        columns = ", ".join(schema.names)
+        wanted = [(f"select {columns} from ({select}) as whole where {one}", form) for one in predicates]  # noqa: S608
+        if not wanted:
+            return small(self._spark, [], CHANGED if form else schema)
+        numbers = self._spark.range(0, len(wanted), 1, len(wanted))
+        return numbers.mapInArrow(source.reading(self._url, wanted), CHANGED if form else schema)
 
 
 class JdbcReader:
@@ -124,7 +123,7 @@ class JdbcReader:
     def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
         """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
         if not predicates:
-            return self._spark.createDataFrame([], CHANGED if form else schema)
+            return small(self._spark, [], CHANGED if form else schema)
         read = self._spark.read.jdbc(
             self._url, f"({select}) as whole", predicates=list(predicates), properties=self._properties
         )
@@ -132,6 +131,18 @@ class JdbcReader:
         if not form:
             return typed
         return typed.mapInArrow(flatten_records if form == "records" else flatten_snapshots, CHANGED)
+
+
+def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.StructType | str) -> DataFrame:
+    """Return a few rows of the driver's as a frame; they go over as Arrow, for which no worker has to be started."""
+    wanted = t.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(wanted, t.StructType)  # noqa: S101 - for the type checker
+    columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
+    arrow = to_arrow_schema(wanted)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, arrow.types, strict=True)]
+    whole: Any = pa.Table.from_arrays(arrays, schema=arrow)
+    frame: DataFrame = spark.createDataFrame(whole, wanted)
+    return frame
 
 
 def plain_url(url: str) -> str:
@@ -163,7 +174,7 @@ class DayTables:
     def bounds(self) -> DataFrame:
         """Return one row a group: where its day begins and ends (``BOUNDS``)."""
         rows = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in self.plan.groups]
-        return self.spark.createDataFrame(rows, BOUNDS)
+        return small(self.spark, rows, BOUNDS)
 
     def changes(self) -> DataFrame:
         """Return what became so, from the snapshots on that the day starts from (``CHANGED``)."""

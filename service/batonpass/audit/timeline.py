@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from batonpass.audit.plan import DayPlan
 
 TASK: Final = ("group_id", "task")
+HELD: Final = (*TASK, "member")
 STORY: Final = (
     *("group_id", "task", "member", "seq", "place", "at_ms", "coordinator_epoch", "what", "ms", "token"),
     *("until_ms", "ready", "word"),
@@ -46,7 +47,7 @@ FOLLOWED: Final = (
         "is_up",
         "is_down",
     ),
-    *("runner", "run", "target_no", "target", "grant_ms", "grant_seq", "grant_ready"),
+    *("runner", "run", "target_no", "grant_ms", "grant_ready"),
 )
 """The story with what follows from the rows before each: see ``follow``."""
 
@@ -70,11 +71,13 @@ def _is(*names: str) -> Column:
     return f.col("what").isin(*names)
 
 
-def story(changes: DataFrame, parts: int) -> DataFrame:
-    """Return the rows of each task (``STORY``), with the ends of the members that held something of it."""
+def story(changes: DataFrame) -> DataFrame:
+    """Return the rows of each task (``STORY``), with the ends of the members that held something of it.
+
+    Where ``changes`` are partitioned by group, so is this, and nothing is exchanged.
+    """
     own = changes.where(_is(*OF_TASKS)).select(*STORY)
-    told = own.unionByName(_ends(changes)).unionByName(_dispossessions(changes))
-    return told.repartition(parts, *TASK).select(*STORY)
+    return own.unionByName(_ends(changes)).unionByName(_dispossessions(changes))
 
 
 def _ends(changes: DataFrame) -> DataFrame:
@@ -90,21 +93,16 @@ def _ends(changes: DataFrame) -> DataFrame:
         f.lit("group-deleted").alias("word"),
     )
     joined = changes.where(_is("joined")).select("group_id", "member", f.col("seq").alias("joined_seq"))
-    ended = deleted.join(joined, "group_id").where(f.col("joined_seq") < f.col("seq")).select(*gone.columns)
-    held = changes.where(_is(*COPIES)).select("group_id", "member", "task", f.col("seq").alias("held_seq"))
+    ended = joined.join(deleted.hint("shuffle_hash"), "group_id").where(f.col("joined_seq") < f.col("seq"))
+    all_ends = gone.unionByName(ended.select(*gone.columns))
+    held = changes.where(_is(*COPIES)).groupBy(*HELD).agg(f.min("seq").alias("held_seq"))
     return (
-        held.join(gone.unionByName(ended), ["group_id", "member"])
+        held.join(all_ends.hint("shuffle_hash"), ["group_id", "member"])
         .where(f.col("held_seq") <= f.col("seq"))
-        .dropDuplicates(["group_id", "task", "member", "seq"])
         .select(
-            *("group_id", "task", "member", "seq", "place", "at_ms", "coordinator_epoch", f.lit("gone").alias("what")),
-            *(
-                "ms",
-                f.lit(None).cast("long").alias("token"),
-                "until_ms",
-                f.lit(None).cast("boolean").alias("ready"),
-                "word",
-            ),
+            *(*HELD, "seq", "place", "at_ms", "coordinator_epoch", f.lit("gone").alias("what"), "ms"),
+            *(f.lit(None).cast("long").alias("token"), "until_ms"),
+            *(f.lit(None).cast("boolean").alias("ready"), "word"),
         )
     )
 
@@ -116,7 +114,7 @@ def _dispossessions(changes: DataFrame) -> DataFrame:
     )
     held = changes.where(_is("active", "adopted")).select("group_id", "task", "member", f.col("seq").alias("held_seq"))
     return (
-        held.join(adopted, list(TASK))
+        held.join(adopted.hint("shuffle_hash"), list(TASK))
         .where((f.col("held_seq") < f.col("seq")) & (f.col("member") != f.col("adopter")))
         .dropDuplicates(["group_id", "task", "member", "seq"])
         .select(
@@ -133,20 +131,24 @@ def _last(column: Column, window: object) -> Column:
 
 
 def follow(told: DataFrame) -> DataFrame:
-    """Return the story with who may run each task after each row (``FOLLOWED``).
+    """Return the story with who may run each task after each row (``FOLLOWED``), standbys that stay such left out.
 
     ``licensed``: whether the row's member may be running the task; ``holders``: how many members may. ``is_up`` and
     ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is whose the last one was.
     ``target_no`` counts the changes of target, and the members that went who had a copy.
     """
-    of_member = Window.partitionBy(*TASK, "member").orderBy("seq", "place")
+    of_member = Window.partitionBy("member_key", *HELD).orderBy("seq", "place")
     before = of_member.rowsBetween(Window.unboundedPreceding, -1)
     role = (
         f.when(_is("active", "adopted"), "active")
         .when(_is("standby", "warmup"), f.col("what"))
         .when(_is("revoked", "demoted", "dropped", "gone"), "none")
     )
-    roles = told.withColumn("role_before", f.coalesce(_last(role, before), f.lit("none")))
+    # Sorting compares the first eight bytes of the first key alone as long as these differ: hashes nearly always do.
+    keyed = told.withColumns({"member_key": f.xxhash64(*HELD), "task_key": f.xxhash64(*TASK)})
+    every = keyed.withColumn("role_before", f.coalesce(_last(role, before), f.lit("none")))
+    # Half of all rows only say that a standby is a standby, which nothing that follows asks for.
+    roles = every.where(~_is("standby") | (f.col("role_before") == "warmup"))
     act = (
         f.when(_is("active", "adopted"), HOLD)
         .when(_is("revoked", "demoted", "dropped") & (f.col("role_before") == "active"), CLAIM)
@@ -162,7 +164,6 @@ def follow(told: DataFrame) -> DataFrame:
             "last_act": _last(f.col("act"), before),
             "last_right": _last(f.when(f.col("act") != FREE, f.col("act")), before),
             "grant_ms": _last(f.when(is_hold, f.col("ms")), before),
-            "grant_seq": _last(f.when(is_hold, f.col("seq")), before),
             "grant_ready": _last(f.when(is_hold, f.col("ready")), before),
         }
     )
@@ -182,7 +183,7 @@ def follow(told: DataFrame) -> DataFrame:
 
 
 def _follow_task(rights: DataFrame) -> DataFrame:
-    of_task = Window.partitionBy(*TASK).orderBy("seq", "place")
+    of_task = Window.partitionBy("task_key", *TASK).orderBy("seq", "place")
     before = of_task.rowsBetween(Window.unboundedPreceding, -1)
     so_far = of_task.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     change = f.coalesce(f.col("licensed"), f.col("was_licensed")).cast("int") - f.col("was_licensed").cast("int")
@@ -212,7 +213,6 @@ def _follow_task(rights: DataFrame) -> DataFrame:
     )
     return (
         first.withColumn("target_no", f.sum(is_new_target.cast("int")).over(so_far))
-        .withColumn("target", f.when(is_target, f.col("member")).otherwise(f.col("target_before")))
         .withColumn("is_down", f.coalesce(is_down, f.lit(False)))
         .select(*FOLLOWED)
     )
@@ -269,8 +269,11 @@ def runs(followed: DataFrame) -> DataFrame:
     )
 
 
-def warmups(told: DataFrame) -> DataFrame:
+def warmups(followed: DataFrame) -> DataFrame:
     """Return the warmups (``WARMUPS``)."""
+    warmed = followed.where(_is("warmup")).select(*HELD).distinct()
+    # Only few copies are ever warmups: the others need not be put in order.
+    told = followed.join(warmed.hint("shuffle_hash"), list(HELD), "leftsemi")
     mark = (
         f.when(_is("active", "adopted", "heir"), "promoted")
         .when(_is("standby", "warmup"), f.col("what"))
