@@ -9,6 +9,7 @@ from __future__ import annotations
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId, split_task_id
 from batonpass.core.invariants_ledger import Ledger, Step, Violation
+from batonpass.core.invariants_spent import extra_copies, is_of_a_drain, spent
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.soft import Positions, Report, Soft
 
@@ -153,22 +154,6 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
     return sum(max(0, ends[topic] - offset) for topic, offset in positions)
 
 
-def extra_copies(group: Group, task: Task) -> int:
-    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number.
-
-    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active to be.
-    """
-    copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
-    return max(len(task.warmups) - (task.heir in task.warmups), copies - 1 - group.config.num_standby_replicas)
-
-
-def _is_of_a_drain(group: Group, task: Task) -> bool:
-    """Say whether a member on its way out has a copy of the task, so that the drain's budget may pay."""
-    holders = (task.owner, task.keeper, *task.standbys, *task.warmups)
-    members = [group.members.get(one) for one in holders if one is not None]
-    return any(member is not None and member.drain is not None for member in members)
-
-
 def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
     """Return where a step made copies beyond a budget. Lowering a budget, or losing an owner, leaves what is there."""
     new = _new_copies(step)
@@ -176,18 +161,15 @@ def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
     if not grown:
         return []
     after = step.after
-    spent = {True: 0, False: 0}
-    for task_id in after.unsettled:
-        task = after.tasks[task_id]
-        spent[_is_of_a_drain(after, task)] += extra_copies(after, task)
+    in_use = spent(after)
     found = []
-    stateful, config = sum(after.table.stateful), after.config
+    stateful, config = len(after.table.stateful_ranks), after.config
     normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
-    of_drains = [one for one in grown if _is_of_a_drain(after, after.tasks[one])]
-    if len(of_drains) < len(grown) and spent[False] > normal:
-        found.append(Violation("L8", f"{spent[False]} extra copies; max_warmup_replicas allows {normal}", grown[0]))
-    if of_drains and spent[True] + spent[False] > normal + drains:
-        total = spent[True] + spent[False]
+    of_drains = [one for one in grown if is_of_a_drain(after, after.tasks[one])]
+    if len(of_drains) < len(grown) and in_use.normal > normal:
+        found.append(Violation("L8", f"{in_use.normal} extra copies; max_warmup_replicas allows {normal}", grown[0]))
+    total = in_use.normal + in_use.drains
+    if of_drains and total > normal + drains:
         found.append(Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0]))
     return found + _check_member_budgets(step, new)
 
