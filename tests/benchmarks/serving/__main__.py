@@ -88,7 +88,11 @@ async def heartbeats(url: str, members: int, asked: argparse.Namespace) -> list[
     async with bare() as yardstick, coordinator(url) as server:
         before = server.resident_bytes()
         group = Population(server, f"beats-{members}", members)
-        await group.begin()
+        took = await group.begin()
+        say(
+            f"  everybody joined in {took.joined_s:.1f} s, of which {took.joined_cpu_s:.1f} s of the server's processor time; "
+            f"placed, running and at rest {took.rested_s:.1f} s later, {took.rested_cpu_s:.1f} s of processor time"
+        )
         each = (server.resident_bytes() - before) / members
         for _ in range(asked.rounds):
             theirs.append(await saturated(yardstick, group, seconds=asked.seconds))

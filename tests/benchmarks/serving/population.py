@@ -20,6 +20,23 @@ decode = msgspec.json.decode
 encode = msgspec.json.encode
 
 
+REST_WITHIN_S = 900
+"""Ten thousand first words are ten thousand commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What it took until everybody had joined, and from then on until the group was at rest.
+
+    In seconds, by the clock and of the server's processor time (``cpu``).
+    """
+
+    joined_s: float
+    joined_cpu_s: float
+    rested_s: float
+    rested_cpu_s: float
+
+
 @dataclass
 class Played:
     """One member."""
@@ -59,8 +76,8 @@ class Population:
         self.members = [Played(f"{self.path}/members/m{number:05}") for number in range(members)]
         self.wires: list[Wire] = []
 
-    async def begin(self, *, standbys: int = 1, **config: Any) -> None:
-        """Declare the group, let all members join, and go on until it rests."""
+    async def begin(self, *, standbys: int = 1, **config: Any) -> Beginning:
+        """Declare the group, let all members join, have it placed, and go on until it rests."""
         self.wires = [await Wire.open(self.server.port) for _ in range(WIRES)]
         declaration = {
             "topology": {
@@ -70,9 +87,9 @@ class Population:
             },
             "config": {
                 "num_standby_replicas": standbys,
-                # Everybody has joined before the first placement, which then moves nothing that anybody has.
-                "initial_rebalance_delay_ms": 300 + 5 * len(self.members),
-                "rebalance_batch_ms": min(10_000, 200 + 5 * len(self.members)),
+                # Everybody has joined before the first placement, which then moves nothing that anybody has: it waits
+                # until it is asked for, however long they take.
+                "initial_rebalance_delay_ms": 3_600_000,
                 "max_warmup_replicas": 100_000,
                 "max_warmups_per_member": 1_000,
                 "session_timeout_ms": 600_000,
@@ -82,14 +99,19 @@ class Population:
         answer = await self.wires[0].ask(self.server.request("PUT", self.path, encode(declaration)))
         if answer.status != 201:
             raise RuntimeError(f"{answer.status} {answer.body!r}")
+        began = time.monotonic(), self.server.cpu_s()
         await self.each(self.members, self._join)
-        end = time.monotonic() + 300
+        joined = time.monotonic(), self.server.cpu_s()
+        await self.wires[0].ask(self.server.request("POST", f"{self.path}/probe", b"{}"))
+        end = time.monotonic() + REST_WITHIN_S
         while not await self.at_rest():
             if time.monotonic() > end:
                 raise TimeoutError(f"{self.path} does not come to rest")
             await self.each(self.members, self.beat)
             await asyncio.sleep(0.2)
+        rested = time.monotonic(), self.server.cpu_s()
         await self.each(self.members, self.beat)
+        return Beginning(joined[0] - began[0], joined[1] - began[1], rested[0] - joined[0], rested[1] - joined[1])
 
     async def _join(self, wire: Wire, member: Played) -> None:
         member.take(await wire.ask(self.server.request("PUT", member.path, b"{}")))
