@@ -88,6 +88,19 @@ def test_what_changed_since_turns_the_older_into_the_newer(
     assert older.changed_since(older) == {}
 
 
+@pytest.mark.parametrize("updates", [1, 20, 33, 40, 65, 70, 120])
+def test_what_changed_is_known_across_folds(updates: int) -> None:
+    """One fold later, several folds later, on another branch, and looking back: the difference is the same."""
+    older = PMap({n: n for n in range(100)}).updated({n: -n for n in range(5)})
+    newer, other = older, older.updated(dict.fromkeys(range(50, 90), -7))
+    for number in range(updates):
+        newer = newer.updated({number: 1_000 + number, 200 + number: number, 99: None if number % 2 else 5})
+    for one, two in ((newer, older), (older, newer), (newer, other), (other, newer)):
+        expected = {key for key in {*one, *two} if one.get(key) is not two.get(key)}
+        assert one.changed_since(two).keys() == expected
+        assert two.updated(one.changed_since(two)) == one
+
+
 def test_what_changed_between_mappings_that_share_nothing() -> None:
     """Of mappings that do not come from one another every key is looked at."""
     assert PMap({1: "a", 2: "b"}).changed_since(PMap({2: "b", 3: "c"})) == {1: "a", 3: None}

@@ -10,7 +10,7 @@ The order of iteration depends on the history of updates: whoever chooses by it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from math import isqrt
 from typing import Final, Generic, TypeVar, cast
 
@@ -25,12 +25,16 @@ _TOP_MIN: Final = 32
 class PMap(Mapping[K, V], Generic[K, V]):
     """An immutable mapping with cheap updates."""
 
-    __slots__ = ("_base", "_length", "_mark", "_marked", "_plain", "_top")
+    __slots__ = ("_base", "_era", "_folded", "_length", "_mark", "_marked", "_plain", "_top")
 
     def __init__(self, items: Mapping[K, V] | None = None, mark: Callable[[V], bool] | None = None) -> None:
         self._base: dict[K, V] = dict(items) if items is not None else {}
         self._top: dict[K, object] = {}
         self._length = len(self._base)
+        # What tells bases apart, and what the last fold put into this one, with the base that it was made of: whoever
+        # looked before that fold learns what has changed without a pass over everything.
+        self._era = object()
+        self._folded: tuple[object, tuple[K, ...]] | None = None
         self._plain: dict[K, V] | None = self._base
         self._mark = mark
         self._marked: PMap[K, bool] | None = None
@@ -111,6 +115,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
             else:
                 merged.update(cast("Mapping[K, V]", changes))
             result._base, result._top, result._length = merged, {}, len(merged)
+            result._era, result._folded = object(), (self._era, (*self._top, *changes))
             result._plain = merged
             return result
         top = dict(self._top)
@@ -126,6 +131,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
                     length += 1
                 top[key] = value
         result._base, result._top, result._length = self._base, top, length
+        result._era, result._folded = self._era, self._folded
         result._plain = None
         return result
 
@@ -156,19 +162,19 @@ class PMap(Mapping[K, V], Generic[K, V]):
         """Return what turns ``older`` into this mapping when it is given to ``updated``.
 
         Values are compared by identity. Costs a look at what has changed where the one came from the other not long
-        ago, else a pass over all.
+        ago, with one fold between them at most, else a pass over all.
         """
         if self is older:
             return {}
-        changed: dict[K, V | None]
-        if self._base is not older._base:
-            mine, others = self.plain(), older.plain()
-            changed = {key: value for key, value in mine.items() if others.get(key) is not value}
-            if len(mine) < len(others) + len(changed):
-                changed |= dict.fromkeys(key for key in others if key not in mine)
-            return changed
-        changed = {}
-        for key in self._top.keys() | older._top.keys():
+        keys: Iterable[K] = self._top.keys() | older._top.keys()
+        if self._era is not older._era:
+            if self._folded is None or self._folded[0] is not older._era:
+                mine, others = self.plain(), older.plain()
+                found: dict[K, V | None] = {key: one for key, one in mine.items() if others.get(key) is not one}
+                return found | dict.fromkeys(key for key in others if key not in mine)
+            keys = {*keys, *self._folded[1]}
+        changed: dict[K, V | None] = {}
+        for key in keys:
             value = self.get(key)
             if value is not older.get(key):
                 changed[key] = value
