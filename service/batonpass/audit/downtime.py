@@ -9,12 +9,15 @@ from pyspark.sql import functions as f
 from batonpass.audit.findings import DowntimeCause
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from batonpass.audit.plan import DayPlan
 
 STUCK_MS: Final = 600_000
 """A task that is granted to nobody for so long is stuck: twice what the place of a restarting member is kept."""
+
+DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
+"""The causes by which a member goes that was given up, rather than goes by itself."""
 
 GAPS: Final = (
     *("group_id", "task", "cause", "from_ms", "to_ms", "gap_ms", "unowned_ms", "runner", "next_runner", "why"),
@@ -34,24 +37,27 @@ def identities(changes: DataFrame) -> DataFrame:
 
 
 def sessions(changes: DataFrame) -> DataFrame:
-    """Return the longest session timeout of each group on that day."""
-    config = f.from_json("word", "struct<session_timeout_ms:long>")
+    """Return the longest session timeout of each group on that day, and the longest patience with the silent."""
+    config = f.from_json("word", "struct<session_timeout_ms:long,suspect_timeout_ms:long>")
     rows = changes.where(f.col("what") == "config").select("group_id", config.alias("of"))
-    return rows.groupBy("group_id").agg(f.max("of.session_timeout_ms").alias("session_ms"))
+    longest = (("session", "session_ms"), ("suspect", "suspect_ms"))
+    return rows.groupBy("group_id").agg(*(f.max(f"of.{one}_timeout_ms").alias(name) for one, name in longest))
 
 
 def gaps(runs: DataFrame, changes: DataFrame, without: DataFrame, plan: DayPlan) -> DataFrame:
     """Return the stretches without a runner (``GAPS``).
 
     A gap begins when it is known that nobody runs the task any more: a confirmation, the end of a lease, a report. Of a
-    member that expired nothing had been heard for a session timeout before: it counts as down since then, at the
-    earliest since it ran.
+    member that expired nothing had been heard for a session timeout before, of a suspect for ``suspect_timeout_ms``: it
+    counts as down since then, at the earliest since it ran.
     """
     names = identities(changes)
     mine = names.select("group_id", f.col("member").alias("runner"), f.col("identity").alias("identity"))
     theirs = names.select("group_id", f.col("member").alias("next_runner"), f.col("identity").alias("next_identity"))
     expired = (f.col("down_what") == "gone") & (f.col("down_word") == "expired")
-    silent_since = f.greatest(f.col("up_ms"), f.col("down_ms") - f.col("session_ms"))
+    suspected = f.col("down_what") == "waived"
+    silence = f.when(expired, f.col("session_ms")).when(suspected, f.coalesce("suspect_ms", f.lit(0))).otherwise(0)
+    silent_since = f.greatest(f.col("up_ms"), f.col("down_ms") - silence)
     begin, end = f.lit(plan.begin_ms), f.lit(plan.end_ms)
     whole = (
         runs.where((f.col("run") == 0) | f.col("down_ms").isNotNull())
@@ -60,7 +66,9 @@ def gaps(runs: DataFrame, changes: DataFrame, without: DataFrame, plan: DayPlan)
         .join(theirs, ["group_id", "next_runner"], "left")
         .withColumn(
             "since_ms",
-            f.when(f.col("run") == 0, f.col("taken_ms")).when(expired, silent_since).otherwise(f.col("down_ms")),
+            f.when(f.col("run") == 0, f.col("taken_ms"))
+            .when(expired | suspected, silent_since)
+            .otherwise(f.col("down_ms")),
         )
         .withColumn("until_ms", f.coalesce("next_up_ms", f.lit(plan.end_ms)))
         .where(f.col("since_ms").isNotNull())
@@ -81,7 +89,9 @@ def _with_cause(whole: DataFrame, without: DataFrame) -> DataFrame:
     ready = f.coalesce(f.col("next_ready"), f.lit(False)) | f.coalesce(f.col("has_no_state"), f.lit(False))
     same = f.col("identity").eqNullSafe(f.col("next_identity")) & f.col("identity").isNotNull()
     # A task that was revoked and never granted again has been taken out of the topology, or waits for good reason.
-    asked_for = f.col("claim_seq").isNotNull() & (f.coalesce(f.col("fell_seq"), f.lit(1 << 62)) > f.col("claim_seq"))
+    claimed = f.col("claim_seq").isNotNull() & (f.coalesce(f.col("fell_seq"), f.lit(1 << 62)) > f.col("claim_seq"))
+    # Who died is told to give its tasks up as well, for when it should live after all.
+    asked_for = claimed & ~f.coalesce(_died(), f.lit(False))
     cause = (
         f.when(f.col("unowned_ms") > STUCK_MS, DowntimeCause.STUCK.value)
         .when(f.col("run") == 0, DowntimeCause.COLD_START.value)
@@ -90,7 +100,14 @@ def _with_cause(whole: DataFrame, without: DataFrame) -> DataFrame:
         .when(asked_for, DowntimeCause.WARM_HANDOVER.value)
         .otherwise(DowntimeCause.FAILOVER.value)
     )
-    return named.withColumn("cause", cause).withColumn("why", f.coalesce("down_word", "down_what"))
+    why = f.when(f.col("down_what") == "waived", "suspected").otherwise(f.coalesce("down_word", "down_what"))
+    return named.withColumn("cause", cause).withColumn("why", why)
+
+
+def _died() -> Column:
+    """Return whether a run ended because its member was taken to be dead."""
+    gone = (f.col("down_what") == "gone") & f.col("down_word").isin(*DEATHS)
+    return (f.col("down_what") == "waived") | gone
 
 
 def by_cause(found: DataFrame) -> DataFrame:
