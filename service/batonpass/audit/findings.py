@@ -147,12 +147,14 @@ class Pictures:
         ownership: the intervals that touch a group's worst hour, at most ``INTERVALS_PER_GROUP`` for each group.
         warmups: at most ``POINTS_PER_PICTURE`` of all groups.
         generations: at most ``POINTS_PER_PICTURE`` of all groups.
+        names: by group and member: what people call it, of those in these samples and in findings; see ``names_of``.
     """
 
     worst_hour_ms: Mapping[str, int] = field(default_factory=dict)
     ownership: tuple[OwnershipInterval, ...] = ()
     warmups: tuple[WarmupPoint, ...] = ()
     generations: tuple[GenerationPoint, ...] = ()
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -19,6 +19,7 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
 )
+from batonpass.audit.report_names import GIVEN_ID
 from batonpass.audit.tables import small
 from batonpass.audit.timeline import intervals
 
@@ -38,7 +39,40 @@ def pictures(seen: Seen, followed: DataFrame, findings: Sequence[Finding]) -> Pi
     broken = broken_hours(fatal, seen.plan.begin_ms, seen.plan.end_ms)
     worst = (broken + [one for one in _worst_hours(seen) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
     owned = _ownership(seen, followed, worst, sorted({(one.group, one.task) for one in fatal if one.task}))
-    return Pictures({row[0]: row[1] for row in worst}, owned, _warmups(seen), _generations(seen))
+    warmed = _warmups(seen)
+    drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}
+    named = {one for one in drawn | set(mentioned(findings)) if GIVEN_ID.fullmatch(one[1])}
+    hours = {row[0]: row[1] for row in worst}
+    return Pictures(hours, owned, warmed, _generations(seen), names_of(seen.changes, sorted(named)))
+
+
+def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Yield the group and id of each member that a finding names, or speaks of by an id that a coordinator gave it."""
+    for one in findings:
+        for member in ([one.member] if one.member else []) + GIVEN_ID.findall(one.detail):
+            yield one.group, member
+
+
+def names_of(changes: DataFrame, members: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return what people call these members: the instance id, and which of its runs it is from the second one on.
+
+    Members without an instance id are left out: they have no other name than their id.
+    """
+    wanted = small(changes.sparkSession, members, "group_id string, member string")
+    of_instance = Window.partitionBy("group_id", "word").orderBy("seq", "place")
+    so_far = of_instance.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    joined = changes.where((f.col("what") == "joined") & f.col("word").isNotNull())
+    rows = (
+        joined.withColumn("run", f.count(f.lit(1)).over(so_far))
+        .join(f.broadcast(wanted), ["group_id", "member"])
+        .groupBy("group_id", "member")
+        .agg(f.max("word").alias("name"), f.max("run").alias("run"))
+        .collect()
+    )
+    return {
+        (row["group_id"], row["member"]): row["name"] if row["run"] == 1 else f"{row['name']}, run {row['run']}"
+        for row in rows
+    }
 
 
 def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[tuple[str, int]]:

@@ -23,6 +23,7 @@ from batonpass.audit import report_figures as figures
 from batonpass.audit import report_words as words
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.output import ordered
+from batonpass.audit.report_names import readable
 from batonpass.audit.verdict import LAWS, amount, headline, in_order
 
 GROUPS_PICTURED: Final = 12
@@ -81,7 +82,8 @@ def write_report(result: AuditResult, path: str | Path) -> Path:
 
 
 def as_html(result: AuditResult) -> str:
-    """Return the report of an audit."""
+    """Return the report of an audit, which calls members by their names where they have some."""
+    result = readable(result)
     environment = Environment(
         loader=FunctionLoader(_template),
         autoescape=True,
