@@ -46,17 +46,21 @@ def _measure(server: str, size: int, *, pandas: bool) -> None:
     url = beside(server, f"day{size}")
     asyncio.run(run_sql(server, f"create database day{size}"))
     asyncio.run(upgrade(url))
-    records = asyncio.run(fill(url, size))
+    say(f"\nwriting a day of about {size:,} records")
+    records = asyncio.run(fill(url, size, lambda done, of: say(f"    {done} of {of} copies")))
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
-    say(f"\n{records:,} records (load average {load} before)")
+    say(f"{records:,} records (load average {load} before)")
     audit = cost_of("tests.benchmarks.audit.spark", url)
     _tell("audit", audit, records)
-    for seconds, line in audit.said["steps"]:
-        say(f"    {seconds:7.1f} s  {line}")
+    work_s = audit.seconds - audit.said["start_s"] - audit.said["beside_s"]
+    say(f"  of which {work_s:.1f} s without the start of Spark and without pictures, which pandas does not make")
     if pandas:
         alone = cost_of("tests.benchmarks.audit.alone", url)
         _tell("pandas", alone, records)
-        say(f"  the audit takes {audit.seconds / alone.seconds:.2f} times as long as pandas on one core")
+        of_work = work_s / alone.said["work_s"]
+        say(
+            f"  the audit takes {audit.seconds / alone.seconds:.2f} times as long as pandas on one core, work alone {of_work:.2f}"
+        )
         for name in AGREE:
             same = audit.said[name] == alone.said[name]
             say(f"  {name}: {'the same' if same else f'{audit.said[name]} against {alone.said[name]}'}")

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import IO, Any, NamedTuple
 
 LOOK_S = 0.5
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -27,8 +28,14 @@ class Cost(NamedTuple):
     told: str
 
 
+PROGRESS = "> "
+"""Lines of a process's standard error that begin so are shown as they come."""
+
+
 def cost_of(*module: str) -> Cost:
     """Run a Python module to its end, and return what it cost and the JSON that it printed last.
+
+    What it says of its progress is shown as it comes.
 
     Raises:
         RuntimeError: when it fails; the text has the end of what it said.
@@ -39,19 +46,31 @@ def cost_of(*module: str) -> Cost:
     )
     most, cpu = [0, 0, 0], 0.0
     spent: dict[int, float] = {}
+    kept: list[str] = []
+    listens = Thread(target=_relay, args=(process.stderr, kept), daemon=True)
+    listens.start()
     with process:
         while process.poll() is None:
             sizes = _look(process.pid, spent)
             most = [max(one, other) for one, other in zip(most, sizes, strict=True)]
             time.sleep(LOOK_S)
         assert process.stdout is not None
-        assert process.stderr is not None
-        out, err = process.stdout.read(), process.stderr.read()
+        out = process.stdout.read()
+        listens.join()
+        err = "".join(kept)
     cpu = sum(spent.values())
     if process.returncode:
         raise RuntimeError(f"{module} ended with {process.returncode}: {err[-2_000:]}")
     driver, jvm, others = (one // 2**20 for one in most)
     return Cost(time.monotonic() - begun, cpu, driver, jvm, others, json.loads(out.splitlines()[-1]), err)
+
+
+def _relay(said: IO[str] | None, kept: list[str]) -> None:
+    for line in said or ():
+        kept.append(line)
+        if line.startswith(PROGRESS):
+            sys.stdout.write(f"    {line.removeprefix(PROGRESS)}")
+            sys.stdout.flush()
 
 
 def _look(root: int, spent: dict[int, float]) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from functools import cache
 
@@ -16,7 +17,7 @@ from batonpass.simulate.staged.drawing import draw_day
 DAY = date(2026, 11, 18)
 VARIANTS = 3
 EVENTS_OF_A_VARIANT = 6_000
-COPIES_AT_ONCE = 50
+COPIES_AT_ONCE = 250
 
 _COPY = {
     "group_heads": "insert into group_heads (group_id, version, coordinator_epoch)"
@@ -37,8 +38,11 @@ def variants() -> tuple[GroupRows, ...]:
     return tuple(rows_of(draw_day(seed, events=EVENTS_OF_A_VARIANT), DAY, sample_every=0) for seed in range(VARIANTS))
 
 
-async def fill(url: str, records: int) -> int:
-    """Write a day of about so many records into a migrated database; return how many they are."""
+async def fill(url: str, records: int, passed: Callable[[int, int], None] = lambda _done, _of: None) -> int:
+    """Write a day of about so many records into a migrated database; return how many they are.
+
+    ``passed`` hears how many copies there are, of how many. Only the few groups that are copied go through the core.
+    """
     engine = connect(url)
     days = variants()
     await make_days(engine, (DAY,))
@@ -50,11 +54,12 @@ async def fill(url: str, records: int) -> int:
     each = sum(day.version for day in days)
     copies = max(0, round(records / each) - 1)
     for low in range(1, copies + 1, COPIES_AT_ONCE):
+        high = min(copies, low + COPIES_AT_ONCE - 1)
         for statement in _COPY.values():
             async with engine.connect() as connection:
                 await connection.execute(text("set statement_timeout = 0"))
-                high = min(copies, low + COPIES_AT_ONCE - 1)
                 await connection.execute(text(statement.format(low=low, high=high)))
+        passed(high, copies)
     async with engine.connect() as connection:
         await connection.execute(text("analyze record_log"))
     await engine.dispose()
