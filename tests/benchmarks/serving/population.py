@@ -93,6 +93,9 @@ class Population:
                 "max_warmup_replicas": 100_000,
                 "max_warmups_per_member": 1_000,
                 "session_timeout_ms": 600_000,
+                # A turn of everybody may take longer than two of the usual intervals here. Whoever is as late is
+                # overdue, and as long as anybody is, no task is handed over for balance: the group would never rest.
+                "heartbeat_interval_ms": 60_000,
             }
             | config,
         }
