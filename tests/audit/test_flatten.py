@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import zlib
 from pathlib import Path
@@ -133,3 +134,14 @@ def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
     assert found.names == wanted.names
     for column in wanted:
         assert str(found.field(column.name).type).removeprefix("large_") == str(column.type), column.name
+
+
+def test_the_collection_of_garbage_goes_on_when_all_is_read() -> None:
+    """It stands still only while rows are made, also where the reading ends early."""
+    whole = flatten_records([])
+    assert list(whole) == []
+    assert gc.isenabled()
+    broken = flatten_records(iter([None]))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        next(broken)
+    assert gc.isenabled()
