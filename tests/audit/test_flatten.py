@@ -141,7 +141,7 @@ def test_the_collection_of_garbage_goes_on_when_all_is_read() -> None:
     whole = flatten_records([])
     assert list(whole) == []
     assert gc.isenabled()
-    broken = flatten_records(iter([None]))  # type: ignore[arg-type]
+    broken = flatten_records(iter([None]))
     with pytest.raises(AttributeError):
         next(broken)
     assert gc.isenabled()
