@@ -86,6 +86,22 @@ def test_the_day_on_which_a_group_was_declared_can_be_played_again() -> None:
     assert any(one["num_standby_replicas"] == 2 for one in grid(scenario))
 
 
+def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once() -> None:
+    """On a group's first day it is seen how long its tasks took to restore; offsets may begin anywhere."""
+    found = noted()
+    far: list[tuple[int, int, r.Record]] = [
+        (epoch, at_ms, replace(one, final=tuple((name, end + 10**10) for name, end in one.final)))
+        if isinstance(one, r.TaskReleased)
+        else (epoch, at_ms, one)
+        for epoch, at_ms, one in found.records
+    ]
+    begin_ms, end_ms = BEGIN_MS - 60 * MINUTE, BEGIN_MS + DAY_MS
+    scenario = tell(Group(GroupId("small")), far, Rates({}, found.restored), begin_ms=begin_ms, end_ms=end_ms).scenario
+    assert max(scenario.tasks[0].records) < 10**6
+    later = tell(Group(GroupId("small")), far, Rates(), begin_ms=BEGIN_MS, end_ms=end_ms).scenario
+    assert max(later.tasks[0].records) > 10**9
+
+
 def test_without_samples_it_is_said_what_is_not_known() -> None:
     """The story goes on with what is usual, and says so."""
     story = told(noted(), Rates())

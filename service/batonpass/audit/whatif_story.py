@@ -13,7 +13,7 @@ from typing import Final
 from batonpass.core import records as r
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Cause, Group, Member, OnLeaseLost
+from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost, Role
 from batonpass.core.policy import GroupConfig
 from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
 from batonpass.simulate.staged.tally import Counted, Tally
@@ -77,7 +77,8 @@ def tell(
     before = [one for _, at_ms, one in records if at_ms < begin_ms]
     day = [entry for entry in records if entry[1] >= begin_ms]
     start = evolve(base, before)
-    if not start.declared and day:
+    is_new = not start.declared and bool(day)
+    if is_new:
         begin_ms = day[0][1]
     teller = _Teller(start, begin_ms)
     tally = Tally(start, begin_ms=begin_ms, end_ms=end_ms)
@@ -90,6 +91,10 @@ def tell(
     if not teller.workers:
         raise NoStory("the group has no members all day")
     growth, sizes = _sizes(teller.ends, rates, begin_ms)
+    if is_new and teller.first_ms:
+        # Where a changelog ends tells all that was ever written to it; what there was at first took so long to restore.
+        most = round(max(teller.first_ms.values()) * _usual_speed(rates) / 1_000)
+        sizes = {task: min(size, most) for task, size in sizes.items()} or dict.fromkeys(teller.first_ms, most)
     sorts, unknown = _sorts(end, growth, sizes)
     teller.look_at_disks(rates, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
     workers, slow = _workers(teller, rates)
@@ -122,6 +127,9 @@ class _Teller:
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
         # Which step has it leave who may have been restarting.
         self._left: dict[str, int] = {}
+        # By task, how long its first owner took to restore it, of the time that it gave to each of its tasks.
+        self.first_ms: dict[TaskId, float] = {}
+        self._cold: dict[tuple[MemberId, TaskId], tuple[int, int]] = {}
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -165,6 +173,10 @@ class _Teller:
                 self._drains(record)
             case r.PictureChanged():
                 self._picture(record)
+            case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
+                since, beside = self._cold.pop((member_id, task), (None, 1))
+                if since is not None:
+                    self.first_ms.setdefault(task, (record.at_ms - since) / beside)
             case r.TaskReleased(task=task, final=final) if final:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
@@ -253,6 +265,10 @@ class _Teller:
             self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
 
     def _picture(self, record: r.PictureChanged) -> None:
+        cold = [
+            task for task, grant in record.granted.items() if grant.role is Role.ACTIVE and task not in record.ready
+        ]
+        self._cold |= {(record.member_id, task): (record.at_ms, len(cold)) for task in cold}
         name = self.names.get(record.member_id)
         if name is not None:
             had = self._had.setdefault(name, set())
@@ -334,6 +350,10 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
     if last_ms - first_ms < _SLOPE_LEAST_MS or last < first:
         return None
     return (last - first) * 1_000 / (last_ms - first_ms)
+
+
+def _usual_speed(rates: Rates) -> float:
+    return median(rates.restored.values()) if rates.restored else RESTORE_PER_SECOND
 
 
 def _workers(teller: _Teller, rates: Rates) -> tuple[tuple[Worker, ...], list[str]]:
