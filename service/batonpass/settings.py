@@ -47,7 +47,10 @@ class Settings(BaseSettings):
     # Postgres and the fleet
     database_url: SecretStr | None = Field(default=None, description="postgresql://user:password@host:port/database.")
     database_connections_max: int = Field(
-        default=10, ge=2, le=200, description="How many connections are held at most, beside two for the lease and two that only append."
+        default=10,
+        ge=2,
+        le=200,
+        description="How many connections are held at most, beside two for the lease and two that only append.",
     )
     sole_coordinator: bool = Field(
         default=False,

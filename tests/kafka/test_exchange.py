@@ -281,6 +281,13 @@ async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConne
             await until(lambda: holder.running == {"0_0"})
 
 
+def clients_of(transport: KafkaTransport) -> tuple[AIOKafkaProducer, AIOKafkaConsumer]:
+    """Return what a connected transport has."""
+    assert transport._producer is not None
+    assert transport._consumer is not None
+    return transport._producer, transport._consumer
+
+
 async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     connection: KafkaConnection, topics: TopicNames
 ) -> None:
@@ -288,12 +295,12 @@ async def test_a_transport_that_connects_anew_leaves_nothing_behind(
     async with LocalCoordinator() as local, exchanging(local, connection, topics):
         transport = KafkaTransport(connection, prefix=topics.prefix)
         await transport._start()
-        before = (transport._producer, transport._consumer)
+        before = clients_of(transport)
         assert transport._listening is not None
         transport._listening.cancel()
         await asyncio.wait([transport._listening])
         await transport._start()
-        after = (transport._producer, transport._consumer)
+        after = clients_of(transport)
         assert [client._closed for client in (*before, *after)] == [True, True, False, False]
         await transport.aclose()
         assert [client._closed for client in after] == [True, True]

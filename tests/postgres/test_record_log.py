@@ -264,7 +264,7 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
         await log.get_ready()
         await log.take_over(ORDERS)
         for version in range(12):
-            events = [Event("probe", 1, 1, None, None, {})] * (version % 3)
+            events = (Event("probe", 1, 1, None, None, {}),) * (version % 3)
             await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
         async with writing.connect() as connection:
             rows = await connection.execute(

@@ -225,7 +225,13 @@ class Coordinator:
                 await room.watchers.wait(member_id, left_s)
 
     def park(
-        self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int, answer: Callable[[Found | Exception], None]
+        self,
+        group_id: GroupId,
+        member_id: MemberId,
+        *,
+        after: int,
+        wait_ms: int,
+        answer: Callable[[Found | Exception], None],
     ) -> Parked | None:
         """Do what ``poll`` does without a task that waits; None, where the group has to be read first.
 
