@@ -1,57 +1,312 @@
-"""Gaps have the cause that they had: who was killed did not hand over."""
+"""Gaps have the cause that they had, and are as long as nobody ran the task: who was killed did not hand over."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.audit.planted import DAY, HOUR_MS, MIDNIGHT_MS, MINUTE_MS, STEPS, scenario
 
-from batonpass.audit.flatten import CHANGES, RECORD_COLUMNS, flatten_records
-from batonpass.audit.plan import DayPlan
+from batonpass.audit import checks, checks_tasks, downtime, measures, timeline
+from batonpass.audit.flatten import BOUNDS, CHANGES, RECORD_COLUMNS, flatten_records
+from batonpass.audit.part import Part
 from batonpass.core.policy import GroupConfig
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import EPOCH
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from batonpass.simulate.staged.model import Scenario
-
-pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
-
 KILLED_MS = 60 * MINUTE_MS
 HEARTBEAT_MS = 3_000
-PLAN = DayPlan(DAY, MIDNIGHT_MS, MIDNIGHT_MS + 24 * HOUR_MS, ())
+DAY_MS = 24 * HOUR_MS
+SESSION_S, SUSPECT_S = 45, 6
+
+Row = dict[str, Any]
+Steps = Sequence[Callable[[Part], None]]
 
 
-def changes_of(spark: SparkSession, day: Scenario) -> DataFrame:
-    """Play a day, and return what became so in it."""
-    log = rows_of(day, DAY, sample_every=0).tables["record_log"]
-    told = [
-        (group, seq, round((at - EPOCH).total_seconds() * 1_000), epoch, kind, version, payload)
-        for group, seq, epoch, at, kind, version, payload in log
+def row(seq: int, second: float, what: str, *, place: int = 0, **said: Any) -> Row:
+    """Return a row of CHANGES of group g, that became so at a second of the day."""
+    at_ms = MIDNIGHT_MS + round(second * 1_000)
+    known = {"group_id": "g", "seq": seq, "place": place, "at_ms": at_ms, "coordinator_epoch": 1}
+    return {**known, "what": what, "ms": at_ms, **said}
+
+
+def day_of(first: int, group: str = "g") -> Row:
+    """Return the row of CHANGES that says with which record the day of a group begins."""
+    return row(first, 0, BOUNDS, group_id=group, number=0, token=1_000, until_ms=0, ready=True)
+
+
+def settings(suspect_s: int | None = SUSPECT_S, *, seq: int = 1) -> list[Row]:
+    """Return the settings and the parts of a group: 0 has state, 1 has none."""
+    words = {
+        "session_timeout_ms": SESSION_S * 1_000,
+        "suspect_timeout_ms": None if suspect_s is None else suspect_s * 1_000,
+    }
+    topology = json.dumps([["0", 2, True], ["1", 2, False]])
+    return [row(seq, 0, "config", word=json.dumps(words)), row(seq, 0, "topology", place=1, word=topology)]
+
+
+def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
+    """Return rows of CHANGES as they come to a part."""
+    return pa.RecordBatch.from_pylist([{name: one.get(name) for name in CHANGES.names} for one in rows], CHANGES)
+
+
+@contextmanager
+def measured(
+    rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS, steps: Steps = downtime.STEPS + measures.STEPS
+) -> Iterator[Part]:
+    """Lend a part with the tables of ``downtime`` and ``measures``; a day that nobody bounds begins with record 1."""
+    bounded = any(one["what"] == BOUNDS for one in rows)
+    before = (timeline.story, timeline.follow, timeline.runs, timeline.warmups, checks_tasks.stateless)
+    with Part([batch_of([*rows, *([] if bounded else [day_of(1)])])], MIDNIGHT_MS, end_ms) as part:
+        for step in (*before, checks.count_logged, *steps):
+            step(part)
+        yield part
+
+
+def gaps_of(rows: Sequence[Row], end_ms: int = MIDNIGHT_MS + DAY_MS) -> list[Row]:
+    """Return the gaps of some rows, in order, with times as seconds of the day."""
+    with measured(rows, end_ms, downtime.STEPS) as part:
+        found = part.rows("select * from gaps order by task, from_ms")
+    return [
+        {**one, "from": (one["from_ms"] - MIDNIGHT_MS) / 1_000, "to": (one["to_ms"] - MIDNIGHT_MS) / 1_000}
+        for one in found
     ]
-    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*told, strict=True)], list(RECORD_COLUMNS))
-    whole: Any = pa.Table.from_batches(flatten_records([batch]), schema=CHANGES)
-    frame: DataFrame = spark.createDataFrame(whole)
-    return frame
 
 
+def a_runs(task: str = "0_0", up_s: float = 10) -> list[Row]:
+    """Return how a comes to run a task: records 2 to 5, granted at the beginning of the day."""
+    return [
+        *(row(2, 0, "joined", member="a.1", word="a"), row(3, 0, "joined", member="b.1", word="b")),
+        row(4, 0, "active", task=task, member="a.1", token=1, ready=True),
+        row(5, up_s, "reported", task=task, member="a.1", word="running"),
+    ]
+
+
+def taken(
+    second: float, member: str = "b.1", *, task: str = "0_0", ready: bool | None = True, up_s: float = 3
+) -> list[Row]:
+    """Return how somebody takes a task over: granted in record 20, and running in record 21, some seconds later."""
+    return [
+        row(20, second, "active", task=task, member=member, token=2, ready=ready),
+        row(21, second + up_s, "reported", task=task, member=member, word="running"),
+    ]
+
+
+def given(second: float, task: str = "0_0") -> list[Row]:
+    """Return how a is told to give a task up, and confirms a second later: records 10 and 11."""
+    return [
+        row(10, second, "revoked", task=task, member="a.1"),
+        row(11, second + 1, "released", task=task, member="a.1"),
+    ]
+
+
+def gone(second: float, word: str | None) -> Row:
+    """Return that a went, and its lease with it: record 12."""
+    return row(12, second, "gone", member="a.1", word=word, until_ms=MIDNIGHT_MS + round(second * 1_000))
+
+
+def second_gap(*rows: Row, suspect_s: int | None = SUSPECT_S, task: str = "0_0", up_s: float = 10) -> Row:
+    """Return the gap after a's run; the first one is there always."""
+    first, then = gaps_of([*settings(suspect_s), *a_runs(task, up_s), *rows])
+    assert (first["cause"], first["from"], first["to"]) == ("cold-start", 0, up_s)
+    assert (first["runner"], first["next_runner"], first["next_up_seq"]) == (None, "a.1", 5)
+    return then
+
+
+def test_a_handover_is_warm_where_a_copy_that_was_caught_up_goes_on() -> None:
+    """It lasts from the confirmation on, and nobody had it for as long as nobody was granted it."""
+    found = second_gap(*given(100), *taken(101.5))
+    assert (found["cause"], found["from"], found["to"], found["gap_ms"]) == ("warm-handover", 101, 104.5, 3_500)
+    assert (found["unowned_ms"], found["why"]) == (500, "released")
+    assert (found["runner"], found["next_runner"], found["down_seq"], found["next_up_seq"]) == ("a.1", "b.1", 11, 21)
+
+
+@pytest.mark.parametrize("ready", [False, None])
+def test_who_was_not_caught_up_starts_cold(ready: bool | None) -> None:  # noqa: FBT001 - parametrized
+    """What is not known to be ready is not."""
+    assert second_gap(*given(100), *taken(101, ready=ready))["cause"] == "cold-start"
+
+
+def test_a_task_without_state_never_starts_cold_but_for_the_first_time() -> None:
+    """There is nothing to be caught up with."""
+    found = second_gap(*given(100, "1_0"), *taken(101, task="1_0", ready=False), task="1_0")
+    assert found["cause"] == "warm-handover"
+
+
+def test_an_owner_that_failed_before_it_was_asked_is_a_failover() -> None:
+    """The report of the failure is where the gap begins; after it, to be told to stop is no handover."""
+    failed = row(9, 90, "reported", task="0_0", member="a.1", word="failed")
+    found = second_gap(failed, *given(100), *taken(101))
+    assert (found["cause"], found["from"], found["why"]) == ("failover", 90, "failed")
+
+
+def test_an_owner_that_fails_after_it_was_asked_has_handed_over() -> None:
+    """It was to stop anyway."""
+    failed = row(11, 100.5, "reported", task="0_0", member="a.1", word="lost")
+    found = second_gap(given(100)[0], failed, row(12, 101, "released", task="0_0", member="a.1"), *taken(101))
+    assert (found["cause"], found["from"]) == ("warm-handover", 100.5)
+
+
+@pytest.mark.parametrize("word", downtime.DEATHS)
+def test_who_was_taken_to_be_dead_did_not_hand_over(word: str) -> None:
+    """It is told to give its tasks up as well, for when it should live after all."""
+    found = second_gap(given(100)[0], gone(105, word), *taken(105))
+    assert (found["cause"], found["why"]) == ("failover", word)
+
+
+@pytest.mark.parametrize("word", ["left", None])
+def test_who_went_by_itself_after_it_was_asked_has_handed_over(word: str | None) -> None:
+    """Where nothing is said of how it went, the record's kind tells why."""
+    found = second_gap(given(100)[0], gone(105, word), *taken(105))
+    assert (found["cause"], found["why"], found["from"]) == ("warm-handover", word or "gone", 105)
+
+
+def test_the_same_member_and_the_same_instance_are_a_restart() -> None:
+    """Whether or not they were ready: an instance is known by its name, a member without one by its own."""
+    again = row(15, 120, "joined", member="a.2", word="a")
+    found = second_gap(gone(110, "left"), again, *taken(120, "a.2", ready=False))
+    assert (found["cause"], found["runner"], found["next_runner"]) == ("restart", "a.1", "a.2")
+    assert second_gap(*given(100), *taken(105, "a.1", ready=False))["cause"] == "restart"
+    nameless = [row(15, 120, "joined", member="a.2"), row(16, 120, "joined", member="a.3")]
+    assert second_gap(gone(110, "left"), *nameless, *taken(120, "a.2"))["cause"] == "failover"
+
+
+def test_members_that_nobody_saw_join_are_not_the_same() -> None:
+    """Neither has a name, which makes them no restart."""
+    rows = [one for one in a_runs() if one["what"] != "joined"]
+    found = gaps_of([*settings(), *rows, *given(100), *taken(101, ready=False)])
+    assert [one["cause"] for one in found] == ["cold-start", "cold-start"]
+
+
+def test_a_task_that_nobody_is_granted_for_more_than_ten_minutes_is_stuck() -> None:
+    """At ten minutes it is not yet; that it then goes on at the same member does not matter."""
+    limit_s = downtime.STUCK_MS / 1_000
+    assert second_gap(*given(100), *taken(101 + limit_s))["cause"] == "warm-handover"
+    for member in ("a.1", "b.1"):
+        found = second_gap(*given(100), *taken(101 + limit_s + 0.001, member))
+        assert (found["cause"], found["unowned_ms"]) == ("stuck", downtime.STUCK_MS + 1)
+    # Granted early, it may take its time: that is a long gap, and nobody's who had nothing.
+    slow = second_gap(*given(100), *taken(101, up_s=3_600))
+    assert (slow["cause"], slow["gap_ms"], slow["unowned_ms"]) == ("warm-handover", HOUR_MS, 0)
+
+
+def test_an_expired_member_is_down_since_it_fell_silent() -> None:
+    """For a session timeout nothing had been heard of it; at the earliest since it ran."""
+    found = second_gap(gone(200, "expired"), *taken(200))
+    assert (found["from"], found["to"], found["cause"]) == (200 - SESSION_S, 203, "failover")
+    assert second_gap(gone(200, "expired"), *taken(200), up_s=180)["from"] == 180
+    assert second_gap(gone(200, "fenced"), *taken(200))["from"] == 200
+
+
+@pytest.mark.parametrize(("suspect_s", "from_s"), [(SUSPECT_S, 200 - SUSPECT_S), (None, 200)])
+def test_a_suspect_is_down_since_it_fell_silent(suspect_s: int | None, from_s: int) -> None:
+    """Its claims are waived when it was silent for as long as the group is patient."""
+    waived = [row(10, 199, "revoked", task="0_0", member="a.1"), row(11, 200, "waived", task="0_0", member="a.1")]
+    found = second_gap(*waived, *taken(200), suspect_s=suspect_s)
+    assert (found["from"], found["cause"], found["why"]) == (from_s, "failover", "suspected")
+
+
+def test_the_longest_timeouts_of_the_day_count() -> None:
+    """Settings that were lowered meanwhile do not make a silence shorter."""
+    lowered = row(7, 50, "config", word=json.dumps({"session_timeout_ms": 1_000, "suspect_timeout_ms": 1_000}))
+    assert second_gap(lowered, gone(200, "expired"), *taken(200))["from"] == 200 - SESSION_S
+    waived = row(11, 200, "waived", task="0_0", member="a.1")
+    assert second_gap(lowered, given(199)[0], waived, *taken(200))["from"] == 200 - SUSPECT_S
+
+
+def test_a_parked_task_has_no_gap() -> None:
+    """It is nobody's on purpose."""
+    rows = [*settings(), *a_runs(), *given(100)]
+    assert len(gaps_of([*rows, *taken(5_000)])) == 2
+    assert len(gaps_of([*rows, row(12, 102, "parked", task="0_0"), *taken(5_000)])) == 1
+
+
+def test_gaps_are_cut_at_the_ends_of_the_day() -> None:
+    """What began yesterday counts from midnight on, what is open to the end of the day, or to when the audit began."""
+    yesterday = [*settings(), *a_runs(up_s=-7_200), *given(-60)]
+    (found,) = gaps_of([*yesterday, *taken(5)])
+    assert (found["from"], found["to"], found["unowned_ms"], found["cause"]) == (0, 8, 5_000, "warm-handover")
+    (still,) = gaps_of(yesterday, MIDNIGHT_MS + HOUR_MS)
+    assert (still["from"], still["to"], still["unowned_ms"], still["next_up_seq"]) == (0, 3_600, HOUR_MS, None)
+    assert gaps_of([*yesterday, *taken(-3)]) == []
+    assert gaps_of([*settings(), *a_runs(up_s=-7_200), *given(86_399), *taken(86_400)]) == []
+    (late,) = gaps_of([*settings(), *a_runs(up_s=-7_200), *given(86_398), *taken(86_398, up_s=60)])
+    assert (late["from"], late["to"], late["gap_ms"]) == (86_399, 86_400, 1_000)
+
+
+def test_no_gap_is_shorter_than_nothing() -> None:
+    """Records say when things were so by other clocks than the one that orders them."""
+    late = row(11, 101, "released", task="0_0", member="a.1", ms=MIDNIGHT_MS + 105_000)
+    found = second_gap(given(100)[0], late, *taken(101))
+    assert (found["from"], found["to"], found["gap_ms"], found["unowned_ms"]) == (105, 104, 0, 0)
+
+
+def test_who_turns_out_to_run_a_task_was_granted_it_when_it_ran() -> None:
+    """After lost commits nobody says when; it was somebody's at the latest then."""
+    found = second_gap(*given(100), row(20, 110, "adopted", task="0_0", member="b.1", token=2, ready=True))
+    assert (found["from"], found["to"], found["unowned_ms"], found["next_runner"]) == (101, 110, 9_000, "b.1")
+
+
+def test_groups_in_one_part_do_not_mix() -> None:
+    """Members of the same name are of other instances there, and their silence is measured otherwise."""
+    rows = [*settings(), *a_runs(), gone(200, "expired"), *taken(200)]
+    others = [one | {"group_id": "h"} for one in [*settings(60, seq=1), *a_runs(), *given(100), *taken(101, "a.1")]]
+    found = gaps_of([*rows, *others, day_of(1), day_of(1, "h")])
+    alone = [(one["cause"], one["from"], one["to"]) for one in gaps_of(rows)]
+    assert [(one["cause"], one["from"], one["to"]) for one in found if one["group_id"] == "g"] == alone
+    assert [one["cause"] for one in found if one["group_id"] == "h"] == ["cold-start", "restart"]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "p50", "p99"), [(1, 1, 1), (2, 1, 2), (3, 2, 3), (100, 50, 99), (101, 51, 100), (1_000, 500, 990)]
+)
+def test_percentiles_are_gaps_that_there_were(gaps: int, p50: int, p99: int) -> None:
+    """The least of which half, or 99 of a hundred, are no longer."""
+    with Part([batch_of([day_of(1)])], MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS) as part:
+        others = ", ".join(f"null as {name}" for name in downtime.GAPS if name not in {"group_id", "cause", "gap_ms"})
+        named = "'g' as group_id, 'failover' as cause, 1000 * s as gap_ms"
+        failovers = f"select {named}, {others} from range({gaps}, 0, -1) t(s)"  # noqa: S608 - our own words
+        part.make("gaps", downtime.GAPS, f"{failovers} union all select 'g', 'stuck', 7, {others}")
+        downtime.causes(part)
+        found = part.rows("select * from causes order by cause")
+    total_s = gaps * (gaps + 1) // 2
+    assert [tuple(one.values()) for one in found] == [
+        ("g", "failover", gaps, 1_000 * p50, 1_000 * p99, 1_000 * gaps, 1_000 * total_s),
+        ("g", "stuck", 1, 7, 7, 7, 7),
+    ]
+
+
+def test_a_task_counts_from_its_first_grant_on() -> None:
+    """One that was granted yesterday counts for the whole day, and one that nobody ever had as well."""
+    granted = [row(6, 43_200, "active", task="0_1", member="b.1", token=1, ready=True)]
+    with measured([*settings(), *a_runs(), *granted]) as part:
+        assert part.rows("select * from lifetimes") == [
+            {"group_id": "g", "tasks_seen": 2, "task_ms": DAY_MS + DAY_MS // 2}
+        ]
+    with measured([*settings(), *a_runs(up_s=-60), row(7, 50, "target", task="0_1", member="b.1")]) as part:
+        (found,) = part.rows("select * from lifetimes")
+    assert (found["tasks_seen"], found["task_ms"]) == (2, 2 * DAY_MS)
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("fenced", [True, False])
-def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(spark: SparkSession, *, fenced: bool) -> None:
+def test_a_killed_member_is_a_failover_and_down_since_it_fell_silent(*, fenced: bool) -> None:
     """Its standbys take over, after suspicion or at the end of its session: neither is a warm handover."""
-    from batonpass.audit import timeline  # noqa: PLC0415 - needs Spark
-    from batonpass.audit.checks_tasks import stateless  # noqa: PLC0415 - the same
-    from batonpass.audit.downtime import gaps  # noqa: PLC0415 - the same
-
     config = GroupConfig()
     day = scenario("killed", STEPS[1:2])
-    changes = changes_of(spark, replace(day, workers=tuple(replace(one, fenced=fenced) for one in day.workers)))
-    followed = timeline.follow(timeline.story(changes))
-    found = gaps(timeline.runs(followed), changes, stateless(changes), PLAN).collect()
+    day = replace(day, workers=tuple(replace(one, fenced=fenced) for one in day.workers))
+    told = [
+        (group, seq, round((at - EPOCH).total_seconds() * 1_000), epoch, kind, version, payload)
+        for group, seq, epoch, at, kind, version, payload in rows_of(day, DAY, sample_every=0).tables["record_log"]
+    ]
+    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*told, strict=True)], list(RECORD_COLUMNS))
+    rows = [one for some in flatten_records([batch]) for one in some.to_pylist()]
+    found = gaps_of([*rows, day_of(1, "killed")])
     after = [one for one in found if one["from_ms"] >= MIDNIGHT_MS and one["task"].startswith("0_")]
     suspended = [one for one in after if one["why"] in {"suspected", "expired"}]
     assert suspended

@@ -2,240 +2,266 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from pyspark.sql import Window
-from pyspark.sql import functions as f
-
-from batonpass.audit.evidence import all_of, found, of, said, time_of
 from batonpass.audit.findings import Severity
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from batonpass.audit.part import Part, columns
 
 FATAL = Severity.FATAL
-LATER: Final = 1 << 62
+
+EXCUSED: Final = columns("group_id varchar, member varchar")
+"""Members from whom tasks may be taken without a ready copy."""
+
+STATELESS: Final = columns("group_id varchar, subtopology varchar")
+"""Subtopologies without state."""
+
+BUDGETS: Final = columns("group_id varchar, allowed bigint, allowed_per_member bigint")
+"""The most warmups that a group's settings allowed at any time of the day, in all and on one member."""
+
+HANDOVERS: Final = columns(
+    "group_id varchar, task varchar, runner varchar, claim_seq bigint, claim_ms bigint, claim_at_ms bigint,"
+    " claim_epoch bigint, claim_target_no int, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
+    " taken_role varchar, taken_epoch bigint, heir varchar"
+)
+"""Runs that ended because the running owner was told to give the task up to somebody else, for nobody's failure."""
+
+WARMING: Final = columns(
+    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, of_group bigint, of_member bigint"
+)
+"""Where warmups began or ended. ``of_group`` and ``of_member`` are how many the group and the member had after a
+decision that began one; they stand at the last row of the decision alone."""
 
 
-def one_owner(followed: DataFrame) -> DataFrame:
-    """Return grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
-    grants = followed.where((f.col("act") == "hold") & (f.col("what") == "active"))
-    doubled = found(
-        grants.where(f.col("holders") > 1),
-        *("L1", FATAL),
-        said(
-            *(
-                "granted at ",
-                time_of("ms"),
-                " while ",
-                of("held_by"),
-                " might still run it: neither confirmed, nor gone, nor",
-            ),
-            " out of its lease",
-        ),
-        sequences=["held_seq", "seq"],
-        at=["held_at", "at_ms"],
-    )
-    stale = found(
-        grants.where(f.col("token") <= f.col("held_token")),
-        *("L1", FATAL),
-        said(
-            *("granted at ", time_of("ms"), " under token ", of("token"), ", which is not above ", of("held_token")),
-            " that was granted before",
-        ),
-        sequences=["held_seq", "seq"],
-        at=["held_at", "at_ms"],
-    )
-    return all_of([doubled, stale])
-
-
-def _handovers(runs: DataFrame, excused: DataFrame) -> DataFrame:
-    """Return the runs that ended because the running owner was told to give the task up, for nobody's failure.
-
-    ``excused`` has the members whose tasks may go at any price at some time of the day: suspects, and those whose drain
-    had a deadline.
-    """
-    willing = runs.where(
-        f.col("claim_seq").isNotNull()
-        & f.col("taker").isNotNull()
-        & (f.col("taken_seq") > f.col("claim_seq"))
-        & (f.coalesce(f.col("fell_seq"), f.lit(LATER)) > f.col("claim_seq"))
-        & ~f.col("parked")
-    )
-    return willing.join(
-        excused, (willing.group_id == excused.of_group) & (willing.runner == excused.of_member), "leftanti"
+def excused(part: Part) -> None:
+    """Make ``excused``: suspects, and drains with a deadline, at some time of the day."""
+    part.make(
+        "excused",
+        EXCUSED,
+        """
+        select distinct group_id, member
+          from changes where what = 'suspected' or (what = 'drain' and until_ms is not null)
+        """,
     )
 
 
-def excused(changes: DataFrame) -> DataFrame:
-    """Return the members from whom tasks may be taken without a ready copy: suspects, and drains with a deadline."""
-    rows = changes.where((f.col("what") == "suspected") | ((f.col("what") == "drain") & f.col("until_ms").isNotNull()))
-    return rows.select(f.col("group_id").alias("of_group"), f.col("member").alias("of_member")).distinct()
-
-
-def stateless(changes: DataFrame) -> DataFrame:
-    """Return the subtopologies of each group that have no state: their tasks have nothing to warm up."""
-    parts = f.from_json("word", "array<array<string>>")
-    return (
-        changes.where(f.col("what") == "topology")
-        .select("group_id", f.explode(parts).alias("part"))
-        .where(f.col("part")[2] == "false")
-        .select("group_id", f.col("part")[0].alias("subtopology"))
-        .distinct()
+def stateless(part: Part) -> None:
+    """Make ``stateless``: the subtopologies of each group that have no state; their tasks have nothing to warm up."""
+    part.make(
+        "stateless",
+        STATELESS,
+        """
+        select distinct group_id, part[1] as subtopology
+          from (select group_id, unnest(from_json(word, '[["VARCHAR"]]')) as part
+                  from changes where what = 'topology')
+         where part[3] = 'false'
+        """,
     )
 
 
-def with_state(frame: DataFrame, without: DataFrame) -> DataFrame:
-    """Return the rows whose tasks have state."""
-    named = frame.withColumn("subtopology", f.regexp_extract("task", r"^(.*)_\d+$", 1))
-    return named.join(f.broadcast(without), ["group_id", "subtopology"], "leftanti").drop("subtopology")
-
-
-def cold_promotions(runs: DataFrame, excused: DataFrame, without: DataFrame) -> DataFrame:
-    """Return handovers from a running, willing owner to a member whose copy was not caught up (L7).
-
-    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
-    is one of which a coordinator that has just started knew nothing.
-    """
-    has_copy = f.col("taken_role").isin("standby", "warmup")
-    same_coordinator = f.col("taken_epoch") == f.col("claim_epoch")
-    chosen = f.col("heir").isNull() | (f.col("heir") == f.col("taker"))
-    cold = with_state(_handovers(runs, excused), without).where(
-        ~f.col("taken_ready") & chosen & (f.col("taker") != f.col("runner")) & (~has_copy | same_coordinator)
-    )
-    copy = f.when(has_copy, f.concat(f.lit("a "), f.col("taken_role"), f.lit(" that was not caught up"))).otherwise(
-        f.lit("no copy of it")
-    )
-    return found(
-        cold,
-        *("L7", FATAL),
-        said(
-            *(
-                "taken from ",
-                of("runner"),
-                ", which ran it, at ",
-                time_of("claim_ms"),
-                " for ",
-                of("taker"),
-                ", which had ",
-            ),
-            copy,
-        ),
-        member="taker",
-        sequences=["claim_seq", "taken_seq"],
-        at=["claim_at_ms", "taken_at_ms"],
-    )
-
-
-def handovers_per_target(runs: DataFrame, excused: DataFrame) -> DataFrame:
-    """Return tasks that were handed over more than once from a running owner for one change of target (L8)."""
-    moved = _handovers(runs, excused).where(f.col("taker") != f.col("runner"))
-    counted = moved.groupBy("group_id", "task", "claim_target_no").agg(
-        f.count(f.lit(1)).alias("count"),
-        f.slice(f.sort_array(f.collect_list("claim_seq")), 1, 10).alias("sequences"),
-        f.slice(f.sort_array(f.collect_list("claim_at_ms")), 1, 10).alias("at"),
-        f.max_by("taker", "taken_seq").alias("member"),
-    )
-    many = counted.where(f.col("count") > 1)
-    detail = said(
-        of("count"), " handovers from running owners for one change of its target, since ", time_of(f.col("at")[0])
-    )
-    return found(many, "L8", FATAL, detail, sequences=f.col("sequences"), at=f.col("at"))
-
-
-def budgets(changes: DataFrame) -> DataFrame:
-    """Return, for each group, the most that its settings allowed at any time of the day.
+def budgets(part: Part) -> None:
+    """Make ``budgets``: for each group, the most that its settings allowed at any time of the day.
 
     Settings that were lowered leave what is there, so the highest count; a budget that is a share counts of the most
     tasks.
     """
-    fields = "struct<max_warmup_replicas:string,max_drain_warmups:string,max_warmups_per_member:int>"
-    parts = f.from_json("word", "array<array<string>>")
-    sizes = (
-        changes.where(f.col("what") == "topology")
-        .withColumn("part", f.explode(parts))
-        .groupBy("group_id", "seq", "place")
-        .agg(f.sum(f.when(f.col("part")[2] == "true", f.col("part")[1].cast("int")).otherwise(0)).alias("stateful"))
-        .groupBy("group_id")
-        .agg(f.max("stateful").alias("stateful"))
+    part.make(
+        "budgets",
+        BUDGETS,
+        """
+        with
+        sizes as (
+            select group_id, max(list_sum([one[2]::bigint for one in parts if one[3] = 'true'])) as stateful
+              from (select group_id, from_json(word, '[["VARCHAR"]]') as parts from changes where what = 'topology')
+             group by group_id
+        ),
+        -- A share for drains counts as at least two.
+        settings as (
+            select group_id, (word ->> 'max_warmups_per_member')::bigint as of_member, unnest([1, 2]) as least,
+                   unnest([word ->> 'max_warmup_replicas', word ->> 'max_drain_warmups']) as setting
+              from changes where what = 'config'
+        ),
+        copies as (
+            select group_id, least, of_member,
+                   case when ends_with(setting, '%')
+                        then greatest(least, ceil(try_cast(rtrim(setting, '%') as double) * coalesce(stateful, 0) / 100
+                                                  - 1e-9))
+                        else setting::bigint end as copies
+              from settings left join sizes using (group_id)
+        )
+        select group_id, sum(most) as allowed, max(of_member) as allowed_per_member
+          from (select group_id, least, max(greatest(1, copies)) as most, max(of_member) as of_member
+                  from copies
+                 group by group_id, least)
+         group by group_id
+        """,
     )
-    configs = changes.where(f.col("what") == "config").select("group_id", f.from_json("word", fields).alias("of"))
 
-    def copies(name: str, least: int) -> object:
-        setting = f.col(f"of.{name}")
-        share = f.ceil(f.regexp_extract(setting, r"^([\d.]+)%$", 1).cast("double") * f.col("stateful") / 100 - 1e-9)
-        return f.when(setting.endswith("%"), f.greatest(f.lit(least), share)).otherwise(setting.cast("long"))
 
-    both = configs.join(sizes, "group_id", "left").fillna({"stateful": 0})
-    normal, drains = copies("max_warmup_replicas", 1), copies("max_drain_warmups", 2)
-    return both.groupBy("group_id").agg(
-        (f.max(f.greatest(f.lit(1), normal)) + f.max(f.greatest(f.lit(1), drains))).alias("allowed"),  # type: ignore[arg-type]
-        f.max("of.max_warmups_per_member").alias("allowed_per_member"),
+def one_owner(part: Part) -> None:
+    """Find grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
+    part.find(
+        "L1",
+        FATAL,
+        """
+        select group_id, task, member,
+               'granted at ' || time_of(ms) || ' while ' || told(held_by)
+                   || ' might still run it: neither confirmed, nor gone, nor out of its lease' as detail,
+               [held_seq, seq] as sequences, [held_at, at_ms] as at
+          from followed where act = 'hold' and what = 'active' and holders > 1
+        """,
+        of_day=True,
+    )
+    part.find(
+        "L1",
+        FATAL,
+        """
+        select group_id, task, member,
+               'granted at ' || time_of(ms) || ' under token ' || told(token) || ', which is not above '
+                   || told(held_token) || ' that was granted before' as detail,
+               [held_seq, seq] as sequences, [held_at, at_ms] as at
+          from followed where act = 'hold' and what = 'active' and token <= held_token
+        """,
+        of_day=True,
     )
 
 
-def warmup_budgets(warmups: DataFrame, allowed: DataFrame) -> DataFrame:
-    """Return decisions that began a warmup beyond the budget of the group or of its member (L8).
+def handovers(part: Part) -> None:
+    """Make ``handovers`` from ``runs`` and ``excused``."""
+    part.make(
+        "handovers",
+        HANDOVERS,
+        """
+        select r.*
+          from runs r anti join excused e on e.group_id = r.group_id and e.member = r.runner
+         where claim_seq is not null and taken_seq > claim_seq and (fell_seq is null or fell_seq > claim_seq)
+           and not parked and taker <> runner
+        """,
+    )
+
+
+def cold_promotions(part: Part) -> None:
+    """Find handovers from a running, willing owner to a member whose copy was not caught up (L7).
+
+    A member that was not chosen when the owner was told to stop took over because the chosen one fell away: excused. So
+    is one of which a coordinator that has just started knew nothing.
+    """
+    part.find(
+        "L7",
+        FATAL,
+        r"""
+        with
+        cold as (
+            select *, taken_role in ('standby', 'warmup') as has_copy, regexp_extract(task, '^(.*)_\d+$', 1) as subtopology
+              from handovers
+             where not taken_ready and (heir is null or heir = taker)
+        )
+        select group_id, task, taker as member,
+               'taken from ' || told(runner) || ', which ran it, at ' || time_of(claim_ms) || ' for ' || told(taker)
+                   || ', which had '
+                   || if(has_copy, 'a ' || taken_role || ' that was not caught up', 'no copy of it') as detail,
+               [claim_seq, taken_seq] as sequences, [claim_at_ms, taken_at_ms] as at
+          from cold anti join stateless using (group_id, subtopology)
+         where not has_copy or taken_epoch = claim_epoch
+        """,
+        of_day=True,
+    )
+
+
+def handovers_per_target(part: Part) -> None:
+    """Find tasks that were handed over more than once from a running owner for one change of target (L8)."""
+    part.find(
+        "L8",
+        FATAL,
+        """
+        select group_id, task, member,
+               told(handovers) || ' handovers from running owners for one change of its target, since '
+                   || time_of(times[1]) as detail,
+               sequences, times as at
+          from (select group_id, task, count(*) as handovers, arg_max(taker, taken_seq) as member,
+                       list(claim_seq order by claim_seq)[1:10] as sequences,
+                       list(claim_at_ms order by claim_at_ms)[1:10] as times
+                  from handovers
+                 group by group_id, task, claim_target_no
+                having count(*) > 1)
+        """,
+        of_day=True,
+    )
+
+
+def warmup_budgets(part: Part) -> None:
+    """Find decisions that began a warmup beyond the budget of the group or of its member (L8).
 
     What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as
     the next owner is not counted, nor is a standby on its way.
     """
-    edges = warmups.select(
-        *("group_id", "member", "task", f.col("from_seq").alias("seq"), f.col("from_at_ms").alias("at_ms")),
-        f.lit(1).alias("change"),
-    ).unionByName(
-        warmups.where(f.col("to_seq").isNotNull()).select(
-            *("group_id", "member", "task", f.col("to_seq").alias("seq"), f.col("to_at_ms").alias("at_ms")),
-            f.lit(-1).alias("change"),
+    _warming(part)
+    part.find(
+        "L8",
+        FATAL,
+        """
+        select group_id, task, null as member,
+               told(of_group) || ' warmups at ' || time_of(at_ms)
+                   || '; max_warmup_replicas and max_drain_warmups together allow ' || told(allowed) as detail,
+               [seq] as sequences, [at_ms] as at
+          from warming join budgets using (group_id) where of_group > allowed
+        """,
+        of_day=True,
+    )
+    part.find(
+        "L8",
+        FATAL,
+        """
+        select group_id, task, member,
+               told(of_member) || ' warmups on one member at ' || time_of(at_ms) || '; max_warmups_per_member allows '
+                   || told(allowed_per_member) as detail,
+               [seq] as sequences, [at_ms] as at
+          from warming join budgets using (group_id) where of_member > allowed_per_member
+        """,
+        of_day=True,
+    )
+
+
+def _warming(part: Part) -> None:
+    """Make ``warming`` from ``warmups``."""
+    part.make(
+        "warming",
+        WARMING,
+        """
+        with
+        edges as (
+            select group_id, task, member, from_seq as seq, from_at_ms as at_ms, 1 as change from warmups
+             union all
+            select group_id, task, member, to_seq, to_at_ms, -1 from warmups where to_seq is not null
+        ),
+        counted as (
+            select group_id, task, member, seq, at_ms,
+                   sum(change) over (partition by group_id order by seq, change, task, member
+                                     rows between unbounded preceding and current row) as of_group,
+                   sum(change) over (partition by group_id, member order by seq, change, task
+                                     rows between unbounded preceding and current row) as of_member,
+                   -- One decision writes several records at one instant, and is judged by what it comes to.
+                   max(change) over decision > 0 as began,
+                   max(change) over on_member > 0 as began_on_member,
+                   row_number() over (partition by group_id, at_ms
+                                      order by seq desc, change desc, task desc, member desc) = 1 as is_last,
+                   row_number() over (partition by group_id, member, at_ms
+                                      order by seq desc, change desc, task desc) = 1 as is_last_on_member
+              from edges
+            window decision as (partition by group_id, at_ms
+                                rows between unbounded preceding and unbounded following),
+                   on_member as (partition by group_id, member, at_ms
+                                 rows between unbounded preceding and unbounded following)
         )
-    )
-    whole = _beyond(edges, ["group_id"]).join(f.broadcast(allowed), "group_id").where(f.col("count") > f.col("allowed"))
-    single = (
-        _beyond(edges, ["group_id", "member"])
-        .join(f.broadcast(allowed), "group_id")
-        .where(f.col("count") > f.col("allowed_per_member"))
-    )
-    return all_of(
-        [
-            found(
-                *(whole, "L8", FATAL),
-                said(
-                    *(
-                        of("count"),
-                        " warmups at ",
-                        time_of("at_ms"),
-                        "; max_warmup_replicas and max_drain_warmups together",
-                    ),
-                    *(" allow ", of("allowed")),
-                ),
-                member=None,
-                sequences=["seq"],
-                at=["at_ms"],
-            ),
-            found(
-                *(single, "L8", FATAL),
-                said(
-                    *(of("count"), " warmups on one member at ", time_of("at_ms"), "; max_warmups_per_member allows "),
-                    of("allowed_per_member"),
-                ),
-                sequences=["seq"],
-                at=["at_ms"],
-            ),
-        ]
+        select group_id, task, member, seq, at_ms, if(began and is_last, of_group, null) as of_group,
+               if(began_on_member and is_last_on_member, of_member, null) as of_member
+          from counted
+        """,
     )
 
 
-def _beyond(edges: DataFrame, keys: list[str]) -> DataFrame:
-    """Return how many warmups there were after each decision that began one."""
-    in_order = Window.partitionBy(*keys).orderBy("seq", "change")
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # One decision writes several records at one instant, and is judged by what it comes to.
-    decision = Window.partitionBy(*keys, "at_ms").orderBy("seq", "change")
-    whole = decision.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return (
-        edges.withColumn("count", f.sum("change").over(so_far))
-        .withColumn("began", f.max("change").over(whole))
-        .withColumn("place", f.row_number().over(decision))
-        .withColumn("places", f.max("place").over(whole))
-        .where((f.col("began") > 0) & (f.col("place") == f.col("places")))
-    )
+LAWS: Final[tuple[Callable[[Part], None], ...]] = (
+    *(excused, stateless, budgets, handovers),
+    *(one_owner, cold_promotions, handovers_per_target, warmup_budgets),
+)
+"""What is called for each part, tables that others need first."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from pyspark.sql import functions as f
-
-from batonpass.audit.findings import DowntimeCause
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from batonpass.audit.plan import DayPlan
+from batonpass.audit.part import Part, columns
 
 STUCK_MS: Final = 600_000
 """A task that is granted to nobody for so long is stuck: twice what the place of a restarting member is kept."""
@@ -19,114 +13,148 @@ STUCK_MS: Final = 600_000
 DEATHS: Final = ("expired", "fenced", "evicted", "replaced", "taken-over")
 """The causes by which a member goes that was given up, rather than goes by itself."""
 
-GAPS: Final = (
-    *("group_id", "task", "cause", "from_ms", "to_ms", "gap_ms", "unowned_ms", "runner", "next_runner", "why"),
-    *("down_seq", "next_up_seq"),
+IDENTITIES: Final = columns("group_id varchar, member varchar, identity varchar")
+"""By which name each member is known again after a restart."""
+
+SESSIONS: Final = columns("group_id varchar, session_ms bigint, suspect_ms bigint")
+"""The longest session timeout of each group, and the longest patience with the silent."""
+
+GAPS: Final = columns(
+    "group_id varchar, task varchar, cause varchar, from_ms bigint, to_ms bigint, gap_ms bigint, unowned_ms bigint,"
+    " runner varchar, next_runner varchar, why varchar, down_seq bigint, next_up_seq bigint"
 )
 """One row for each stretch of the day in which nobody ran a task that had been granted before; ``to_ms`` of an open one
 is the end of the day, and ``next_up_seq`` null."""
 
+CAUSES: Final = columns(
+    "group_id varchar, cause varchar, count bigint, p50_ms bigint, p99_ms bigint, max_ms bigint, total_ms bigint"
+)
+"""The distribution of downtime of each group and cause; a percentile is a gap that there was."""
 
-def identities(changes: DataFrame) -> DataFrame:
-    """Return by which name each member is known again after a restart: its instance id, else its own."""
-    return (
-        changes.where(f.col("what") == "joined")
-        .groupBy("group_id", "member")
-        .agg(f.coalesce(f.max("word"), f.max("member")).alias("identity"))
+LIFETIMES: Final = columns("group_id varchar, tasks_seen bigint, task_ms bigint")
+"""How many tasks each group had, and for how long they were to be run, all together."""
+
+
+def identities(part: Part) -> None:
+    """Make ``identities``: of a member its instance id, else its own."""
+    part.make(
+        "identities",
+        IDENTITIES,
+        """
+        select group_id, member, coalesce(max(word), max(member)) as identity
+          from changes where what = 'joined'
+         group by group_id, member
+        """,
     )
 
 
-def sessions(changes: DataFrame) -> DataFrame:
-    """Return the longest session timeout of each group on that day, and the longest patience with the silent."""
-    config = f.from_json("word", "struct<session_timeout_ms:long,suspect_timeout_ms:long>")
-    rows = changes.where(f.col("what") == "config").select("group_id", config.alias("of"))
-    longest = (("session", "session_ms"), ("suspect", "suspect_ms"))
-    return rows.groupBy("group_id").agg(*(f.max(f"of.{one}_timeout_ms").alias(name) for one, name in longest))
+def sessions(part: Part) -> None:
+    """Make ``sessions``: the longest that the settings of each group allowed at any time of the day."""
+    part.make(
+        "sessions",
+        SESSIONS,
+        """
+        select group_id, max((word ->> 'session_timeout_ms')::bigint) as session_ms,
+               max((word ->> 'suspect_timeout_ms')::bigint) as suspect_ms
+          from (select group_id, word from changes where what = 'config')
+         group by group_id
+        """,
+    )
 
 
-def gaps(runs: DataFrame, changes: DataFrame, without: DataFrame, plan: DayPlan) -> DataFrame:
-    """Return the stretches without a runner (``GAPS``).
+def gaps(part: Part) -> None:
+    """Make ``gaps`` from ``runs``: the stretches without a runner.
 
     A gap begins when it is known that nobody runs the task any more: a confirmation, the end of a lease, a report. Of a
     member that expired nothing had been heard for a session timeout before, of a suspect for ``suspect_timeout_ms``: it
     counts as down since then, at the earliest since it ran.
     """
-    names = identities(changes)
-    mine = names.select("group_id", f.col("member").alias("runner"), f.col("identity").alias("identity"))
-    theirs = names.select("group_id", f.col("member").alias("next_runner"), f.col("identity").alias("next_identity"))
-    expired = (f.col("down_what") == "gone") & (f.col("down_word") == "expired")
-    suspected = f.col("down_what") == "waived"
-    silence = f.when(expired, f.col("session_ms")).when(suspected, f.coalesce("suspect_ms", f.lit(0))).otherwise(0)
-    silent_since = f.greatest(f.col("up_ms"), f.col("down_ms") - silence)
-    begin, end = f.lit(plan.begin_ms), f.lit(plan.end_ms)
-    whole = (
-        runs.where((f.col("run") == 0) | f.col("down_ms").isNotNull())
-        .join(f.broadcast(sessions(changes)), "group_id", "left")
-        .join(mine, ["group_id", "runner"], "left")
-        .join(theirs, ["group_id", "next_runner"], "left")
-        .withColumn(
-            "since_ms",
-            f.when(f.col("run") == 0, f.col("taken_ms"))
-            .when(expired | suspected, silent_since)
-            .otherwise(f.col("down_ms")),
+    part.make(
+        "gaps",
+        GAPS,
+        _GAPS.replace("{stuck}", str(STUCK_MS)).replace("{deaths}", ", ".join(f"'{one}'" for one in DEATHS)),
+    )
+
+
+_GAPS: Final = """
+    with
+    ended as (
+        select r.*, coalesce(down_what = 'gone' and down_word = 'expired', false) as is_expired,
+               coalesce(down_what = 'waived', false) as is_suspected,
+               coalesce(down_what = 'waived' or (down_what = 'gone' and down_word in ({deaths})), false) as died
+          from runs r
+         where (run = 0 or down_ms is not null) and not parked
+    ),
+    named as (
+        select e.*, mine.identity, theirs.identity as next_identity, without.subtopology is not null as has_no_state,
+               case when run = 0 then taken_ms
+                    when is_expired then greatest(up_ms, down_ms - session_ms)
+                    when is_suspected then greatest(up_ms, down_ms - coalesce(suspect_ms, 0))
+                    else down_ms end as since_ms,
+               coalesce(next_up_ms, end_ms) as until_ms
+          from ended e cross join day
+          left join sessions s on s.group_id = e.group_id
+          left join identities mine on mine.group_id = e.group_id and mine.member = e.runner
+          left join identities theirs on theirs.group_id = e.group_id and theirs.member = e.next_runner
+          left join stateless without on without.group_id = e.group_id
+                                     and without.subtopology = regexp_extract(e.task, '^(.*)_[0-9]+$', 1)
+    ),
+    inside as (
+        select n.*, greatest(since_ms, begin_ms) as from_ms, least(until_ms, end_ms) as to_ms,
+               least(coalesce(taken_ms, end_ms), until_ms, end_ms) as owned_ms
+          from named n cross join day
+         where since_ms < end_ms and until_ms > begin_ms
+    ),
+    measured as (
+        select *, greatest(0, to_ms - from_ms) as gap_ms, greatest(0, owned_ms - from_ms) as unowned_ms from inside
+    )
+    select group_id, task,
+           case when unowned_ms > {stuck} then 'stuck'
+                when run = 0 then 'cold-start'
+                when identity = next_identity then 'restart'
+                when not (coalesce(next_ready, false) or has_no_state) then 'cold-start'
+                -- A task that was revoked and never granted again has been taken out of the topology, or waits for good
+                -- reason. Who died is told to give its tasks up as well, for when it should live after all.
+                when claim_seq is not null and (fell_seq is null or fell_seq > claim_seq) and not died
+                    then 'warm-handover'
+                else 'failover' end as cause,
+           from_ms, to_ms, gap_ms, unowned_ms, runner, next_runner,
+           if(is_suspected, 'suspected', coalesce(down_word, down_what)) as why, down_seq, next_up_seq
+      from measured
+"""
+
+
+def causes(part: Part) -> None:
+    """Make ``causes`` from ``gaps``."""
+    part.make(
+        "causes",
+        CAUSES,
+        """
+        select group_id, cause, count(*) as count, quantile_disc(gap_ms, 0.5) as p50_ms,
+               quantile_disc(gap_ms, 0.99) as p99_ms, max(gap_ms) as max_ms, sum(gap_ms) as total_ms
+          from gaps
+         group by group_id, cause
+        """,
+    )
+
+
+def lifetimes(part: Part) -> None:
+    """Make ``lifetimes`` from ``runs``."""
+    part.make(
+        "lifetimes",
+        LIFETIMES,
+        """
+        with
+        tasks as (
+            -- A task counts from its first grant; whether it ran then is what availability says.
+            select group_id, task, min(coalesce(up_ms, taken_ms)) as first_ms from runs group by group_id, task
         )
-        .withColumn("until_ms", f.coalesce("next_up_ms", f.lit(plan.end_ms)))
-        .where(f.col("since_ms").isNotNull())
-        .where((f.col("until_ms") > begin) & (f.col("since_ms") < end) & ~f.col("parked"))
-        .withColumn("from_ms", f.greatest("since_ms", begin))
-        .withColumn("to_ms", f.least("until_ms", end))
-        .withColumn("gap_ms", f.greatest(f.lit(0), f.col("to_ms") - f.col("from_ms")))
-        .withColumn("owned_from", f.least(f.coalesce("taken_ms", f.lit(plan.end_ms)), f.col("to_ms")))
-        .withColumn("unowned_ms", f.greatest(f.lit(0), f.col("owned_from") - f.col("from_ms")))
-    )
-    return _with_cause(whole, without).select(*GAPS)
-
-
-def _with_cause(whole: DataFrame, without: DataFrame) -> DataFrame:
-    named = whole.withColumn("subtopology", f.regexp_extract("task", r"^(.*)_\d+$", 1)).join(
-        f.broadcast(without.withColumn("has_no_state", f.lit(True))), ["group_id", "subtopology"], "left"
-    )
-    ready = f.coalesce(f.col("next_ready"), f.lit(False)) | f.coalesce(f.col("has_no_state"), f.lit(False))
-    same = f.col("identity").eqNullSafe(f.col("next_identity")) & f.col("identity").isNotNull()
-    # A task that was revoked and never granted again has been taken out of the topology, or waits for good reason.
-    claimed = f.col("claim_seq").isNotNull() & (f.coalesce(f.col("fell_seq"), f.lit(1 << 62)) > f.col("claim_seq"))
-    # Who died is told to give its tasks up as well, for when it should live after all.
-    asked_for = claimed & ~f.coalesce(_died(), f.lit(False))
-    cause = (
-        f.when(f.col("unowned_ms") > STUCK_MS, DowntimeCause.STUCK.value)
-        .when(f.col("run") == 0, DowntimeCause.COLD_START.value)
-        .when(same, DowntimeCause.RESTART.value)
-        .when(~ready, DowntimeCause.COLD_START.value)
-        .when(asked_for, DowntimeCause.WARM_HANDOVER.value)
-        .otherwise(DowntimeCause.FAILOVER.value)
-    )
-    why = f.when(f.col("down_what") == "waived", "suspected").otherwise(f.coalesce("down_word", "down_what"))
-    return named.withColumn("cause", cause).withColumn("why", why)
-
-
-def _died() -> Column:
-    """Return whether a run ended because its member was taken to be dead."""
-    gone = (f.col("down_what") == "gone") & f.col("down_word").isin(*DEATHS)
-    return (f.col("down_what") == "waived") | gone
-
-
-def by_cause(found: DataFrame) -> DataFrame:
-    """Return the distribution of downtime of each group and cause: count, p50, p99, max, total (milliseconds)."""
-    return found.groupBy("group_id", "cause").agg(
-        f.count(f.lit(1)).alias("count"),
-        f.percentile_approx("gap_ms", 0.5, 10_000).alias("p50_ms"),
-        f.percentile_approx("gap_ms", 0.99, 10_000).alias("p99_ms"),
-        f.max("gap_ms").alias("max_ms"),
-        f.sum("gap_ms").alias("total_ms"),
+        select group_id, count(*) as tasks_seen, sum(end_ms - least(end_ms, greatest(begin_ms, first_ms))) as task_ms
+          from tasks cross join day
+         group by group_id
+        """,
     )
 
 
-def lifetimes(runs: DataFrame, plan: DayPlan) -> DataFrame:
-    """Return for each group how many tasks there were, and for how long they were to be run, all together."""
-    begin, end = f.lit(plan.begin_ms), f.lit(plan.end_ms)
-    # A task counts from its first grant; whether it ran then is what availability says.
-    first = f.min(f.coalesce("up_ms", "taken_ms"))
-    tasks = runs.groupBy("group_id", "task").agg(f.least(end, f.greatest(begin, first)).alias("since_ms"))
-    return tasks.groupBy("group_id").agg(
-        f.count(f.lit(1)).alias("tasks_seen"), f.sum(end - f.col("since_ms")).alias("task_ms")
-    )
+STEPS: Final[tuple[Callable[[Part], None], ...]] = (identities, sessions, gaps, causes, lifetimes)
+"""In the order in which they read each other's tables; ``gaps`` reads ``stateless``, too (``checks_tasks``)."""

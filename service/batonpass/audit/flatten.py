@@ -16,6 +16,7 @@ from typing import Any, Final, TypedDict, Unpack
 import msgspec
 import pyarrow as pa
 
+from batonpass.audit.plan import GroupPart
 from batonpass.codec.groups import UnreadableGroup, decode_group
 from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
 from batonpass.core import records as r
@@ -49,6 +50,15 @@ CHANGES: Final = pa.schema(
 """One row for each thing that became so. ``seq`` is the record, ``place`` orders the rows of one record; each has one
 of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself says (else ``at_ms``). Of the snapshot that
 the reading starts from the rows have its version as ``seq``, and places below 0."""
+
+BOUNDS, GENERATION, LAG = "bounds", "generation", "lag"
+"""Rows of the same shape that come from no record: where the day of a group begins and ends (``bounds_rows``), a
+generation as readers are told of it, and how far a warmup had come at a sample."""
+
+GENERATION_COLUMNS: Final = (
+    *("group_id", "number", "version", "at_ms", "members", "tasks", "moves", "lower_bound", "score"),
+)
+LAG_COLUMNS: Final = ("group_id", "at_ms", "task", "member", "lag")
 
 ROWS_PER_BATCH: Final = 20_000
 OTHER: Final = "other"
@@ -105,6 +115,41 @@ def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
                 rows.append((group_id, version, place, at_ms, 0, *one))
             for begin in range(0, len(rows), ROWS_PER_BATCH):
                 yield _batch(rows[begin : begin + ROWS_PER_BATCH])
+
+
+def flatten_generations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CHANGES that say which generations readers are told of (``GENERATION_COLUMNS``)."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in GENERATION_COLUMNS)
+        rows: Rows = []
+        for group, number, version, at_ms, members, tasks, moves, lower_bound, score in zip(*columns, strict=True):
+            word = json.dumps({"members": members, "tasks": tasks, "score": score})
+            said = _line(GENERATION, at_ms, number=number, token=moves, until_ms=lower_bound, word=word)
+            rows.append((group, version, 0, at_ms, 0, *said))
+        if rows:
+            yield _batch(rows)
+
+
+def flatten_lags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CHANGES that say how far warmups had come (``LAG_COLUMNS``)."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in LAG_COLUMNS)
+        rows = [
+            (group, 0, 0, at_ms, 0, *_line(LAG, at_ms, task=task, member=member, number=lag))
+            for group, at_ms, task, member, lag in zip(*columns, strict=True)
+        ]
+        if rows:
+            yield _batch(rows)
+
+
+def bounds_rows(groups: Iterable[GroupPart]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CHANGES that say where the day of each group begins and ends, and what is known before it."""
+    rows: Rows = []
+    for one in groups:
+        said = _line(BOUNDS, 0, number=one.base, token=one.last, until_ms=one.missing, ready=one.known)
+        rows.append((one.group, one.first, 0, 0, 0, *said))
+    if rows:
+        yield _batch(rows)
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:

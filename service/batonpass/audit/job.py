@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from batonpass.audit.findings import AuditResult, Finding, GroupDay, Recommendation
+from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
 from batonpass.codec.code import code_version
 
@@ -29,6 +29,16 @@ __all__ = ["Audit", "MissingDay", "run"]
 
 Tell = Callable[[str], None]
 """Hears what the audit does next."""
+
+Row = dict[str, Any]
+
+
+class Decided(NamedTuple):
+    """What came of deciding the day again: how many decisions, how many came out otherwise, and what that means."""
+
+    replayed: int = 0
+    differing: int = 0
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,121 +160,97 @@ class _Auditor:
     """Looks at one day."""
 
     def __init__(self, session: SparkSession, reader: Reader, plan: DayPlan, audit: Audit, note: Tell) -> None:
-        from batonpass.audit.session import cut_by_group  # noqa: PLC0415
         from batonpass.audit.tables import DayTables  # noqa: PLC0415
 
         self._started_ms = int(time.time() * 1_000)
         self._session, self._plan, self._audit, self._note = session, plan, audit, note
         self._tables: DayTables = DayTables(session, reader, plan)
-        self._parts = int(session.conf.get("spark.sql.shuffle.partitions") or "2")
-        sizes = [one.last - one.base for one in plan.groups]
-        self._by_group = cut_by_group(max(sizes), sum(sizes), self._parts)
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        """Return a frame as it comes out once, in memory or on the executors' disks, without the way it was made.
-
-        What is built on it is planned in no time, however long that way was. An executor that is lost takes its part
-        along: the audit then fails and is run again.
-        """
-        from pyspark import StorageLevel  # noqa: PLC0415
-
-        # PySpark's plain MEMORY_AND_DISK serializes every row, twice the work of keeping it.
-        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
-
-    def _cut(self, frame: DataFrame) -> DataFrame:
-        """Return a frame kept in one part for each group, so that nothing that follows a task or member is exchanged.
-
-        Where one group is most of the day it stays as it was read, and is cut by task where that matters.
-        """
-        if not self._by_group:
-            return self._keep(frame)
-        return self._keep(frame.repartition(self._parts, "group_id"))
+        self._frames_wanted = audit.out is not None
 
     def result(self, told: list[str]) -> AuditResult:
         """Return everything that is found."""
-        from batonpass.audit import measures, timeline  # noqa: PLC0415
-        from batonpass.audit.checks_tasks import stateless  # noqa: PLC0415
-        from batonpass.audit.downtime import gaps  # noqa: PLC0415
-        from batonpass.audit.pictures import pictures  # noqa: PLC0415
+        from batonpass.audit.measures import group_days  # noqa: PLC0415
 
-        bounds = self._keep(self._tables.bounds())
-        self._note("reading the log")
-        changes = self._cut(self._tables.changes())
-        self._note("following who might run each task")
-        story = timeline.story(changes)
-        if not self._by_group:
-            story = story.repartition(self._parts, *timeline.TASK)
-        followed = self._keep(timeline.follow(story))
-        runs = self._keep(timeline.runs(followed))
-        warmups = self._keep(timeline.warmups(followed))
-        found_gaps = self._keep(gaps(runs, changes, stateless(changes), self._plan))
-        seen = measures.Seen(
-            *(changes, runs, warmups, found_gaps),
-            *(self._cut(self._tables.generations()), self._cut(self._tables.warmup_lags()), bounds, self._plan),
-        )
+        looked, seen = self._look()
         self._note("measuring")
-        days = measures.group_days(seen)
-        replayed, kept_findings, left_out, differing = self._findings(seen, followed, days)
+        days = group_days(seen["day"], seen["cause"])
+        decided = self._replayed()
+        findings, left_out = self._findings(seen, days, decided)
         recommendations, not_tried = self._recommend(tuple(days.values()))
-        self._note("drawing")
-        drawn = pictures(seen, followed, kept_findings)
-        self._write_frames(seen, followed)
+        drawn = self._drawn(looked, findings) if looked is not None else Pictures()
         return AuditResult(
             day=self._plan.day,
             started_at_ms=self._started_ms,
             finished_at_ms=int(time.time() * 1_000),
             code_version=code_version(),
             groups=tuple(day for _, day in sorted(days.items())),
-            findings=(*kept_findings, *not_tried),
+            findings=(*findings, *not_tried),
             findings_left_out=left_out,
             records=sum(int(day.measures["records"] or 0) for day in days.values()),
-            decisions_replayed=replayed,
-            decisions_differing=differing,
+            decisions_replayed=decided.replayed,
+            decisions_differing=decided.differing,
             recommendations=recommendations,
             pictures=drawn,
             log_lines=tuple(told),
         )
 
-    def _findings(
-        self, seen: Any, followed: DataFrame, days: Mapping[str, GroupDay]
-    ) -> tuple[int, tuple[Finding, ...], int, int]:
-        """Return how many decisions were made again, the findings, how many were left out, and the differences."""
-        from pyspark.sql import functions as f  # noqa: PLC0415
+    def _look(self) -> tuple[DataFrame | None, dict[str, list[Row]]]:
+        """Return what the parts of the day come to: what grows with it as a frame, where it is wanted, else as rows."""
+        from batonpass.audit import spread  # noqa: PLC0415
+        from batonpass.audit.outcomes import KINDS  # noqa: PLC0415
+        from batonpass.audit.progress import followed  # noqa: PLC0415
 
-        from batonpass.audit import checks, checks_tasks, measures  # noqa: PLC0415
-        from batonpass.audit.evidence import FOUND, all_of, cut  # noqa: PLC0415
+        self._note("following every task, holding the day to the laws")
+        slots = spread.slots_of(self._session)
+        looked = spread.looked(self._tables, slots, frames=self._frames_wanted)
+        with followed(self._session, self._note):
+            kept = self._keep(looked) if self._frames_wanted else None
+            small = [name for name, kind in KINDS.items() if not kind.is_frame]
+            rows = spread.of_kinds(kept if kept is not None else looked, small).toArrow().to_pylist()
+        seen: dict[str, list[Row]] = {name: [] for name in small}
+        for row in rows:
+            for name in small:
+                if row[name] is not None:
+                    seen[name].append({"group_id": row["group_id"], **row[name]})
+        return kept, seen
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        """Return a frame as it comes out once, in memory or on the executors' disks, without the way it was made.
+
+        An executor that is lost takes its part along: the audit then fails and is run again.
+        """
+        from pyspark import StorageLevel  # noqa: PLC0415
+
+        # PySpark's plain MEMORY_AND_DISK serializes every row, twice the work of keeping it.
+        return frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)
+
+    def _findings(
+        self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], decided: Decided
+    ) -> tuple[tuple[Finding, ...], int]:
+        """Return the findings that are kept, and how many were left out."""
+        from batonpass.audit.checks import changes_shown  # noqa: PLC0415
+        from batonpass.audit.evidence import cut, finding_of  # noqa: PLC0415
+        from batonpass.audit.measures import notices  # noqa: PLC0415
+
+        logged = {row["group_id"]: (row["logged"], row["logged_tokens"], row["logged_reports"]) for row in seen["day"]}
+        shown = changes_shown(logged, self._tables.reader.rows, self._plan)
+        others = (*shown, *decided.findings, *notices(days, self._audit.objective))
+        return cut([(finding_of(row), row["of_law"]) for row in seen["finding"]], others)
+
+    def _replayed(self) -> Decided:
+        if not self._audit.replay:
+            return Decided()
+        from batonpass.audit.evidence import finding_of  # noqa: PLC0415
         from batonpass.audit.replay import replayed  # noqa: PLC0415
 
-        self._note("holding the day to the laws")
-        changes, runs, bounds = seen.changes, seen.runs, seen.bounds
-        excused, without = checks_tasks.excused(changes), checks_tasks.stateless(changes)
-        lawful = all_of(
-            [
-                checks_tasks.one_owner(followed),
-                checks_tasks.cold_promotions(runs, excused, without),
-                checks_tasks.handovers_per_target(runs, excused),
-                checks_tasks.warmup_budgets(seen.warmups, checks_tasks.budgets(changes)),
-                checks.member_epochs(changes),
-                checks.unreadable(changes),
-            ]
-        ).join(f.broadcast(bounds.select("group_id", "first")), "group_id")
-        # What was wrong before the day has been found on its own day.
-        of_day = lawful.where(
-            f.coalesce(f.try_element_at(f.col("sequences"), f.lit(-1)), f.col("first")) >= f.col("first")
+        self._note("deciding the day again")
+        parts = int(self._session.conf.get("spark.sql.shuffle.partitions") or "2")
+        rows = replayed(self._tables, parts).toArrow().to_pylist()
+        return Decided(
+            sum(row["replayed"] or 0 for row in rows),
+            sum(row["differing"] or 0 for row in rows),
+            tuple(finding_of(row) for row in rows if row["law"] is not None),
         )
-        frames = [of_day, checks.log_laws(changes, bounds), checks.generations_told(changes, seen.generations, bounds)]
-        frames.append(checks.changes_shown(changes, bounds, self._tables.reader.rows, self._plan))
-        frames.append(measures.notices(seen, days, self._audit.objective))
-        count = differing = 0
-        if self._audit.replay:
-            self._note("deciding the day again")
-            again = self._keep(replayed(self._tables, self._parts))
-            (sums,) = again.agg(f.sum("replayed").alias("replayed"), f.sum("differing").alias("differing")).collect()
-            count, differing = int(sums["replayed"] or 0), int(sums["differing"] or 0)
-            frames.append(again.where(f.col("law").isNotNull()).select(*FOUND))
-        self._note("sorting what was found")
-        kept, left_out = cut(all_of(frames))
-        return count, kept, left_out, differing
 
     def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:
         if not self._audit.what_if:
@@ -277,16 +263,19 @@ class _Auditor:
         self._note(f"trying other settings on {tried}")
         return whatif.recommend(self._tables, groups)
 
-    def _write_frames(self, seen: Any, followed: DataFrame) -> None:
-        if self._audit.out is None:
-            return
+    def _drawn(self, looked: DataFrame, findings: tuple[Finding, ...]) -> Pictures:
+        """Write what grows with the day, and return samples of it for pictures."""
         from batonpass.audit.parquet import write_day  # noqa: PLC0415
-        from batonpass.audit.timeline import intervals  # noqa: PLC0415
+        from batonpass.audit.pictures import Frames, pictures  # noqa: PLC0415
+        from batonpass.audit.spread import frame_of  # noqa: PLC0415
 
+        self._note("drawing")
+        frames = Frames(*(frame_of(looked, kind) for kind in ("gap", "warmup", "interval", "name")))
+        drawn = pictures(frames, self._tables, findings)
         self._note("writing Parquet")
-        frames = {"intervals": intervals(followed, self._plan), "gaps": seen.gaps, "warmups": seen.warmups}
-        for name, frame in frames.items():
-            write_day(frame, self._audit.out, name, self._plan.day)
+        for name, frame in (("intervals", frames.intervals), ("gaps", frames.gaps), ("warmups", frames.warmups)):
+            write_day(frame, str(self._audit.out), name, self._plan.day)
+        return drawn
 
 
 def _say(line: str) -> None:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from pyspark.sql import Window
-from pyspark.sql import functions as f
-
-from batonpass.audit.downtime import STUCK_MS, by_cause, identities, lifetimes
-from batonpass.audit.evidence import all_of, found, of, said, time_of
-from batonpass.audit.findings import GroupDay, Severity
-from batonpass.audit.tables import small
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from batonpass.audit.plan import DayPlan
+from batonpass.audit.downtime import STUCK_MS
+from batonpass.audit.findings import Finding, GroupDay, Severity
+from batonpass.audit.part import Part, columns
 
 NOTICE = Severity.NOTICE
 
@@ -35,189 +24,270 @@ FUTILE_LEAST: Final = 120
 UNBALANCED_SCORE: Final = 2.0
 """A mean difference of load (weight per capacity, most to least) above this is worth a look."""
 
+PROBES: Final = columns("group_id varchar, seq bigint, at_ms bigint, futile boolean")
+"""One row for each look of the timer on that day, and whether nothing came of it."""
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The frames that measures are made of, each of them kept."""
+DEPARTURES: Final = columns("group_id varchar, member varchar, seq bigint, at_ms bigint, identity varchar")
+"""One row for each time that a member went by itself: expired, fenced, restarted, or suspected and back."""
 
-    changes: DataFrame
-    runs: DataFrame
-    warmups: DataFrame
-    gaps: DataFrame
-    generations: DataFrame
-    lags: DataFrame
-    bounds: DataFrame
-    plan: DayPlan
+FLAPPING: Final = columns("group_id varchar, member varchar, times bigint, sequences bigint[], moments bigint[]")
+"""The worst hour of each member that came and went again and again; ``member`` is what it is known by."""
 
-    @property
-    def of_day(self) -> DataFrame:
-        """The changes of the day itself."""
-        firsts = self.bounds.select("group_id", "first")
-        return self.changes.join(f.broadcast(firsts), "group_id").where(f.col("seq") >= f.col("first"))
+BALANCE: Final = columns("group_id varchar, balance_mean double, balance_worst double, members_max int, tasks_max int")
+"""How uneven the load of each group was."""
+
+DAY: Final = columns(
+    "group_id varchar, records bigint, generations bigint, moves bigint, lower_bound bigint, warmups bigint,"
+    " wasted_warmups bigint, probes bigint, futile_probes bigint, flapping_members bigint, downtime_ms bigint,"
+    " longest_unowned_ms bigint, handovers bigint, failovers bigint, cold_starts bigint, tasks_seen bigint,"
+    " task_ms bigint, balance_mean double, balance_worst double, members_max int, tasks_max int, logged bigint,"
+    " logged_tokens bigint, logged_reports bigint"
+)
+"""One row for each group, with null where nothing was seen. ``logged``: what ``checks.count_logged`` counts."""
 
 
-def probes(seen: Seen) -> DataFrame:
-    """Return each look of the timer on that day, and whether anything came of it.
+def probes(part: Part) -> None:
+    """Make ``probes``.
 
     A look is a probe that was set for an instant and set anew, or given up, at that instant or later. Nothing came of
     it when that is all that its decision wrote.
     """
-    of_group = Window.partitionBy("group_id").orderBy("seq", "place")
-    rows = seen.changes.where(f.col("what") == "probe").withColumn("due_ms", f.lag("until_ms", 1).over(of_group))
-    looked = rows.where((f.col("due_ms") <= f.col("at_ms")) & (f.col("at_ms") >= seen.plan.begin_ms))
-    beside = (
-        seen.changes.where((f.col("place") == 0) & (f.col("what") != "probe"))
-        .select("group_id", "at_ms")
-        .join(looked.select("group_id", "at_ms").distinct(), ["group_id", "at_ms"], "leftsemi")
-        .distinct()
-        .withColumn("changed", f.lit(True))
-    )
-    return looked.join(beside, ["group_id", "at_ms"], "left").select(
-        *("group_id", "seq", "at_ms"),
-        (f.col("changed").isNull() & f.col("until_ms").isNotNull()).alias("futile"),
-    )
-
-
-def departures(seen: Seen) -> DataFrame:
-    """Return each time that a member went by itself: expired, fenced, restarted, or suspected and back."""
-    day = seen.of_day
-    suspected = day.where(f.col("what") == "suspected").select("group_id", "member")
-    # Who expires after a suspicion has gone once, not twice.
-    gone = day.where(
-        (f.col("what") == "away")
-        | ((f.col("what") == "gone") & f.col("word").isin("expired", "fenced", "replaced", "taken-over"))
-    ).join(suspected.distinct(), ["group_id", "member"], "leftanti")
-    kept = ("group_id", "member", "seq", "at_ms")
-    rows = gone.select(*kept).unionByName(day.where(f.col("what") == "suspected").select(*kept))
-    return rows.join(identities(seen.changes), ["group_id", "member"], "left")
-
-
-def flapping(seen: Seen) -> DataFrame:
-    """Return the worst hour of each member that came and went again and again."""
-    within = (
-        Window.partitionBy("group_id", "identity").orderBy("at_ms").rangeBetween(-FLAPPING_WITHIN_MS, Window.currentRow)
-    )
-    rows = departures(seen).withColumn("times", f.count(f.lit(1)).over(within))
-    return (
-        rows.withColumn("sequences", f.collect_list("seq").over(within))
-        .withColumn("at", f.collect_list("at_ms").over(within))
-        .where(f.col("times") >= FLAPS)
-        .groupBy("group_id", "identity")
-        .agg(f.max_by(f.struct("sequences", "at", "times"), "times").alias("worst"))
-        .select(
-            *("group_id", f.col("identity").alias("member"), "worst.times"),
-            f.slice("worst.sequences", 1, 20).alias("sequences"),
-            f.slice("worst.at", 1, 20).alias("at"),
+    part.make(
+        "probes",
+        PROBES,
+        """
+        with
+        looked as (
+            select group_id, seq, at_ms, until_ms
+              from (select group_id, seq, at_ms, until_ms, lag(until_ms) over of_group as due_ms
+                      from changes where what = 'probe'
+                    window of_group as (partition by group_id order by seq, place)), day
+             where due_ms <= at_ms and at_ms >= begin_ms
+        ),
+        beside as (
+            select distinct group_id, at_ms, true as changed
+              from changes semi join looked using (group_id, at_ms)
+             where place = 0 and what <> 'probe'
         )
+        select group_id, seq, at_ms, changed is null and until_ms is not null as futile
+          from looked left join beside using (group_id, at_ms)
+        """,
     )
 
 
-def notices(seen: Seen, per_group: Mapping[str, GroupDay], objective: float | None) -> DataFrame:
-    """Return what is worth a look."""
-    found_here = [_flapping(seen), _stuck_warmups(seen), _stuck_tasks(seen)]
-    return all_of([*found_here, _of_groups(seen, per_group, objective)])
-
-
-def _flapping(seen: Seen) -> DataFrame:
-    rows = flapping(seen)
-    detail = said(
-        "went and came back ",
-        of("times"),
-        " times within an hour, until ",
-        time_of(f.try_element_at(f.col("at"), f.lit(-1))),
-    )
-    return found(rows, "flapping-member", NOTICE, detail, task=None, sequences=f.col("sequences"), at=f.col("at"))
-
-
-def _stuck_warmups(seen: Seen) -> DataFrame:
-    """Return warmups that took very long without coming closer, and those that Batonpass gave up on."""
-    end = f.lit(seen.plan.end_ms)
-    long = seen.warmups.withColumn("until_ms", f.coalesce("to_ms", end)).where(
-        (f.col("until_ms") - f.col("from_ms") >= STUCK_WARMUP_MS) & (f.col("until_ms") >= seen.plan.begin_ms)
-    )
-    lags = seen.lags.select("group_id", "task", "member", f.col("at_ms").alias("sampled_ms"), "lag")
-    sampled = (
-        long.join(lags, ["group_id", "task", "member"], "left")
-        .where(
-            f.col("sampled_ms").isNull()
-            | ((f.col("sampled_ms") >= f.col("from_ms")) & (f.col("sampled_ms") <= f.col("until_ms")))
+def departures(part: Part) -> None:
+    """Make ``departures`` from ``identities``."""
+    part.make(
+        "departures",
+        DEPARTURES,
+        """
+        with
+        of_day as (
+            select group_id, member, seq, at_ms, what
+              from changes join bounds using (group_id)
+             where seq >= first
+               and (what in ('away', 'suspected')
+                    or (what = 'gone' and word in ('expired', 'fenced', 'replaced', 'taken-over')))
+        ),
+        suspected as (select group_id, member, seq, at_ms from of_day where what = 'suspected'),
+        went as (
+            -- Who expires after a suspicion has gone once, not twice.
+            select group_id, member, seq, at_ms
+              from of_day anti join suspected using (group_id, member)
+             where what <> 'suspected'
+             union all
+            select group_id, member, seq, at_ms from suspected
         )
-        .groupBy("group_id", "task", "member", "from_seq", "from_at_ms", "from_ms", "until_ms", "outcome")
-        .agg(
-            f.min("lag").alias("least"),
-            f.min_by("lag", "sampled_ms").alias("lag_first"),
-            f.max(f.when(f.col("lag").isNotNull(), f.struct("sampled_ms", "lag")))["lag"].alias("lag_last"),
+        select group_id, member, seq, at_ms, identity from went left join identities using (group_id, member)
+        """,
+    )
+
+
+def flapping(part: Part) -> None:
+    """Make ``flapping`` from ``departures``: of hours that are equally bad the last one."""
+    part.make(
+        "flapping",
+        FLAPPING,
+        """
+        with
+        hours as (
+            select group_id, identity, at_ms, count(*) over within as times,
+                   list(seq order by at_ms, seq) over within as sequences,
+                   list(at_ms order by at_ms, seq) over within as moments
+              from departures
+            window within as (partition by group_id, identity order by at_ms
+                              range between {within} preceding and current row)
+        ),
+        worst as (
+            select group_id, identity,
+                   arg_max({'times': times, 'sequences': sequences, 'moments': moments}, (times, at_ms)) as hour
+              from hours where times >= {flaps}
+             group by group_id, identity
         )
-    )
-    comes_closer = f.coalesce(f.col("lag_last") < f.col("lag_first"), f.lit(False))
-    minutes = f.round((f.col("until_ms") - f.col("from_ms")) / 60_000).cast("long")
-    stuck = found(
-        sampled.where(~comes_closer),
-        *("stuck-warmup", NOTICE),
-        said("a warmup since ", time_of("from_ms"), " came to nothing in ", minutes, " minutes"),
-        sequences=["from_seq"],
-        at=["from_at_ms"],
-    )
-    given_up = found(
-        seen.of_day.where(f.col("what") == "stalled"),
-        *("stuck-warmup", NOTICE),
-        said("its warmup made no progress and was given up at ", time_of("at_ms")),
-        sequences=["seq"],
-        at=["at_ms"],
-    )
-    return all_of([stuck, given_up])
-
-
-def _stuck_tasks(seen: Seen) -> DataFrame:
-    rows = seen.gaps.where((f.col("unowned_ms") > STUCK_MS) & f.col("runner").isNotNull())
-    minutes = f.round(f.col("unowned_ms") / 60_000).cast("long")
-    return found(
-        *(rows, "stuck-task", NOTICE),
-        said("granted to nobody for ", minutes, " minutes from ", time_of("from_ms"), " (", of("why"), ")"),
-        member="runner",
-        sequences=["down_seq"],
-        at=["from_ms"],
+        select group_id, identity as member, hour.times as times, hour.sequences[:20] as sequences,
+               hour.moments[:20] as moments
+          from worst
+        """.replace("{within}", str(FLAPPING_WITHIN_MS)).replace("{flaps}", str(FLAPS)),
     )
 
 
-def group_days(seen: Seen) -> dict[str, GroupDay]:
-    """Return the measures of each group; the rows that are collected grow with groups alone."""
-    spark = seen.bounds.sparkSession
-    begin = seen.plan.begin_ms
-    day = seen.of_day
-    counts = day.groupBy("group_id").agg(
-        f.sum((f.col("place") == 0).cast("long")).alias("records"),
-        f.sum(((f.col("what") == "placed") & (f.col("token") > 0)).cast("long")).alias("generations"),
-        f.sum(f.when(f.col("what") == "placed", f.col("until_ms")).otherwise(0)).alias("moves"),
-        f.sum(f.when(f.col("what") == "placed", f.col("word").cast("long")).otherwise(0)).alias("lower_bound"),
+def flapping_members(part: Part) -> None:
+    """Find members that came and went again and again (flapping-member)."""
+    part.find(
+        "flapping-member",
+        NOTICE,
+        """
+        select group_id, null as task, member,
+               concat('went and came back ', told(times), ' times within an hour, until ', time_of(moments[-1]))
+                   as detail,
+               sequences, moments as at
+          from flapping
+        """,
     )
-    began = seen.warmups.where(f.coalesce("to_ms", f.lit(seen.plan.end_ms)) >= begin)
-    warm = began.groupBy("group_id").agg(
-        f.count(f.lit(1)).alias("warmups"), f.sum((f.col("outcome") == "dropped").cast("long")).alias("wasted_warmups")
+
+
+def stuck_warmups(part: Part) -> None:
+    """Find warmups that took very long without coming closer (stuck-warmup)."""
+    part.find(
+        "stuck-warmup",
+        NOTICE,
+        """
+        with
+        long as (
+            select group_id, task, member, from_seq, from_at_ms, from_ms, coalesce(to_ms, end_ms) as until_ms
+              from warmups, day
+             where coalesce(to_ms, end_ms) - from_ms >= {stuck} and coalesce(to_ms, end_ms) >= begin_ms
+        ),
+        sampled as (
+            select w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms,
+                   arg_min({'lag': lag}, l.at_ms).lag as lag_first, arg_max(lag, (l.at_ms, lag)) as lag_last
+              from long w
+              left join lags l on l.group_id = w.group_id and l.task = w.task and l.member = w.member
+             where l.at_ms is null or l.at_ms between from_ms and until_ms
+             group by w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms
+        )
+        select group_id, task, member,
+               concat('a warmup since ', time_of(from_ms), ' came to nothing in ',
+                      told(round((until_ms - from_ms) / 60000)::bigint), ' minutes') as detail,
+               [from_seq] as sequences, [from_at_ms] as at
+          from sampled
+         where not coalesce(lag_last < lag_first, false)
+        """.replace("{stuck}", str(STUCK_WARMUP_MS)),
     )
-    looks = (
-        probes(seen)
-        .groupBy("group_id")
-        .agg(f.count(f.lit(1)).alias("probes"), f.sum(f.col("futile").cast("long")).alias("futile_probes"))
+
+
+def stalled_warmups(part: Part) -> None:
+    """Find warmups that Batonpass gave up on (stuck-warmup)."""
+    part.find(
+        "stuck-warmup",
+        NOTICE,
+        """
+        select group_id, task, member,
+               concat('its warmup made no progress and was given up at ', time_of(at_ms)) as detail,
+               [seq] as sequences, [at_ms] as at
+          from changes join bounds using (group_id)
+         where seq >= first and what = 'stalled'
+        """,
     )
-    flaps = flapping(seen).groupBy("group_id").agg(f.count(f.lit(1)).alias("flapping_members"))
-    down = seen.gaps.groupBy("group_id").agg(
-        f.sum("gap_ms").alias("downtime_ms"),
-        f.max("unowned_ms").alias("longest_unowned_ms"),
-        f.sum((f.col("cause") == "warm-handover").cast("long")).alias("handovers"),
-        f.sum((f.col("cause") == "failover").cast("long")).alias("failovers"),
-        f.sum((f.col("cause") == "cold-start").cast("long")).alias("cold_starts"),
+
+
+def stuck_tasks(part: Part) -> None:
+    """Find tasks that were granted to nobody for long (stuck-task)."""
+    part.find(
+        "stuck-task",
+        NOTICE,
+        """
+        select group_id, task, runner as member,
+               concat('granted to nobody for ', told(round(unowned_ms / 60000)::bigint), ' minutes from ',
+                      time_of(from_ms), ' (', told(why), ')') as detail,
+               [down_seq] as sequences, [from_ms] as at
+          from gaps
+         where unowned_ms > {stuck} and runner is not null
+        """.replace("{stuck}", str(STUCK_MS)),
     )
-    parts = [counts, warm, looks, flaps, down, lifetimes(seen.runs, seen.plan), _balance(seen)]
-    names = small(spark, [(one.group,) for one in seen.plan.groups], "group_id string")
-    rows = reduce(lambda one, other: one.join(other, "group_id", "left"), parts, names).collect()
-    causes: dict[str, dict[str, dict[str, float]]] = {}
-    for row in by_cause(seen.gaps).collect():
+
+
+def balance(part: Part) -> None:
+    """Make ``balance`` from ``generations``: by the target of each, for as long as it stood."""
+    part.make(
+        "balance",
+        BALANCE,
+        """
+        select group_id, sum(score * stood_ms) / nullif(sum(stood_ms), 0) as balance_mean,
+               max(score) as balance_worst, max(members) as members_max, max(tasks) as tasks_max
+          from (select group_id, score, members, tasks,
+                       coalesce(lead(at_ms) over (partition by group_id order by number), end_ms) - at_ms as stood_ms
+                  from generations, day)
+         group by group_id
+        """,
+    )
+
+
+def days(part: Part) -> None:
+    """Make ``days``: what the day of each group of ``bounds`` came to."""
+    part.make("days", DAY, _DAYS)
+
+
+_DAYS: Final = """
+    with
+    counts as (
+        select group_id, count(*) filter (place = 0) as records,
+               count(*) filter (what = 'placed' and token > 0) as generations,
+               sum(if(what = 'placed', until_ms, null)) as moves,
+               sum(case when what = 'placed' then word::bigint end) as lower_bound
+          from changes join bounds using (group_id)
+         where seq >= first
+         group by group_id
+    ),
+    warm as (
+        select group_id, count(*) as warmups, count(*) filter (outcome = 'dropped') as wasted_warmups
+          from warmups, day
+         where coalesce(to_ms, end_ms) >= begin_ms
+         group by group_id
+    ),
+    looks as (
+        select group_id, count(*) as probes, count(*) filter (futile) as futile_probes from probes group by group_id
+    ),
+    flaps as (select group_id, count(*) as flapping_members from flapping group by group_id),
+    down as (
+        select group_id, sum(gap_ms) as downtime_ms, max(unowned_ms) as longest_unowned_ms,
+               count(*) filter (cause = 'warm-handover') as handovers,
+               count(*) filter (cause = 'failover') as failovers,
+               count(*) filter (cause = 'cold-start') as cold_starts
+          from gaps
+         group by group_id
+    )
+    select group_id, records, generations, moves, lower_bound, warmups, wasted_warmups, probes, futile_probes,
+           flapping_members, downtime_ms, longest_unowned_ms, handovers, failovers, cold_starts, tasks_seen, task_ms,
+           balance_mean, balance_worst, members_max, tasks_max, logged, logged_tokens, logged_reports
+      from bounds
+      left join counts using (group_id)
+      left join warm using (group_id)
+      left join looks using (group_id)
+      left join flaps using (group_id)
+      left join down using (group_id)
+      left join lifetimes using (group_id)
+      left join balance using (group_id)
+      left join logged using (group_id)
+"""
+
+STEPS: Final[tuple[Callable[[Part], None], ...]] = (
+    *(probes, departures, flapping, balance, days),
+    *(flapping_members, stuck_warmups, stalled_warmups, stuck_tasks),
+)
+"""In the order in which they read each other's tables. Before them come ``downtime.STEPS``; ``days`` reads ``logged``,
+too (``checks``)."""
+
+
+def group_days(days: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]]) -> dict[str, GroupDay]:
+    """Return the measures of each group, from rows of ``DAY`` and of ``downtime.CAUSES``."""
+    of_group: dict[str, dict[str, dict[str, float]]] = {}
+    for row in causes:
         values = {name: float(row[name]) for name in ("count", "p50_ms", "p99_ms", "max_ms", "total_ms")}
-        causes.setdefault(row["group_id"], {})[row["cause"]] = values
+        of_group.setdefault(row["group_id"], {})[row["cause"]] = values
     # What is left of a deleted group has no tasks and no day.
-    lived = [row for row in rows if row["records"] or row["tasks_seen"]]
-    return {row["group_id"]: _group_day(row.asDict(), causes.get(row["group_id"], {})) for row in lived}
+    lived = [row for row in days if row["records"] or row["tasks_seen"]]
+    return {row["group_id"]: _group_day(row, of_group.get(row["group_id"], {})) for row in lived}
 
 
 ZERO_WHERE_UNSEEN: Final = (
@@ -226,7 +296,7 @@ ZERO_WHERE_UNSEEN: Final = (
 )
 
 
-def _group_day(row: Mapping[str, float | int | None], causes: Mapping[str, Mapping[str, float]]) -> GroupDay:
+def _group_day(row: Mapping[str, Any], causes: Mapping[str, Mapping[str, float]]) -> GroupDay:
     measures: dict[str, float | int | None] = {name: row[name] or 0 for name in ZERO_WHERE_UNSEEN}
     measures["excess_moves"] = (row["moves"] or 0) - (row["lower_bound"] or 0)
     task_ms = row["task_ms"] or 0
@@ -238,26 +308,13 @@ def _group_day(row: Mapping[str, float | int | None], causes: Mapping[str, Mappi
     return GroupDay(str(row["group_id"]), measures, causes)
 
 
-def _balance(seen: Seen) -> DataFrame:
-    """Return how uneven the load was: by the target of each generation, for as long as it stood."""
-    of_group = Window.partitionBy("group_id").orderBy("number")
-    end = f.lit(seen.plan.end_ms)
-    stood = seen.generations.withColumn("stood_ms", f.coalesce(f.lead("at_ms", 1).over(of_group), end) - f.col("at_ms"))
-    return stood.groupBy("group_id").agg(
-        (f.sum(f.col("score") * f.col("stood_ms")) / f.sum("stood_ms")).alias("balance_mean"),
-        f.max("score").alias("balance_worst"),
-        f.max("members").alias("members_max"),
-        f.max("tasks").alias("tasks_max"),
-    )
-
-
-def _of_groups(seen: Seen, per_group: Mapping[str, GroupDay], objective: float | None) -> DataFrame:
-    rows = [
-        (name, law, detail) for name, day in sorted(per_group.items()) for law, detail in worth_a_look(day, objective)
+def notices(days: Mapping[str, GroupDay], objective: float | None) -> list[Finding]:
+    """Return what is worth a look in the measures of each group."""
+    return [
+        Finding(name, law, NOTICE, None, None, detail)
+        for name, day in sorted(days.items())
+        for law, detail in worth_a_look(day, objective)
     ]
-    spark = seen.bounds.sparkSession
-    frame = small(spark, rows, "group_id string, law string, said string")
-    return found(frame, f.col("law"), NOTICE, f.col("said"), task=None, member=None)
 
 
 def worth_a_look(day: GroupDay, objective: float | None) -> list[tuple[str, str]]:

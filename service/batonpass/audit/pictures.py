@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -19,31 +20,64 @@ from batonpass.audit.findings import (
     Severity,
     WarmupPoint,
 )
+from batonpass.audit.part import Part, columns
 from batonpass.audit.report_names import GIVEN_ID
 from batonpass.audit.tables import small
-from batonpass.audit.timeline import intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from batonpass.audit.measures import Seen
+    from batonpass.audit.plan import DayPlan
+    from batonpass.audit.tables import DayTables
 
 HOUR_MS: Final = 3_600_000
 GROUPS_SHOWN: Final = 20
 """So many groups are drawn, those with the most fatal findings first, then those with the most downtime."""
 
 
-def pictures(seen: Seen, followed: DataFrame, findings: Sequence[Finding]) -> Pictures:
+NAMES: Final = columns("group_id varchar, member varchar, name varchar, run bigint")
+"""What people call a member: the instance id, and which of its runs this is."""
+
+
+def names(part: Part) -> None:
+    """Make ``names``, of the members that have an instance id: the others have no other name than their id."""
+    part.make(
+        "names",
+        NAMES,
+        """
+        select group_id, member, max(word) as name, max(run) as run
+          from (select group_id, member, word,
+                       count(*) over (partition by group_id, word order by seq, place
+                                      rows between unbounded preceding and current row) as run
+                  from changes where what = 'joined' and word is not null)
+         group by group_id, member
+        """,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """What grows with the day, as it was kept: each with the columns that its maker names."""
+
+    gaps: DataFrame
+    warmups: DataFrame
+    intervals: DataFrame
+    names: DataFrame
+
+
+def pictures(frames: Frames, tables: DayTables, findings: Sequence[Finding]) -> Pictures:
     """Return the samples; everything that is collected is bounded. ``findings`` say which hours matter most."""
     fatal = [one for one in findings if one.severity is Severity.FATAL]
-    broken = broken_hours(fatal, seen.plan.begin_ms, seen.plan.end_ms)
-    worst = (broken + [one for one in _worst_hours(seen) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
-    owned = _ownership(seen, followed, worst, sorted({(one.group, one.task) for one in fatal if one.task}))
-    warmed = _warmups(seen)
+    plan = tables.plan
+    broken = broken_hours(fatal, plan.begin_ms, plan.end_ms)
+    worst = (broken + [one for one in _worst_hours(frames.gaps, plan) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
+    marked = sorted({(one.group, one.task) for one in fatal if one.task})
+    owned = _ownership(frames.intervals, plan, worst, marked)
+    warmed = _warmups(frames.warmups, tables)
     drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}
     named = {one for one in drawn | set(mentioned(findings)) if GIVEN_ID.fullmatch(one[1])}
     hours = {row[0]: row[1] for row in worst}
-    return Pictures(hours, owned, warmed, _generations(seen), names_of(seen.changes, sorted(named)))
+    return Pictures(hours, owned, warmed, _generations(tables), names_of(frames.names, sorted(named)))
 
 
 def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
@@ -53,25 +87,12 @@ def mentioned(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
             yield one.group, member
 
 
-def names_of(changes: DataFrame, members: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return what people call these members: the instance id, and which of its runs it is from the second one on.
-
-    Members without an instance id are left out: they have no other name than their id.
-    """
-    wanted = small(changes.sparkSession, members, "group_id string, member string")
-    of_instance = Window.partitionBy("group_id", "word").orderBy("seq", "place")
-    so_far = of_instance.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    joined = changes.where((f.col("what") == "joined") & f.col("word").isNotNull())
-    rows = (
-        joined.withColumn("run", f.count(f.lit(1)).over(so_far))
-        .join(f.broadcast(wanted), ["group_id", "member"])
-        .groupBy("group_id", "member")
-        .agg(f.max("word").alias("name"), f.max("run").alias("run"))
-        .collect()
-    )
+def names_of(known: DataFrame, members: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return what people call these members: the instance id, and which of its runs it is from the second one on."""
+    wanted = small(known.sparkSession, members, "group_id string, member string")
     return {
         (row["group_id"], row["member"]): row["name"] if row["run"] == 1 else f"{row['name']}, run {row['run']}"
-        for row in rows
+        for row in known.join(f.broadcast(wanted), ["group_id", "member"]).collect()
     }
 
 
@@ -89,11 +110,11 @@ def broken_hours(fatal: Sequence[Finding], begin_ms: int, end_ms: int) -> list[t
     return [(group, min(hours, key=lambda hour: (-hours[hour], hour))) for group, hours in ranked]
 
 
-def _worst_hours(seen: Seen) -> list[tuple[str, int]]:
+def _worst_hours(gaps: DataFrame, plan: DayPlan) -> list[tuple[str, int]]:
     """Return the hour of each group that has the most downtime, for the groups that have the most."""
-    hour = f.floor((f.col("from_ms") - seen.plan.begin_ms) / HOUR_MS) * HOUR_MS + seen.plan.begin_ms
+    hour = f.floor((f.col("from_ms") - plan.begin_ms) / HOUR_MS) * HOUR_MS + plan.begin_ms
     of_group = Window.partitionBy("group_id").orderBy(f.desc("down_ms"), "hour")
-    hours = seen.gaps.groupBy("group_id", hour.alias("hour")).agg(f.sum("gap_ms").alias("down_ms"))
+    hours = gaps.groupBy("group_id", hour.alias("hour")).agg(f.sum("gap_ms").alias("down_ms"))
     rows = (
         hours.withColumn("place", f.row_number().over(of_group))
         .where(f.col("place") == 1)
@@ -105,20 +126,17 @@ def _worst_hours(seen: Seen) -> list[tuple[str, int]]:
 
 
 def _ownership(
-    seen: Seen, followed: DataFrame, worst: list[tuple[str, int]], broken: Sequence[tuple[str, str]]
+    intervals: DataFrame, plan: DayPlan, worst: list[tuple[str, int]], broken: Sequence[tuple[str, str]]
 ) -> tuple[OwnershipInterval, ...]:
     """Return the intervals of the groups' hours; where they are too many, those of ``broken`` tasks come first."""
     if not worst:
         return ()
-    hours = small(seen.bounds.sparkSession, worst, "group_id string, hour long")
-    end = f.lit(seen.plan.end_ms)
-    some = followed.join(f.broadcast(hours.select("group_id")), "group_id")
-    touching = (
-        intervals(some, seen.plan)
-        .join(f.broadcast(hours), "group_id")
-        .where((f.col("from_ms") < f.col("hour") + HOUR_MS) & (f.coalesce("to_ms", end) > f.col("hour")))
+    hours = small(intervals.sparkSession, worst, "group_id string, hour long")
+    end = f.lit(plan.end_ms)
+    touching = intervals.join(f.broadcast(hours), "group_id").where(
+        (f.col("from_ms") < f.col("hour") + HOUR_MS) & (f.coalesce("to_ms", end) > f.col("hour"))
     )
-    marked = small(seen.bounds.sparkSession, list(broken), "group_id string, task string")
+    marked = small(intervals.sparkSession, list(broken), "group_id string, task string")
     of_group = Window.partitionBy("group_id").orderBy("after", "from_ms", "task", "member")
     rows = (
         touching.join(f.broadcast(marked.withColumn("before", f.lit(True))), ["group_id", "task"], "left")
@@ -145,15 +163,15 @@ def _states(row: dict[str, object]) -> list[OwnershipInterval]:
     ]
 
 
-def _warmups(seen: Seen) -> tuple[WarmupPoint, ...]:
+def _warmups(warmups: DataFrame, tables: DayTables) -> tuple[WarmupPoint, ...]:
     """Return warmups, each with what it had to restore by the first sample of it."""
-    end = f.lit(seen.plan.end_ms)
+    end = f.lit(tables.plan.end_ms)
     some = (
-        seen.warmups.where(f.coalesce("to_ms", end) >= seen.plan.begin_ms)
+        warmups.where(f.coalesce("to_ms", end) >= tables.plan.begin_ms)
         .orderBy(f.desc(f.coalesce("to_ms", end) - f.col("from_ms")), "group_id", "task", "from_seq")
         .limit(POINTS_PER_PICTURE)
     )
-    lags = seen.lags.select("group_id", "task", "member", f.col("at_ms").alias("sampled_ms"), "lag")
+    lags = tables.warmup_lags().select("group_id", "task", "member", f.col("at_ms").alias("sampled_ms"), "lag")
     within = (f.col("sampled_ms") >= f.col("from_ms")) & (f.col("sampled_ms") <= f.coalesce("to_ms", end))
     rows = (
         some.join(lags, ["group_id", "task", "member"], "left")
@@ -165,15 +183,16 @@ def _warmups(seen: Seen) -> tuple[WarmupPoint, ...]:
     return tuple(
         WarmupPoint(
             *(row["group_id"], row["task"], row["member"], row["from_ms"]),
-            *((row["to_ms"] or seen.plan.end_ms) - row["from_ms"], row["lag"], row["outcome"]),
+            *((row["to_ms"] or tables.plan.end_ms) - row["from_ms"], row["lag"], row["outcome"]),
         )
         for row in rows
     )
 
 
-def _generations(seen: Seen) -> tuple[GenerationPoint, ...]:
+def _generations(tables: DayTables) -> tuple[GenerationPoint, ...]:
     rows = (
-        seen.generations.orderBy(f.desc("moves"), "group_id", "number")
+        tables.generations()
+        .orderBy(f.desc("moves"), "group_id", "number")
         .limit(POINTS_PER_PICTURE)
         .select("group_id", "number", "at_ms", "moves", "lower_bound")
         .orderBy("group_id", "number")

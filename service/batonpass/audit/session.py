@@ -43,10 +43,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.adaptive.enabled": "true",
-    # What is kept stays partitioned as it was, so that windows over it need no second exchange.
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
-    # What is cut by group already has all of a task, or of a member, in one place: joins over those need no exchange.
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -137,11 +133,6 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _sources(one, path)
         elif one.name.endswith(ZIPPED):
             yield path, one
-
-
-def cut_by_group(largest: int, records: int, parts: int) -> bool:
-    """Return whether groups are small enough, each beside all, to be kept whole in one of ``parts`` parts."""
-    return parts == 1 or largest * parts * 2 <= records
 
 
 def partitions_for(records: int, cores: int) -> int:

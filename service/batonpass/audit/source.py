@@ -14,10 +14,16 @@ from typing import Any, Final
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 
-from batonpass.audit.flatten import flatten_records, flatten_snapshots
+from batonpass.audit.flatten import flatten_generations, flatten_lags, flatten_records, flatten_snapshots
 
 Flatten = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-FORMS: Final[Mapping[str, Flatten]] = {"": iter, "records": flatten_records, "snapshots": flatten_snapshots}
+FORMS: Final[Mapping[str, Flatten]] = {
+    "": iter,
+    "records": flatten_records,
+    "snapshots": flatten_snapshots,
+    "generations": flatten_generations,
+    "lags": flatten_lags,
+}
 
 Wanted = tuple[str, str]
 """A query, and the form (``FORMS``) in which its rows are wanted."""
@@ -37,10 +43,16 @@ def _read(url: str, wanted: Sequence[Wanted], numbers: Iterable[pa.RecordBatch])
 
 def fetch(url: str, sql: str) -> Iterator[pa.RecordBatch]:
     """Yield what a query brings, batch by batch, in a read-only transaction."""
+    yield from fetch_each(url, ((sql, ""),))
+
+
+def fetch_each(url: str, wanted: Iterable[Wanted]) -> Iterator[pa.RecordBatch]:
+    """Yield what queries bring, each in its form, one after another in one read-only transaction."""
     with adbc.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction read only")
-        cursor.execute(sql)
-        yield from cursor.fetch_record_batch()
+        for sql, form in wanted:
+            cursor.execute(sql)
+            yield from FORMS[form](cursor.fetch_record_batch())
 
 
 def rows(url: str, sql: str) -> list[tuple[Any, ...]]:

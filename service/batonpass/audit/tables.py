@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from batonpass.audit import source
-from batonpass.audit.flatten import CHANGES, flatten_records, flatten_snapshots
+from batonpass.audit.flatten import CHANGES, bounds_rows
 from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, quoted
 
 if TYPE_CHECKING:
@@ -91,14 +91,18 @@ class AdbcReader:
         self._spark = spark
         self._url = plain_url(url)
 
+    @property
+    def url(self) -> str:
+        """Where a worker reads, given queries."""
+        return self._url
+
     def rows(self, sql: str) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query whose answer is small."""
         return source.rows(self._url, sql)
 
     def frame(self, select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> DataFrame:
         """Return what a query brings, one partition for each predicate, made flat where ``form`` says so."""
-        columns = ", ".join(schema.names)
-        wanted = [(f"select {columns} from ({select}) as whole where {one}", form) for one in predicates]  # noqa: S608
+        wanted = queries(select, predicates, schema, form)
         if not wanted:
             return small(self._spark, [], CHANGED if form else schema)
         numbers = self._spark.range(0, len(wanted), 1, len(wanted))
@@ -130,7 +134,13 @@ class JdbcReader:
         typed = read.select(*(f.col(one.name).cast(one.dataType) for one in schema))
         if not form:
             return typed
-        return typed.mapInArrow(flatten_records if form == "records" else flatten_snapshots, CHANGED)
+        return typed.mapInArrow(source.FORMS[form], CHANGED)
+
+
+def queries(select: str, predicates: Sequence[str], schema: t.StructType, form: str = "") -> list[source.Wanted]:
+    """Return the queries, one for each predicate, whose rows are wanted in a form."""
+    columns = ", ".join(schema.names)
+    return [(f"select {columns} from ({select}) as whole where {one}", form) for one in predicates]  # noqa: S608
 
 
 def small(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: t.StructType | str) -> DataFrame:
@@ -176,11 +186,39 @@ class DayTables:
         rows = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in self.plan.groups]
         return small(self.spark, rows, BOUNDS)
 
+    @property
+    def url(self) -> str | None:
+        """Where a worker can read by itself, given ``queries``; None where rows come another way."""
+        return self.reader.url if isinstance(self.reader, AdbcReader) else None
+
+    def only(self, groups: Sequence[GroupPart]) -> DayTables:
+        """Return the tables of these groups alone."""
+        return replace(self, plan=replace(self.plan, groups=tuple(groups)))
+
+    def queries(self) -> tuple[source.Wanted, ...]:
+        """Return the queries that bring all rows of the groups (``CHANGED``), but for their bounds."""
+        return tuple(one for sources in self._sources(1) for one in queries(*sources))
+
     def changes(self) -> DataFrame:
-        """Return what became so, from the snapshots on that the day starts from (``CHANGED``)."""
-        flat = self.reader.frame(SELECTS["records"], self._record_ranges(), RECORDS, "records")
-        standing = self.reader.frame(SELECTS["snapshots"], self._bases(), SNAPSHOTS, "snapshots")
-        return flat.select(*CHANGED.names).unionByName(standing.select(*CHANGED.names))
+        """Return all rows of the groups (``CHANGED``).
+
+        They are what became so since the snapshots that the day starts from, the generations that readers are told of,
+        how far warmups had come, and the bounds of the day.
+        """
+        bounds: Any = pa.Table.from_batches(bounds_rows(self.plan.groups), CHANGES)
+        frame: DataFrame = self.spark.createDataFrame(bounds, CHANGED)
+        for select, predicates, schema, form in self._sources(SAMPLE_PIECES):
+            frame = frame.unionByName(self.reader.frame(select, predicates, schema, form).select(*CHANGED.names))
+        return frame
+
+    def _sources(self, pieces: int) -> tuple[tuple[str, list[str], t.StructType, str], ...]:
+        """Return what rows are made of, each with the form in which it is wanted."""
+        return (
+            (SELECTS["records"], self._record_ranges(), RECORDS, "records"),
+            (SELECTS["snapshots"], self._bases(), SNAPSHOTS, "snapshots"),
+            (SELECTS["generations"], self._of_versions(), GENERATIONS, "generations"),
+            (SELECTS["warmups"], self._sampled(pieces), WARMUP_LAGS, "lags"),
+        )
 
     def records(self) -> DataFrame:
         """Return the records as they are stored, from the snapshots on that the day starts from."""
@@ -192,14 +230,16 @@ class DayTables:
 
     def generations(self) -> DataFrame:
         """Return the generations of the day."""
-        predicates = [
+        return self.reader.frame(SELECTS["generations"], self._of_versions(), GENERATIONS)
+
+    def _of_versions(self) -> list[str]:
+        return [
             _any(
                 f"(group_id = {quoted(one.group)} and version between {one.first - 1} and {one.last - 1})"
                 for one in some
             )
             for some in _bundles([one for one in self.plan.groups if one.last >= one.first])
         ]
-        return self.reader.frame(SELECTS["generations"], predicates, GENERATIONS)
 
     def traces(self, since: dict[str, int]) -> DataFrame:
         """Return the traces of each group from a version on, to the end of the day."""
@@ -215,14 +255,13 @@ class DayTables:
 
     def warmup_lags(self) -> DataFrame:
         """Return how far warmups had come, at each sample of the day."""
+        return self.reader.frame(SELECTS["warmups"], self._sampled(SAMPLE_PIECES), WARMUP_LAGS)
+
+    def _sampled(self, pieces: int) -> list[str]:
         begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
-        edges = [begin + timedelta(hours=3 * place) for place in range(9)]
+        edges = [begin + timedelta(days=1) * place / pieces for place in range(pieces + 1)]
         named = _groups_of(self.plan)
-        predicates = [
-            f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}" for low, high in pairwise(edges)
-        ]
-        select = SELECTS["warmups"]
-        return self.reader.frame(select, predicates, WARMUP_LAGS)
+        return [f"at >= '{low.isoformat()}' and at < '{high.isoformat()}'{named}" for low, high in pairwise(edges)]
 
     def _record_ranges(self) -> list[str]:
         made: list[str] = []
@@ -247,6 +286,8 @@ class DayTables:
 
 
 GROUPS_PER_PART: Final = 200
+SAMPLE_PIECES: Final = 8
+"""Into so many pieces the samples of a day are cut where Spark reads them."""
 
 
 def _bundles(groups: Sequence[GroupPart], chunk: int = CHUNK) -> list[list[GroupPart]]:

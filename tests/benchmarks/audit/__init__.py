@@ -1,1 +1,5 @@
 """How the audit scales: its time and memory against the number of records, and against pandas on one core."""
+
+from datetime import date
+
+DAY = date(2026, 11, 18)

@@ -52,8 +52,8 @@ def _measure(server: str, size: int, *, pandas: bool) -> None:
     say(f"{records:,} records (load average {load} before)")
     audit = cost_of("tests.benchmarks.audit.spark", url)
     _tell("audit", audit, records)
-    work_s = audit.seconds - audit.said["start_s"] - audit.said["beside_s"]
-    say(f"  of which {work_s:.1f} s without the start of Spark and without pictures, which pandas does not make")
+    work_s = audit.seconds - audit.said["start_s"]
+    say(f"  of which {work_s:.1f} s without the start of Spark")
     if pandas:
         alone = cost_of("tests.benchmarks.audit.alone", url)
         _tell("pandas", alone, records)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from tests.benchmarks.audit.fill import DAY
+from tests.benchmarks.audit import DAY
 
 from batonpass.audit import source
 from batonpass.audit.downtime import DEATHS, STUCK_MS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 from functools import cache
 
 from sqlalchemy import text
+from tests.benchmarks.audit import DAY
 
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import GroupRows
@@ -14,7 +14,6 @@ from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
 from batonpass.simulate.staged.drawing import draw_day
 
-DAY = date(2026, 11, 18)
 VARIANTS = 3
 EVENTS_OF_A_VARIANT = 6_000
 COPIES_AT_ONCE = 250

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.benchmarks.audit.fill import DAY
+from tests.benchmarks.audit import DAY
 
 from batonpass.audit.job import Audit, run
 
@@ -15,7 +15,7 @@ from batonpass.audit.job import Audit, run
 def main(url: str) -> None:
     """Audit the day, saying what it is at, and print what came of it.
 
-    ``start_s`` is what Spark and the plan take before anything is read, ``beside_s`` what is done for pictures alone.
+    ``start_s`` is what Spark and the plan take before anything is read.
     """
     begun = time.monotonic()
     steps: list[tuple[float, str]] = []
@@ -26,7 +26,6 @@ def main(url: str) -> None:
         sys.stderr.flush()
 
     result = run(Audit(url, DAY, what_if=False, replay=False, keep=False), note)
-    ends_s = time.monotonic() - begun
     causes: Counter[str] = Counter()
     for day in result.groups:
         causes.update({cause: int(of["count"]) for cause, of in day.downtime_by_cause.items()})
@@ -40,7 +39,6 @@ def main(url: str) -> None:
         "causes": dict(causes),
         "moves": sum(int(day.measures["moves"] or 0) for day in result.groups),
         "start_s": next(at for at, line in steps if line.endswith("cores")),
-        "beside_s": ends_s - next(at for at, line in steps if line == "drawing"),
     }
     sys.stdout.write(json.dumps(told) + "\n")
 

@@ -1,0 +1,165 @@
+"""One part of a day: whole groups, looked at in a database that lives in the executor's memory for as long as it takes.
+
+Spark spreads the parts and gathers what they come to. Within a part, DuckDB carries out the windows and sums: each step
+is a query with explicit frames, and has its columns named and typed at both ends.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+
+from batonpass.audit.findings import FINDINGS_PER_LAW, Severity
+from batonpass.audit.flatten import BOUNDS, CHANGES, GENERATION, LAG
+
+Columns = Mapping[str, str]
+"""The columns of a table, by name, each with its type."""
+
+
+def columns(declared: str) -> dict[str, str]:
+    """Return columns as SQL declares them: names and types, with commas between."""
+    return dict(one.split() for one in declared.split(","))
+
+
+FOUND: Final = columns(
+    "group_id varchar, law varchar, severity varchar, task varchar, member varchar, detail varchar,"
+    " sequences bigint[], at bigint[]"
+)
+"""A finding; ``sequences`` are the records that prove it, the wrong one last, ``at`` when they were appended."""
+
+BATCH_ROWS: Final = 50_000
+
+
+class Limits(NamedTuple):
+    """What one part may take: threads, and memory, beyond which it goes on on disk."""
+
+    threads: int = 1
+    memory: str = "1GB"
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+SETTINGS: Final = {
+    # Nothing is fetched from anywhere, and rows need no order but the one that a query asks for.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "preserve_insertion_order": "false",
+    # A name that is no table is a mistake, never a variable that happens to be called so.
+    "python_enable_replacements": "false",
+}
+
+_BEGIN: Final = """
+    create macro told(value) as coalesce(value::varchar, '?');
+    create macro time_of(ms) as
+        coalesce(strftime(make_timestamp_ms(ms), '%Y-%m-%d %H:%M:%S.%g'), 'an unknown time');
+    create temp view changes as select * from arrived where what not in ('{bounds}', '{generation}', '{lag}');
+    create temp table bounds as
+        select group_id, number as base, seq as first, token as last, until_ms as missing, ready as known
+          from arrived where what = '{bounds}';
+    create temp table generations as
+        select group_id, number, seq as version, at_ms, token as moves, until_ms as lower_bound,
+               (word ->> 'members')::int as members, (word ->> 'tasks')::int as tasks, (word ->> 'score')::double as score
+          from arrived where what = '{generation}';
+    create temp table lags as
+        select group_id, task, member, at_ms, number as lag from arrived where what = '{lag}';
+"""
+
+
+class Part:
+    """Groups with everything that is known of them, as tables; use it as a context manager.
+
+    Tables that are there from the beginning: ``day`` (begin_ms, end_ms: one row), ``bounds`` (a row for each group:
+    base, first, last, missing, known; see ``plan.GroupPart``), ``changes`` (see ``flatten.CHANGES``), ``generations``,
+    and ``lags`` (how far warmups had come, at each sample). Macros: ``told(value)`` for a sentence, ``time_of(ms)``.
+    """
+
+    def __init__(
+        self, rows: Iterable[pa.RecordBatch], begin_ms: int, end_ms: int, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        aside = str(Path(tempfile.gettempdir()) / f"batonpass-audit-{uuid4().hex}")
+        own = {"threads": str(limits.threads), "memory_limit": limits.memory, "temp_directory": aside}
+        self._db = duckdb.connect(config={**SETTINGS, **own})
+        arrived = pa.RecordBatchReader.from_batches(CHANGES, iter(rows))
+        self._db.register("arriving", arrived)
+        self._db.execute("create temp table arrived as select * from arriving")
+        self._db.unregister("arriving")
+        self._db.execute(_BEGIN.format(bounds=BOUNDS, generation=GENERATION, lag=LAG))
+        self._db.execute(f"create temp table day as select {begin_ms}::bigint as begin_ms, {end_ms}::bigint as end_ms")
+        self.make("found", FOUND, f"select {', '.join(f'null as {_quoted(name)}' for name in FOUND)} where false")
+
+    def __enter__(self) -> Self:
+        """Lend the part."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Forget everything."""
+        self._db.close()
+
+    def make(self, table: str, columns: Columns, select: str) -> None:
+        """Make a table of exactly these columns from a query.
+
+        Raises:
+            duckdb.BinderException: when the query has not all of them.
+        """
+        self._db.execute(f"create temp table {table} as select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
+
+    def find(self, law: str, severity: Severity, select: str, *, of_day: bool = False) -> None:
+        """Add findings: a query for their group_id, task, member, detail, sequences and at.
+
+        With ``of_day`` those are left out whose last record is of an earlier day: they have been found on that day.
+        """
+        had = "coalesce(found.sequences[-1], bounds.first) >= bounds.first" if of_day else "true"
+        columns = ", ".join(
+            f"coalesce(list_filter({_quoted(name)}, lambda one: one is not null), []) as {_quoted(name)}"
+            for name in ("sequences", "at")
+        )
+        told = f"group_id, '{law}', '{severity.value}', task, member, detail, {columns}"
+        self._db.execute(
+            f"insert into found select found.* from (select {told} from ({select})) found"  # noqa: S608 - our own words
+            f" join bounds using (group_id) where {had}"
+        )
+
+    def rows(self, select: str) -> list[dict[str, Any]]:
+        """Return the rows of a query whose answer is small."""
+        told = self._db.execute(select)
+        names = [one[0] for one in told.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in told.fetchall()]
+
+    def arrow(self, columns: Columns, select: str) -> Iterator[pa.RecordBatch]:
+        """Yield what a query brings, with exactly these columns."""
+        told = self._db.sql(f"select {_typed(columns)} from ({select})")  # noqa: S608 - our own words
+        batches: pa.RecordBatchReader = told.to_arrow_reader(BATCH_ROWS)
+        yield from batches
+
+
+def _typed(columns: Columns) -> str:
+    return ", ".join(f"cast({_quoted(name)} as {kind}) as {_quoted(name)}" for name, kind in columns.items())
+
+
+def _quoted(name: str) -> str:
+    # "at" is a word of SQL's own.
+    return f'"{name}"'
+
+
+KEPT: Final = {**FOUND, "of_law": "bigint"}
+"""A finding that is kept, and how many there are of its group and law in all."""
+
+
+def kept(part: Part) -> Iterator[pa.RecordBatch]:
+    """Yield the first findings of each group and law, in the order of the log."""
+    yield from part.arrow(
+        KEPT,
+        f"""
+        select *, count(*) over (partition by group_id, law
+                                 rows between unbounded preceding and unbounded following) as of_law
+          from found
+       qualify row_number() over (partition by group_id, law order by severity, "at"[-1] nulls first, task nulls first,
+                                  member nulls first, detail) <= {FINDINGS_PER_LAW}
+        """,  # noqa: S608 - our own words
+    )

@@ -1,0 +1,31 @@
+"""Says how far Spark has come with what it is at, for as long as that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from batonpass.audit.stopping import beating
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_S: Final = 5.0
+
+
+@contextmanager
+def followed(session: SparkSession, tell: Callable[[str], None], every_s: float = EVERY_S) -> Iterator[None]:
+    """Tell every few seconds how many parts are done, where that has changed."""
+    tracker = session.sparkContext.statusTracker()
+    last = [0]
+
+    def look() -> None:
+        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+        done = sum(one.numCompletedTasks for one in stages if one is not None)
+        if done != last[0]:
+            last[0] = done
+            tell(f"{done:,} of {sum(one.numTasks for one in stages if one is not None):,} parts")
+
+    with beating(look, every_s):
+        yield

@@ -1,0 +1,354 @@
+"""Measures count what they say they count, and what is out of the ordinary is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.audit.planted import HOUR_MS, MIDNIGHT_MS, MINUTE_MS
+from tests.audit.test_downtime import DAY_MS, Row, a_runs, batch_of, day_of, given, measured, row, settings, taken
+
+from batonpass.audit import downtime, measures
+from batonpass.audit.findings import Finding, GroupDay, Severity
+from batonpass.audit.flatten import GENERATION, LAG
+from batonpass.audit.part import Part
+
+MINUTE_S = 60
+HOUR_S = 3_600
+
+
+def found_in(rows: Sequence[Row], law: str, end_ms: int = MIDNIGHT_MS + DAY_MS) -> list[Row]:
+    """Return the findings of a law."""
+    with measured(rows, end_ms) as part:
+        return part.rows(f"select * from found where law = '{law}' order by sequences")  # noqa: S608 - our own words
+
+
+def days_of(rows: Sequence[Row]) -> dict[str, GroupDay]:
+    """Return the measures of each group, as the driver has them."""
+    with measured(rows) as part:
+        return measures.group_days(part.rows("select * from days"), part.rows("select * from causes"))
+
+
+def probe(seq: int, second: float, due_s: float | None, **said: Any) -> Row:
+    """Return that a look of the timer was set for some time, or for none."""
+    return row(seq, second, "probe", until_ms=None if due_s is None else MIDNIGHT_MS + round(due_s * 1_000), **said)
+
+
+def looks_of(rows: Sequence[Row]) -> list[tuple[int, bool]]:
+    """Return each look of the timer by its record, and whether it was futile."""
+    with measured(rows) as part:
+        return [(one["seq"], one["futile"]) for one in part.rows("select * from probes order by seq")]
+
+
+def test_a_look_of_the_timer_is_futile_where_it_wrote_nothing_but_the_next_one() -> None:
+    """It is one when it was due; set anew before that, it is none."""
+    assert looks_of([probe(1, 0, 10), probe(2, 10, 20), probe(3, 15, 30), probe(4, 30.5, 40)]) == [(2, True), (4, True)]
+
+
+def test_a_look_of_the_timer_that_wrote_something_else_or_ended_the_looking_is_not_futile() -> None:
+    """What its decision wrote has its time, and its group."""
+    beside = row(2, 10, "placed", token=1, until_ms=1, word="1")
+    rows = [probe(1, 0, 10), beside, probe(3, 10, 20), probe(4, 20, None)]
+    assert looks_of(rows) == [(3, False), (4, False)]
+    assert looks_of([*rows[:1], beside | {"at_ms": beside["at_ms"] + 1}, *rows[2:3]]) == [(3, True)]
+    # Of another group, and a further row of the record itself.
+    others = [beside | {"group_id": "other"}, row(3, 10, "suspected", place=1, member="a"), day_of(1)]
+    assert looks_of([*rows[:1], *others, *rows[2:3]]) == [(3, True)]
+
+
+def test_looks_of_yesterday_are_not_counted() -> None:
+    """But what was set yesterday may be due today."""
+    rows = [probe(1, -20, -10), probe(2, -10, 5), probe(3, 5, 15), day_of(3)]
+    assert looks_of(rows) == [(3, True)]
+    assert days_of(rows)["g"].measures["probes"] == 1
+
+
+def goes(seq: int, minute: float, member: str = "a.1", word: str | None = "expired", what: str = "gone") -> Row:
+    """Return that a member went."""
+    return row(seq, minute * MINUTE_S, what, member=member, word=word, until_ms=0)
+
+
+def joins(count: int, instance: str | None = "a") -> list[Row]:
+    """Return that the runs of an instance joined: a.1, a.2 and so on, before the first minute."""
+    return [row(one, 0, "joined", member=f"a.{one}", word=instance) for one in range(1, count + 1)]
+
+
+def test_a_member_that_went_four_times_within_an_hour_is_flapping() -> None:
+    """Known by its instance; the hour is told by its end, and proven by each time that it went."""
+    rows = [*joins(4), *(goes(10 + n, 20 * n, f"a.{n + 1}") for n in range(4))]
+    (found,) = found_in(rows, "flapping-member")
+    assert (found["severity"], found["member"], found["task"]) == ("notice", "a", None)
+    assert found["detail"] == "went and came back 4 times within an hour, until 2026-11-18 01:00:00.000"
+    assert found["sequences"] == [10, 11, 12, 13]
+    assert found["at"] == [MIDNIGHT_MS + n * 20 * MINUTE_MS for n in range(4)]
+    assert days_of(rows)["g"].measures["flapping_members"] == 1
+
+
+def test_three_times_or_four_times_in_more_than_an_hour_are_not_flapping() -> None:
+    """Neither are four members that went once each."""
+    assert found_in([*joins(3), *(goes(10 + n, n, f"a.{n + 1}") for n in range(3))], "flapping-member") == []
+    spread = [goes(10 + n, 20 * n, f"a.{n + 1}") for n in range(3)] + [goes(13, 60.001, "a.4")]
+    assert found_in([*joins(4), *spread], "flapping-member") == []
+    assert found_in([*joins(4, None), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4))], "flapping-member") == []
+
+
+@pytest.mark.parametrize(
+    ("what", "word", "count"),
+    [
+        *(("gone", word, 4) for word in ("expired", "fenced", "replaced", "taken-over")),
+        *(("gone", word, 0) for word in ("left", "evicted", None)),
+        ("away", None, 4),
+        ("suspected", None, 4),
+        ("cleared", None, 0),
+    ],
+)
+def test_who_leaves_or_is_sent_away_does_not_flap(what: str, word: str | None, count: int) -> None:
+    """What counts is to go without a word, and to restart."""
+    rows = [*joins(1), *(goes(10 + n, n, "a.1", word, what) for n in range(4))]
+    with measured(rows) as part:
+        assert len(part.rows("select * from departures")) == count
+        assert [one["times"] for one in part.rows("select * from flapping")] == ([4] if count else [])
+
+
+def test_a_suspect_that_expires_has_gone_once() -> None:
+    """Three times suspected and three times gone is three times; it takes one that was not suspected to make four."""
+    rows = joins(4)
+    for n in range(3):
+        rows += [goes(10 + 2 * n, n, f"a.{n + 1}", None, "suspected"), goes(11 + 2 * n, n + 0.5, f"a.{n + 1}")]
+    assert found_in(rows, "flapping-member") == []
+    (found,) = found_in([*rows, goes(30, 5, "a.4")], "flapping-member")
+    assert found["sequences"] == [10, 12, 14, 30]
+
+
+def test_what_was_before_the_day_does_not_count_as_flapping() -> None:
+    """It has been found on its own day; the names of those who joined then are known."""
+    rows = [*joins(4), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4))]
+    assert len(found_in([*rows, day_of(10)], "flapping-member")) == 1
+    assert found_in([*rows, day_of(11)], "flapping-member") == []
+
+
+def test_of_a_member_that_flaps_all_day_the_worst_hour_is_told_in_part() -> None:
+    """One finding a member, with twenty proofs; of hours that are equally bad it is the last one."""
+    calm = [goes(10 + n, 15 * n) for n in range(4)]
+    wild = [goes(100 + n, 300 + n) for n in range(25)]
+    (found,) = found_in([*joins(1), *calm, *wild], "flapping-member")
+    assert found["detail"].startswith("went and came back 25 times")
+    assert found["sequences"] == list(range(100, 120))
+    again = [goes(200 + n, 600 + 15 * n) for n in range(4)]
+    (found,) = found_in([*joins(1), *calm, *again], "flapping-member")
+    assert found["sequences"] == [200, 201, 202, 203]
+
+
+def warmed(from_s: float, to_s: float | None = None, what: str = "standby") -> list[Row]:
+    """Return a warmup of 0_0 on b.1: record 50, and how it ended, record 60."""
+    began = row(50, from_s, "warmup", task="0_0", member="b.1", ready=False)
+    return [began] if to_s is None else [began, row(60, to_s, what, task="0_0", member="b.1", ready=True)]
+
+
+def lag(second: float, number: int | None, member: str = "b.1") -> Row:
+    """Return how far a warmup had come at a sample."""
+    return row(0, second, LAG, task="0_0", member=member, number=number)
+
+
+def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
+    """One of less is not; an open one lasts until the day ends, or the audit began."""
+    (found,) = found_in(warmed(600, 600 + HOUR_S), "stuck-warmup")
+    assert (found["task"], found["member"], found["severity"]) == ("0_0", "b.1", "notice")
+    assert found["detail"] == "a warmup since 2026-11-18 00:10:00.000 came to nothing in 60 minutes"
+    assert (found["sequences"], found["at"]) == ([50], [MIDNIGHT_MS + 600_000])
+    assert found_in(warmed(600, 599.999 + HOUR_S), "stuck-warmup") == []
+    (still,) = found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + 3 * HOUR_MS)
+    assert still["detail"].endswith("in 170 minutes")
+    assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
+
+
+def test_a_warmup_that_ended_before_the_day_is_not_of_it() -> None:
+    """One that was still under way at midnight is, whenever it began."""
+    assert found_in(warmed(-3 * HOUR_S, -1), "stuck-warmup") == []
+    assert len(found_in(warmed(-3 * HOUR_S, 0), "stuck-warmup")) == 1
+
+
+@pytest.mark.parametrize(
+    ("lags", "is_stuck"),
+    [
+        ([(700, 90), (4_000, 89)], False),
+        ([(700, 90), (4_000, 90)], True),
+        ([(700, 90), (2_000, 10), (4_000, 91)], True),
+        ([(700, 90), (2_000, 95), (4_000, 10)], False),
+        ([(700, 90), (2_000, 10), (4_000, None)], False),
+        ([(700, None), (2_000, 90), (4_000, 10)], True),
+        ([(700, 90)], True),
+        ([(599, 900), (700, 90), (4_000, 90), (9_000, 1)], True),
+    ],
+)
+def test_a_warmup_is_stuck_unless_it_came_closer(lags: list[tuple[float, int | None]], *, is_stuck: bool) -> None:
+    """From the first sample of its time to the last one that knows; samples of other times say nothing."""
+    rows = [*warmed(600, 8_000), *(lag(*one) for one in lags)]
+    assert len(found_in(rows, "stuck-warmup")) == is_stuck
+
+
+def test_samples_of_others_say_nothing_of_a_warmup() -> None:
+    """Another member may well come closer."""
+    rows = [*warmed(600, 8_000), lag(700, 90, "c.1"), lag(4_000, 10, "c.1")]
+    assert len(found_in(rows, "stuck-warmup")) == 1
+
+
+def test_a_warmup_that_was_given_up_is_told_on_its_day() -> None:
+    """Batonpass said so itself, however long it took."""
+    stalled = row(20, 900, "stalled", task="0_0", member="b.1", until_ms=0)
+    (found,) = found_in([stalled], "stuck-warmup")
+    assert found["detail"] == "its warmup made no progress and was given up at 2026-11-18 00:15:00.000"
+    assert (found["task"], found["member"], found["sequences"]) == ("0_0", "b.1", [20])
+    assert found["at"] == [MIDNIGHT_MS + 900_000]
+    assert found_in([stalled, day_of(21)], "stuck-warmup") == []
+
+
+def test_a_task_that_nobody_was_granted_for_long_is_told_with_who_had_it() -> None:
+    """Not one that nobody ever had: it is waiting for its first member."""
+    rows = [*settings(), *a_runs(), *given(100), *taken(101 + 40 * MINUTE_S)]
+    (found,) = found_in(rows, "stuck-task")
+    assert found["detail"] == "granted to nobody for 40 minutes from 2026-11-18 00:01:41.000 (released)"
+    assert (found["task"], found["member"], found["sequences"]) == ("0_0", "a.1", [11])
+    assert found["at"] == [MIDNIGHT_MS + 101_000]
+    assert found_in([*rows[:-2], *taken(101 + 10 * MINUTE_S)], "stuck-task") == []
+
+
+def generation(number: int, second: float, score: float | None, members: int = 3, tasks: int = 6) -> Row:
+    """Return a generation as readers are told of it."""
+    word = json.dumps({"members": members, "tasks": tasks, "score": score})
+    return row(number, second, GENERATION, number=number, token=0, until_ms=0, word=word)
+
+
+def test_balance_is_weighted_by_how_long_each_target_stood() -> None:
+    """The last one stands until the day ends; the order is that of generations."""
+    told = [generation(2, 6 * HOUR_S, 1.0, tasks=4), generation(1, 0, 4.0, members=5)]
+    with measured(told) as part:
+        (found,) = part.rows("select * from balance")
+    mean = (4.0 * 6 + 1.0 * 18) / 24
+    assert list(found.values()) == ["g", pytest.approx(mean), 4.0, 5, 6]
+
+
+def test_balance_is_unknown_where_no_target_stood() -> None:
+    """A target of the day's last instant has no time to be weighed by."""
+    with measured([generation(1, 24 * HOUR_S, 4.0)]) as part:
+        (found,) = part.rows("select balance_mean, balance_worst from balance")
+    assert found == {"balance_mean": None, "balance_worst": 4.0}
+
+
+def test_a_day_counts_records_generations_and_moves_of_the_day_alone() -> None:
+    """A record is one, however many rows it has; a target that changes nothing is no generation."""
+    placed: dict[str, Any] = {"token": 2, "until_ms": 5, "word": "3"}
+    rows = [
+        row(1, -60, "placed", **placed),
+        row(2, 60, "placed", **placed),
+        row(2, 60, "target", place=1, task="0_0", member="a.1", until_ms=1_000),
+        row(3, 70, "placed", token=0, until_ms=1, word="0"),
+        row(4, 80, "other", word="declared"),
+        day_of(2),
+    ]
+    day = days_of(rows)["g"].measures
+    assert [day[name] for name in ("records", "generations", "moves", "lower_bound", "excess_moves")] == [3, 1, 6, 3, 3]
+
+
+def test_a_day_counts_warmups_and_those_that_were_for_nothing() -> None:
+    """Whatever began before midnight counts if it was under way then."""
+    rows = [*warmed(600, 900, "dropped"), row(70, 950, "warmup", task="0_1", member="b.1")]
+    old = [
+        row(1, -900, "warmup", task="0_2", member="b.1"),
+        row(2, -600, "dropped", task="0_2", member="b.1"),
+        row(3, -500, "warmup", task="0_3", member="b.1"),
+        row(80, 990, "standby", task="0_3", member="b.1", ready=True),
+    ]
+    day = days_of([*rows, *old])["g"].measures
+    assert (day["warmups"], day["wasted_warmups"]) == (3, 1)
+
+
+def test_a_day_sums_up_its_gaps() -> None:
+    """Availability is what is left of the time in which tasks were to be run."""
+    day = days_of([*settings(), *a_runs(), *given(100), *taken(101)])["g"]
+    assert (day.measures["downtime_ms"], day.measures["longest_unowned_ms"]) == (13_000, 0)
+    assert [day.measures[name] for name in ("cold_starts", "handovers", "failovers")] == [1, 1, 0]
+    assert day.measures["availability"] == pytest.approx(1 - 13_000 / DAY_MS)
+    assert day.measures["tasks_max"] == 1
+    assert day.downtime_by_cause["warm-handover"] == {
+        "count": 1.0,
+        "p50_ms": 3_000.0,
+        "p99_ms": 3_000.0,
+        "max_ms": 3_000.0,
+        "total_ms": 3_000.0,
+    }
+    assert set(day.downtime_by_cause) == {"warm-handover", "cold-start"}
+
+
+def test_every_group_has_a_row_and_only_those_that_lived_have_a_day() -> None:
+    """What is left of a deleted group has no tasks and no records; one that only had its tasks was there all day."""
+    others = [one | {"group_id": "quiet"} for one in [*settings(), *a_runs(up_s=-60)]]
+    rows = [*settings(seq=5), day_of(5), day_of(1, "deleted"), *others, day_of(100, "quiet")]
+    with measured(rows) as part:
+        told = part.rows("select * from days order by group_id")
+        logged = {one["group_id"]: one for one in part.rows("select * from logged")}
+        names = [list(measures.DAY), list(told[0])]
+    assert names[0] == names[1]
+    assert logged["g"].items() <= told[1].items()
+    assert [(one["group_id"], one["records"], one["tasks_seen"]) for one in told] == [
+        *(("deleted", None, None), ("g", 1, None), ("quiet", None, 1))
+    ]
+    days = measures.group_days(told, [])
+    assert set(days) == {"g", "quiet"}
+    assert days["quiet"].measures["availability"] == 1
+    assert (days["g"].measures["availability"], days["g"].measures["tasks_max"]) == (None, None)
+    assert {days["g"].measures[name] for name in measures.ZERO_WHERE_UNSEEN} == {0, 1}
+
+
+def a_day(**said: Any) -> GroupDay:
+    """Return a day with nothing out of the ordinary but what is said."""
+    names = (*measures.ZERO_WHERE_UNSEEN, "balance_mean", "balance_worst", "availability")
+    return GroupDay("g", {**dict.fromkeys(names, 0), "availability": 1.0, **said})
+
+
+def test_measures_that_are_out_of_the_ordinary_are_notices() -> None:
+    """Group by group, in the order of their names."""
+    days = {
+        "z": a_day(availability=0.5, downtime_ms=7_000),
+        "b": a_day(wasted_warmups=8, warmups=15, futile_probes=120, probes=130, balance_mean=2.5, balance_worst=4.0),
+        "calm": a_day(),
+    }
+    told = measures.notices(days, 0.9)
+    assert [(one.group, one.law) for one in told] == [
+        *(("b", "wasted-warmup"), ("b", "futile-probes"), ("b", "unbalanced"), ("z", "downtime-objective"))
+    ]
+    detail = "tasks were run 50.00000% of the time; the objective is 90.00000% (7 s of downtime)"
+    assert told[-1] == Finding("z", "downtime-objective", Severity.NOTICE, None, None, detail)
+    assert {one.law for one in measures.notices(days, None)} == {"wasted-warmup", "futile-probes", "unbalanced"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"wasted_warmups": 8, "warmups": 16}, {"wasted_warmups": 7, "warmups": 7}),
+        *({"futile_probes": 119, "probes": 119}, {"futile_probes": 180, "probes": 200}),
+        *({"balance_mean": 2.0}, {"availability": None}, {"availability": 0.9}),
+    ],
+)
+def test_measures_at_their_limits_are_no_notices(said: dict[str, float | None]) -> None:
+    """A limit is what is still ordinary."""
+    assert measures.notices({"g": a_day(**said)}, 0.9) == []
+
+
+def test_steps_of_groups_in_one_part_do_not_mix() -> None:
+    """Two groups with the same names of members and tasks come to what each comes to alone."""
+    rows = [*settings(), *joins(4), *(goes(10 + n, n, f"a.{n + 1}") for n in range(4)), *warmed(600, 8_000)]
+    alone = days_of(rows)["g"].measures
+    others = [one | {"group_id": "h"} for one in rows]
+    both = days_of([*rows, *others, day_of(1), day_of(1, "h")])
+    assert both["g"].measures == both["h"].measures == alone
+
+
+def test_a_part_without_anything_comes_to_nothing() -> None:
+    """Every step holds on no rows."""
+    with Part([batch_of([])], MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS) as part:
+        assert part.rows("select * from bounds") == []
+    assert days_of([day_of(1)]) == {}
+    assert downtime.STEPS[0] is downtime.identities
