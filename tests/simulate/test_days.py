@@ -21,7 +21,7 @@ from batonpass.core.ids import GroupId
 from batonpass.core.invariants import check_group
 from batonpass.core.model import Group
 from batonpass.core.soft import Soft
-from batonpass.days.generate import VARIANTS_MAX, Wish, generate, generate_scenario, rows_of
+from batonpass.days.generate import VARIANTS_MAX, Hear, Wish, Written, generate, generate_scenario, rows_of
 from batonpass.days.plant import Fault, oddities_of, plant
 from batonpass.days.rows import COLUMNS, GroupRows
 from batonpass.days.writing import GroupsThere, make_days, refuse_existing, write
@@ -63,6 +63,11 @@ def column(rows: GroupRows, table: str, name: str) -> list[Any]:
     """Return one column of a table."""
     place = COLUMNS[table].index(name)
     return [row[place] for row in rows.tables[table]]
+
+
+def heard_in(done: list[str]) -> Hear:
+    """Return what adds the names of groups that are written to a list."""
+    return lambda one: done.append(one.group) if isinstance(one, Written) else None
 
 
 async def counts(engine: AsyncEngine) -> Mapping[str, int]:
@@ -193,7 +198,7 @@ async def test_more_groups_than_days_are_copies(database_url: str, monkeypatch: 
     monkeypatch.setattr("batonpass.days.generate.VARIANTS_MAX", 1)
     done: list[str] = []
     wish = Wish(DAY, events=900, groups=3, seed=4, sample_every=0)
-    await asyncio.to_thread(generate, database_url, wish, written=lambda one: done.append(one.group), workers=1)
+    await asyncio.to_thread(generate, database_url, wish, hear=heard_in(done), workers=1)
     assert VARIANTS_MAX > 1
     assert done == ["simulated-0001", "simulated-0002", "simulated-0003"]
     engine = connect(database_url)
@@ -209,7 +214,7 @@ async def test_a_scenario_can_be_written(database_url: str) -> None:
     """A scenario is a day that begins at midnight, under its own group's name, or under several."""
     done: list[str] = []
     wish = Wish(DAY, sample_every=0)
-    await asyncio.to_thread(generate_scenario, database_url, SMALL, wish, written=lambda one: done.append(one.group))
+    await asyncio.to_thread(generate_scenario, database_url, SMALL, wish, hear=heard_in(done))
     assert done == ["small"]
     engine = connect(database_url)
     with pytest.raises(GroupsThere, match="small"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 import typer
@@ -15,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from batonpass.cli.database import shown, upgraded
 from batonpass.cli.exits import Exit, Failure
-from batonpass.days.generate import Wish, Written, generate, generate_scenario
+from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, generate_scenario
 from batonpass.days.plant import Fault
 from batonpass.days.writing import GroupsThere
 from batonpass.runtime.ports import StoreUnavailable
@@ -25,21 +28,38 @@ from batonpass.simulate.staged.model import Scenario
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_day", "parse_faults"]
 
 
+LINE_EVERY_S = 5.0
+"""So often a line says how far it is where standard error is no terminal."""
+
+
 @dataclass(slots=True)
 class Sum:
-    """What has been written so far."""
+    """What has been written so far, and the share of each day that is being simulated."""
 
     groups: int = 0
     events: int = 0
     records: int = 0
     traces: int = 0
+    under_way: dict[str, float] = field(default_factory=dict)
 
-    def add(self, one: Written) -> None:
-        """Count one more group."""
+    def add(self, one: Written | Drawing) -> None:
+        """Count one more group, or take note of one that is under way."""
+        if isinstance(one, Drawing):
+            self.under_way[one.group] = one.share
+            return
+        self.under_way.pop(one.group, None)
         self.groups += 1
         self.events += one.events
         self.records += one.records
         self.traces += one.traces
+
+    def about(self, of_a_group: float) -> int:
+        """Return how many events there are, those of days under way as their share of what a group has."""
+        return self.events + round(sum(self.under_way.values()) * of_a_group)
+
+    def told(self) -> dict[str, int]:
+        """Return what was written, by name."""
+        return {"groups": self.groups, "events": self.events, "records": self.records, "traces": self.traces}
 
 
 def parse_day(text: str | None) -> date:
@@ -77,19 +97,15 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
     """
     upgraded(url)
     done, started = Sum(), time.monotonic()
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task("days", total=wish.events)
-
-        def written(one: Written) -> None:
-            done.add(one)
-            bar.update(line, completed=done.events)
-
-        _carefully(url, lambda: _write(url, wish, scenario, written))
+    try:
+        with _progress(wish, done) as hear:
+            _carefully(url, lambda: _write(url, wish, scenario, hear))
+    except KeyboardInterrupt:
+        whole = f"{done.groups} of {wish.group_count} groups were written whole, and nothing of the others"
+        raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
     if as_json:
-        typer.echo(json.dumps({"day": wish.day.isoformat(), **asdict(done), "seconds": seconds}))
+        typer.echo(json.dumps({"day": wish.day.isoformat(), **done.told(), "seconds": seconds}))
         return
     typer.echo(
         f"wrote {done.groups} group{'s' * (done.groups != 1)} on {wish.day}: {done.events:,} changes of assignments, "
@@ -98,11 +114,33 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
     typer.echo(f"look at it: batonpass audit --day {wish.day} --database-url {shown(url)}")
 
 
-def _write(url: str, wish: Wish, scenario: Scenario | None, written: Callable[[Written], None]) -> None:
+@contextmanager
+def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
+    """Lend what counts and shows how far it is: by a bar on a terminal, else by a line every few seconds."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
+    started = told = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("days", total=wish.events)
+
+        def hear(one: Written | Drawing) -> None:
+            nonlocal told
+            done.add(one)
+            events, now = done.about(wish.events / wish.group_count), time.monotonic()
+            bar.update(line, completed=events)
+            if not console.is_terminal and now - told >= LINE_EVERY_S:
+                told = now
+                said = f"{events:,} of about {wish.events:,} events, {done.groups} of {wish.group_count} groups written"
+                print(f"{now - started:5.0f} s  {said}", file=sys.stderr, flush=True)
+
+        yield hear
+
+
+def _write(url: str, wish: Wish, scenario: Scenario | None, hear: Hear) -> None:
     if scenario is None:
-        generate(url, wish, written=written)
+        generate(url, wish, hear=hear)
     else:
-        generate_scenario(url, scenario, replace(wish, events=0), written=written)
+        generate_scenario(url, scenario, replace(wish, events=0), hear=hear)
 
 
 def _carefully(url: str, work: Callable[[], None]) -> None:
@@ -121,5 +159,11 @@ def _carefully(url: str, work: Callable[[], None]) -> None:
         ) from None
     except DBAPIError as error:
         raise Failure(Exit.REFUSED, f"the database {shown(url)} refused: {error.orig}.") from None
+    except BrokenExecutor:
+        raise Failure(
+            Exit.REFUSED,
+            "a process that simulated days was ended from outside; groups that were written stay.",
+            todo="Look whether there is memory enough, and write the rest under another --prefix.",
+        ) from None
     except ValueError as error:
         raise Failure(Exit.BAD_INPUT, f"{error}.") from None

@@ -1,5 +1,7 @@
 """Fills a database with days of simulated groups, in as many processes as there are cores.
 
+Each group is written as soon as it is there, in one transaction, so that no process ever holds more than one.
+
 Up to ``VARIANTS_MAX`` days are simulated. Further groups are copies of these under other names, without traces.
 """
 
@@ -7,25 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from math import ceil
-from multiprocessing import get_context
 from typing import Final
 
+from batonpass.days.crew import carry_out
 from batonpass.days.plant import Fault, oddities_of, plant
 from batonpass.days.rows import GroupRecorder, GroupRows
 from batonpass.days.writing import make_days, refuse_existing, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.staged.drawing import EVENTS_OF_A_DAY, draw_day
+from batonpass.simulate.staged.drawing import DAY_MS, EVENTS_OF_A_DAY, draw_day
 from batonpass.simulate.staged.model import Scenario
 from batonpass.simulate.staged.stage import play
 
 VARIANTS_MAX: Final = 24
 EVENTS_OF_A_GROUP_MAX: Final = 20_000
 """More changes than this are not drawn for one group: its day would take more memory and time than is needed."""
+
+TOLD_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,17 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """How much of the day of a group, which is not written yet, has been simulated: from 0 to 1."""
+
+    group: str
+    share: float
+
+
+Hear = Callable[[Written | Drawing], None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Part:
     """One day, and the groups that have it: the first one for itself, the others as copies."""
 
@@ -68,24 +84,27 @@ class _Part:
     faults: tuple[Fault, ...] = ()
 
 
-def generate(url: str, wish: Wish, *, written: Callable[[Written], None], workers: int | None = None) -> None:
-    """Write days drawn from seeds; ``written`` hears of each group as soon as it is there.
+def generate(url: str, wish: Wish, *, hear: Hear, workers: int | None = None) -> None:
+    """Write days drawn from seeds; ``hear`` is told of each group as soon as it is there, and of days under way.
+
+    A group's rows hang on its seed alone, not on how many processes there are; only positions in the feed of events,
+    which all groups share, are given out in the order in which groups are written.
 
     Raises:
         ValueError: when too much is wished of one group, or its day has nothing to plant a fault into.
         GroupsThere: when groups of these names are there; nothing was written.
         StoreUnavailable: when the database is away; groups that were written stay.
     """
-    _write_all(url, list(_parts(wish)), wish, written=written, workers=workers)
+    _write_all(url, list(_parts(wish)), wish, hear=hear, workers=workers)
 
 
-def generate_scenario(url: str, scenario: Scenario, wish: Wish, *, written: Callable[[Written], None]) -> None:
+def generate_scenario(url: str, scenario: Scenario, wish: Wish, *, hear: Hear) -> None:
     """Write one scenario as a day, which begins at midnight (UTC); errors are those of ``generate``."""
     count = wish.groups or 1
     names = (
         (scenario.group,) if count == 1 else tuple(f"{scenario.group}-{number:04}" for number in range(1, count + 1))
     )
-    _write_all(url, [_Part(scenario, names, wish.faults)], wish, written=written, workers=1)
+    _write_all(url, [_Part(scenario, names, wish.faults)], wish, hear=hear, workers=1)
 
 
 def _parts(wish: Wish) -> Iterator[_Part]:
@@ -103,25 +122,10 @@ def _parts(wish: Wish) -> Iterator[_Part]:
         yield _Part(draw_day(wish.seed + variant, events=events, oddities=oddities_of(faults)), groups, faults)
 
 
-def _write_all(
-    url: str, parts: Sequence[_Part], wish: Wish, *, written: Callable[[Written], None], workers: int | None
-) -> None:
+def _write_all(url: str, parts: Sequence[_Part], wish: Wish, *, hear: Hear, workers: int | None) -> None:
     asyncio.run(_prepare(url, [name for part in parts for name in part.groups], wish.day))
     workers = min(len(parts), workers or os.cpu_count() or 1)
-    if workers <= 1:
-        for part in parts:
-            for one in _write_part(url, part, wish):
-                written(one)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures: list[Future[list[Written]]] = [pool.submit(_write_part, url, part, wish) for part in parts]
-        try:
-            for future in as_completed(futures):
-                for one in future.result():
-                    written(one)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    carry_out(partial(_write_part, url, wish), parts, heard=hear, workers=workers)
 
 
 async def _prepare(url: str, groups: Sequence[str], day: date) -> None:
@@ -133,30 +137,46 @@ async def _prepare(url: str, groups: Sequence[str], day: date) -> None:
         await engine.dispose()
 
 
-def _write_part(url: str, part: _Part, wish: Wish) -> list[Written]:
+def _write_part(url: str, wish: Wish, part: _Part, hear: Hear) -> None:
     """Simulate one day, and write it under all of its names."""
     scenario = replace(part.scenario, group=part.groups[0])
-    rows = rows_of(scenario, wish.day, sample_every=wish.sample_every)
+    rows = rows_of(scenario, wish.day, sample_every=wish.sample_every, passed=_teller(scenario, hear))
     faulty = plant(rows, part.faults) if part.faults else rows
 
-    async def write_them() -> list[Written]:
+    async def write_them() -> None:
         engine = connect(url, connections_max=1)
         try:
-            done = []
             for place, name in enumerate(part.groups):
                 one = rows.copy_as(name) if place else faulty
                 await write(engine, one)
-                done.append(Written(name, one.events, one.version, len(one.tables["traces"])))
-            return done
+                hear(Written(name, one.events, one.version, len(one.tables["traces"])))
         finally:
             await engine.dispose()
 
-    return asyncio.run(write_them())
+    asyncio.run(write_them())
 
 
-def rows_of(scenario: Scenario, day: date, *, sample_every: int = 1) -> GroupRows:
-    """Play a scenario from midnight (UTC) of a day on, and return everything that a service would have written."""
+def _teller(scenario: Scenario, hear: Hear) -> Callable[[int], None]:
+    """Return what hears how far a day is simulated, and passes it on every now and then."""
+    told_s = time.monotonic()
+
+    def passed(until_ms: int) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= TOLD_EVERY_S:
+            told_s = time.monotonic()
+            hear(Drawing(scenario.group, min(1.0, max(0.0, until_ms / (scenario.until_ms or DAY_MS)))))
+
+    return passed
+
+
+def rows_of(
+    scenario: Scenario, day: date, *, sample_every: int = 1, passed: Callable[[int], None] | None = None
+) -> GroupRows:
+    """Play a scenario from midnight (UTC) of a day on, and return everything that a service would have written.
+
+    ``passed`` hears how many milliseconds of the day have passed.
+    """
     start_ms = round(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1_000)
     recorder = GroupRecorder(scenario.group, sample_every=sample_every)
-    play(scenario, watcher=recorder, start_ms=start_ms)
+    play(scenario, watcher=recorder, start_ms=start_ms, passed=passed)
     return recorder.rows()

@@ -24,20 +24,21 @@ from dataclasses import dataclass, field, replace
 
 from batonpass.core.ids import GroupId
 from batonpass.core.inputs import GroupDeclaration, Tick
-from batonpass.core.model import Group, Subtopology, Topology
+from batonpass.core.model import Group
 from batonpass.core.soft import Soft
+from batonpass.simulate.declared import topology_of
 from batonpass.simulate.ideal_coordinator import IdealCoordinator, Observe
 from batonpass.simulate.ideal_worker import Ground, IdealWorker, Stint, name_of, task_of
 from batonpass.simulate.kafka_copies import Copies, World
 from batonpass.simulate.kafka_ledger import GroupOutcome, Ledger
 from batonpass.simulate.kip441 import Task, TaskSet
 from batonpass.simulate.timeline import Timeline
-from batonpass.worker.protocol import LeaveMode, MemberProtocol, MemberSettings, OnLeaseLost, Progress
+from batonpass.worker.protocol import LeaveMode, MemberProtocol, MemberSettings, OnLeaseLost, Phase, Progress
 
 # A group with nothing to restore is at rest some seconds after its first member joined.
 SETTLING_MS = 600_000
-AWAKE_MS = 15_000
-"""So long before anything is to happen to a group at rest, members' heartbeats are no longer skipped."""
+SAID_HEARTBEATS = 2
+"""For so many intervals after a group came to rest, and before anything is to happen to it, no heartbeat is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class BatonpassGroup:
         self._coordinator = IdealCoordinator(
             self._timeline, self._committed, group_id=settings.group_id, observe=observe
         )
-        self._coordinator.take(GroupDeclaration(GroupId(settings.group_id), _topology(tasks), settings.config))
+        self._coordinator.take(GroupDeclaration(GroupId(settings.group_id), topology_of(tasks), settings.config))
 
     @classmethod
     def at_rest(
@@ -278,13 +279,34 @@ class BatonpassGroup:
             self._happen(due)
         self._timeline.pass_to(to_ms)
 
+    def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
+        """Let time pass until the earlier of the two, or until ``skip_rest`` to the first would skip something."""
+        until_ms, awake_ms = min(to_ms, not_beyond_ms), to_ms - self._said_ms
+        while (due := self._next_event_ms()) is not None and due <= until_ms:
+            known_ms = self._rest_known_ms()
+            if known_ms is not None and self.now_ms < known_ms <= due < awake_ms:
+                self._timeline.pass_to(known_ms)
+                return
+            self._happen(due)
+        self._timeline.pass_to(until_ms)
+
+    def _rest_known_ms(self) -> int | None:
+        """Return when everybody has said that there is nothing new; None where the group is not at rest."""
+        if self._rest_at_ms is None:
+            return None
+        return self._rest_at_ms + self._said_ms
+
+    @property
+    def _said_ms(self) -> int:
+        return SAID_HEARTBEATS * self.group.config.heartbeat_interval_ms
+
     def skip_rest(self, to_ms: int) -> None:
         """Go to shortly before then at once if the group is at rest: nothing would happen but heartbeats alike.
 
         All that is left out is members' saying the same again. Leases, waits and clocks go on from where they were.
         """
-        by_ms = to_ms - AWAKE_MS - self.now_ms
-        if by_ms > 0 and self.is_at_rest:
+        by_ms = to_ms - self._said_ms - self.now_ms
+        if by_ms > 0 and (known_ms := self._rest_known_ms()) is not None and known_ms <= self.now_ms:
             self._timeline.leap(by_ms)
             self._coordinator.leap(by_ms)
             self._ground.skipped_ms += by_ms
@@ -332,9 +354,11 @@ class BatonpassGroup:
             return False
         if len(group.members) != len(self._up) or len(self._ground.running) != len(group.tasks):
             return False
-        return all(
-            worker.is_joined and not worker.behind and not worker.leaves_when_drained for worker in self._up.values()
-        )
+        # A loop, not `all`: this is asked after everything that happens.
+        for worker in self._up.values():
+            if worker.behind or worker.leaves_when_drained or worker.machine.phase is not Phase.JOINED:
+                return False
+        return True
 
     def _boot(self, client: str, settings: MemberSettings, disk: Mapping[Task, int]) -> None:
         self._rest_at_ms = None
@@ -372,25 +396,3 @@ class BatonpassGroup:
         }
         self._last_owners.update(owners)
         self._ground.ledger.granted(owners)
-
-
-def _topology(tasks: TaskSet) -> Topology:
-    """Return the topology whose tasks these are: one subtopology for each first part of a task."""
-    partitions: dict[int, int] = {}
-    for subtopology, partition in (*tasks.stateful, *tasks.stateless):
-        partitions[subtopology] = max(partitions.get(subtopology, 0), partition + 1)
-    stateful = {subtopology for subtopology, _ in tasks.stateful}
-    return Topology(
-        1,
-        tuple(
-            Subtopology(
-                id=str(number),
-                partitions=count,
-                stateful=number in stateful,
-                source_topics=(f"in-{number}",),
-                changelog_topics=(f"store-{number}",) if number in stateful else (),
-                epoch=1,
-            )
-            for number, count in sorted(partitions.items())
-        ),
-    )

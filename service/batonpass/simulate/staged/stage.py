@@ -114,7 +114,7 @@ class _Stage:
             group.skip_rest(to_ms)
             self._tell_minutes(group.now_ms)
             if group.now_ms < to_ms:
-                group.advance(min(to_ms, self._minute_ms))
+                group.advance_to_rest(to_ms, not_beyond_ms=self._minute_ms)
                 self._tell_minutes(group.now_ms)
             if passed is not None:
                 passed(group.now_ms - self._start_ms)

@@ -1,0 +1,107 @@
+"""Processes that work side by side, tell how far they are, and end at once with whoever started them.
+
+None of them heeds Ctrl-C, which a terminal sends to all: the one that started them does, and they end with it, also
+where it is killed. What they have not committed by then was never written.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.queues import SimpleQueue
+from typing import Any, Final, TypeVar
+
+LOOK_EVERY_S: Final = 0.2
+
+Part = TypeVar("Part")
+Told = TypeVar("Told")
+
+_spawning = get_context("spawn")
+# Where a process of the crew tells; of each process its own.
+_reports: SimpleQueue[Any] | None = None
+
+
+def carry_out(
+    work: Callable[[Part, Callable[[Told], None]], None],
+    parts: Sequence[Part],
+    *,
+    heard: Callable[[Told], None],
+    workers: int,
+) -> None:
+    """Call ``work`` with each part, in so many processes; ``heard`` gets what they tell, in this one.
+
+    With one worker everything happens here. The first error ends the rest at once, and so does Ctrl-C.
+
+    Raises:
+        BrokenProcessPool: when a process was ended from outside.
+    """
+    if workers <= 1:
+        for part in parts:
+            work(part, heard)
+        return
+    reports: SimpleQueue[Told] = _spawning.SimpleQueue()
+    # Nothing is ever sent: who reads finds the end of it when this process has ended, however it did.
+    lifeline, ours = _spawning.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=_spawning, initializer=_begin, initargs=(reports, lifeline))
+    try:
+        with _without_interrupts():
+            waiting: set[Future[None]] = {pool.submit(_work, work, part) for part in parts}
+        while waiting:
+            done, waiting = wait(waiting, timeout=LOOK_EVERY_S)
+            _pass_on(reports, heard)
+            for one in done:
+                one.result()
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        ours.close()
+        lifeline.close()
+        reports.close()
+
+
+def _pass_on(reports: SimpleQueue[Told], heard: Callable[[Told], None]) -> None:
+    while not reports.empty():
+        heard(reports.get())
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Have processes that are started meanwhile ignore Ctrl-C from their first instruction on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# What happens in the processes.
+
+
+def _begin(reports: SimpleQueue[Any], lifeline: Connection) -> None:
+    global _reports  # noqa: PLW0603 - a process of the pool has no other place
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _reports = reports
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def _end_with(lifeline: Connection) -> None:
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os._exit(1)
+
+
+def _work(work: Callable[[Any, Callable[[Any], None]], None], part: Any) -> None:
+    if _reports is None:
+        raise RuntimeError("this is no process of a crew")
+    work(part, _reports.put)
