@@ -1,10 +1,15 @@
 """A report calls members by the names that people gave them."""
 
+import json
 from datetime import date
 from uuid import UUID
 
+import pytest
+from typer.testing import CliRunner
+
 from batonpass.audit.findings import AuditResult, Finding, OwnershipInterval, Pictures, Severity, WarmupPoint
 from batonpass.audit.report_names import readable
+from batonpass.cli.audit import app
 
 FIRST, SECOND, OTHER = (str(UUID(int=number)) for number in (1, 2, 3))
 
@@ -36,3 +41,15 @@ def test_who_has_no_name_keeps_the_id() -> None:
     told = readable(found())
     assert told.pictures.warmups[0].member == OTHER
     assert told.pictures.ownership[2].member == FIRST
+
+
+def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People read the table of findings, programs the object."""
+    monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted: found())
+    wanted = ["--day", "2026-11-18", "--database-url", "postgresql://nobody@127.0.0.1:9/nothing"]
+    shown = CliRunner().invoke(app, wanted)
+    assert shown.exit_code == 1, shown.stderr
+    assert f"pod-1, run 2 granted while pod-1 might run it, not {OTHER}" in " ".join(shown.stdout.split())
+    body = json.loads(CliRunner().invoke(app, [*wanted, "--json"]).stdout)
+    assert body["findings"][0]["member"] == SECOND
+    assert FIRST in body["findings"][0]["detail"]

@@ -213,6 +213,7 @@ def _progress() -> Iterator[Tell]:
 
 def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     from batonpass.audit.output import ordered  # noqa: PLC0415
+    from batonpass.audit.report_names import readable  # noqa: PLC0415
     from batonpass.audit.verdict import summary  # noqa: PLC0415
 
     if as_json:
@@ -223,7 +224,7 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
         return
     screen = console()
     screen.print(Text(f"{result.day}: {summary(result)}"), soft_wrap=True)
-    found = ordered(result.findings)
+    found = ordered(readable(result).findings)
     if found:
         rows = [
             [one.severity.value, one.law, one.group, one.task, one.member, one.detail, _proof(one.sequences)]
