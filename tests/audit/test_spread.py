@@ -68,24 +68,28 @@ def test_each_part_has_its_share_of_the_machine(spark: SparkSession) -> None:
     assert slots_of(spark) == (2, 2, "30%")
 
 
-def test_parts_are_work_for_all_cores_and_fit_into_memory() -> None:
-    """About three for each core, of 10,000 records or more, and never more than one read brings."""
-    from batonpass.audit.spread import part_size  # noqa: PLC0415 - needs Spark
+@pytest.mark.parametrize(
+    ("records", "groups", "parts"),
+    [(500, 3, 1), (15_000, 1, 1), (25_000, 5, 2), (200_000, 5, 2), (200_001, 5, 4), (1_000_000, 5, 10), (10, 401, 4)],
+)
+def test_parts_are_work_for_all_cores_and_fit_into_memory(records: int, groups: int, parts: int) -> None:
+    """As many as two cores do at once, again and again; few records are not worth a second part."""
+    from batonpass.audit.spread import part_count  # noqa: PLC0415 - needs Spark
 
-    assert part_size(500, 2, 100_000) == 10_000
-    assert part_size(300_000, 2, 100_000) == 50_001
-    assert part_size(10_000_000, 2, 100_000) == 100_000
+    assert part_count(records, groups, cores=2, most=100_000) == parts
 
 
-def test_groups_are_bundled_by_what_they_have() -> None:
-    """Each group is in one bundle; a bundle ends where the next group would be too much, or is one group too many."""
+def test_groups_are_bundled_so_that_parts_take_about_as_long() -> None:
+    """Each group is in one bundle; none has more groups than one query names."""
     from batonpass.audit.spread import bundles  # noqa: PLC0415 - needs Spark
     from batonpass.audit.tables import GROUPS_PER_PART  # noqa: PLC0415 - the same
 
     groups = [GroupPart(f"g{size}", 0, True, 1, size, 0) for size in (10, 70, 60, 30, 200)]
-    assert [[one.group for one in some] for some in bundles(groups, 100)] == [["g200"], ["g70"], ["g60", "g30", "g10"]]
+    assert [[one.group for one in some] for some in bundles(groups, 2)] == [["g200"], ["g70", "g60", "g30", "g10"]]
+    assert bundles(groups[:1], 2) == [groups[:1]]
     many = [GroupPart(f"g{number}", 0, True, 1, 1, 0) for number in range(GROUPS_PER_PART + 1)]
-    assert sorted(len(some) for some in bundles(many, 10_000)) == [1, GROUPS_PER_PART]
+    large = GroupPart("large", 0, True, 1, 9_999, 0)
+    assert sorted(len(some) for some in bundles([*many, large], 2)) == [2, GROUPS_PER_PART]
 
 
 def test_progress_is_told_while_parts_are_done(spark: SparkSession) -> None:

@@ -144,7 +144,7 @@ def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Re
     elif audit.jdbc_jar is not None:
         settings["spark.jars"] = str(audit.jdbc_jar.absolute())
     note("starting Spark")
-    session = stack.enter_context(opened(records=plan.records if plan else None, settings=settings))
+    session = stack.enter_context(opened(records=plan.records if plan else None, settings=settings, tell=note))
     kind = AdbcReader if audit.reader == "adbc" else JdbcReader
     reader: Reader = kind(session, audit.database_url)
     if plan is None:

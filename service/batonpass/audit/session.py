@@ -6,18 +6,20 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from batonpass.audit.classes import Classes
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from pyspark.sql import SparkSession
 
-FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a session of a minute or two: the simple compiler and collector start in half the time."""
 
 THROUGHPUT: Final = "-XX:+UseParallelGC"
@@ -30,6 +32,8 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For a day of fewer records: to compile and adapt a program for each step takes longer than to take the step."""
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 PACKAGE: Final = "batonpass"
 ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
@@ -57,12 +61,17 @@ LOCAL: Final[Mapping[str, str]] = {
 
 @contextmanager
 def opened(
-    *, records: int | None = None, master: str | None = None, settings: Mapping[str, str] | None = None
+    *,
+    records: int | None = None,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[SparkSession]:
     """Yield a session, and end it if it was made here.
 
     A session that is already there (``spark-submit``, a test) is used as it is. ``records`` is about how much there is
-    to read, where that is known; ``settings`` are Spark's own and win over the defaults.
+    to read, where that is known; ``settings`` are Spark's own and win over the defaults. ``tell`` hears what is done
+    after the end.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - importing this module must not need Spark
 
@@ -71,7 +80,8 @@ def opened(
         prepare(there)
         yield there
         return
-    session = _made(records, master, dict(settings or {}))
+    classes = Classes()
+    session = _made(records, master, dict(settings or {}), classes)
     waits = True
     try:
         prepare(session)
@@ -83,9 +93,11 @@ def opened(
     finally:
         if waits:
             session.stop()
+            classes.keep(tell)
+        classes.let_go()
 
 
-def _made(records: int | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+def _made(records: int | None, master: str | None, settings: Mapping[str, str], classes: Classes) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 
     # Without this workers run whatever `python3` is on the path, which need not have anything installed.
@@ -99,7 +111,9 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str]) 
         if wanted.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             large = records is not None and records >= LARGE_RECORDS
-            options |= {**LOCAL, "spark.driver.extraJavaOptions": THROUGHPUT if large else FAST_START}
+            options |= LOCAL
+            if JAVA_OPTIONS not in settings:
+                options[JAVA_OPTIONS] = f"{THROUGHPUT if large else FAST_START} {classes.options()}"
             options |= SMALL if records is not None and records < SMALL_RECORDS else {}
     builder = SparkSession.builder
     for name, value in {**options, **settings}.items():

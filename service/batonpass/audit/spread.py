@@ -6,6 +6,7 @@ read in several pieces (a very large group; everything, where the rows come by J
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -98,18 +99,18 @@ def looked(tables: DayTables, slots: Slots, *, frames: bool) -> DataFrame:
     """
     plan = tables.plan
     look = Look(plan.begin_ms, plan.end_ms, Limits(1, slots.memory), frames)
-    size = part_size(plan.records, slots.cores, tables.chunk)
     whole = [one for one in plan.groups if one.last - one.base <= tables.chunk] if tables.url else []
     found: list[DataFrame] = []
     if whole and tables.url:
-        parts = tuple((tuple(some), tables.only(some).queries()) for some in bundles(whole, size))
+        count = part_count(tables.only(whole).plan.records, len(whole), slots.cores, tables.chunk)
+        parts = tuple((tuple(some), tables.only(some).queries()) for some in bundles(whole, count))
         numbers = tables.spark.range(0, len(parts), 1, len(parts))
         found.append(numbers.mapInArrow(ReadAndLook(tables.url, parts, look), LOOKED))
     at_once = set(whole)
     rest = [one for one in plan.groups if one not in at_once]
     if rest:
         few = tables.only(rest)
-        count = max(1, min(len(rest), few.plan.records // size + 1))
+        count = min(len(rest), part_count(few.plan.records, len(rest), slots.cores, tables.chunk))
         # Fewer parts than cores: each may use more of them.
         wide = replace(look, limits=look.limits._replace(threads=max(1, slots.of_executor // count)))
         found.append(few.changes().repartition(count, f.col(GROUP)).mapInArrow(wide, LOOKED))
@@ -127,21 +128,20 @@ def frame_of(looked: DataFrame, kind: str) -> DataFrame:
     return looked.where(f.col(kind).isNotNull()).select(GROUP, f"{kind}.*")
 
 
-def part_size(records: int, cores: int, most: int) -> int:
-    """Return about how many records a part has: work for all cores, to the end, and small enough for memory."""
-    return max(LEAST, min(most, records // (cores * 3) + 1))
+def part_count(records: int, groups: int, cores: int, most: int) -> int:
+    """Return how many parts to make: work for all cores to the end, each with at most about ``most`` records."""
+    fit = max(-(-records // most), -(-groups // GROUPS_PER_PART), 1)
+    worthwhile = max(fit, min(cores, records // LEAST))
+    return worthwhile if worthwhile <= cores else -(-worthwhile // cores) * cores
 
 
-def bundles(groups: Sequence[GroupPart], size: int) -> list[list[GroupPart]]:
-    """Return groups in bundles of about so many records, the largest groups first."""
-    ordered = sorted(groups, key=lambda one: (one.base - one.last, one.group))
-    made: list[list[GroupPart]] = []
-    filled = size
-    for one in ordered:
-        records = max(1, one.last - one.base)
-        if filled + records > size or len(made[-1]) >= GROUPS_PER_PART:
-            made.append([])
-            filled = 0
-        made[-1].append(one)
-        filled += records
-    return made
+def bundles(groups: Sequence[GroupPart], count: int) -> list[list[GroupPart]]:
+    """Return groups in so many bundles, or fewer, of about the same number of records: the largest groups first."""
+    made: list[list[GroupPart]] = [[] for _ in range(count)]
+    filled = [(0, 0, place) for place in range(count)]
+    for one in sorted(groups, key=lambda one: (one.base - one.last, one.group)):
+        records, members, place = heapq.heappop(filled)
+        made[place].append(one)
+        if len(made[place]) < GROUPS_PER_PART:
+            heapq.heappush(filled, (records + max(1, one.last - one.base), members + 1, place))
+    return [some for some in made if some]
