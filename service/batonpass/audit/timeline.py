@@ -102,60 +102,65 @@ def story(part: Part) -> None:
     )
 
 
+_RIGHTS: Final = """
+    every as (
+        select *,
+               coalesce(last_value(role ignore nulls) over before, 'none') as role_before
+          from (select *, case when what in ('active', 'adopted') then 'active'
+                               when what in ('standby', 'warmup') then what
+                               when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
+                  from story)
+        window before as (partition by group_id, task, member order by seq, place
+                          rows between unbounded preceding and 1 preceding)
+    ),
+    acts as (
+        select *, case when what in ('active', 'adopted') then 'hold'
+                       when what in ('revoked', 'demoted', 'dropped') and role_before = 'active' then 'claim'
+                       when what = 'claimed' then 'claim'
+                       when what in ('released', 'waived') then 'free'
+                       when what = 'gone' then 'gone' end as act
+          from every
+         -- Half of all rows only say that a standby is a standby, which nothing that follows asks for.
+         where what <> 'standby' or role_before = 'warmup'
+    ),
+    known as (
+        select *,
+               last_value(act ignore nulls) over before as last_act,
+               last_value(if(act <> 'free', act, null) ignore nulls) over before as last_right,
+               last_value(if(act = 'hold', ms, null) ignore nulls) over before as grant_ms,
+               last_value(if(act = 'hold', ready, null) ignore nulls) over before as grant_ready
+          from acts
+        window before as (partition by group_id, task, member order by seq, place
+                          rows between unbounded preceding and 1 preceding)
+    ),
+    rights as (
+        select *,
+               case when act in ('hold', 'claim') then true
+                    -- A confirmation of something given up before the present grant ends nothing.
+                    when act = 'free' then coalesce(last_right = 'hold', false)
+                    when act = 'gone' then (role_before = 'active' or coalesce(last_act = 'claim', false))
+                                           and until_ms > ms end as licensed
+          from known
+    ),
+    changing as (
+        select *,
+               coalesce(last_value(licensed ignore nulls) over before, false) as was_licensed,
+               what in ('adopted', 'stopped') or (what = 'reported' and word = 'running') as is_up
+          from rights
+        window before as (partition by group_id, task, member order by seq, place
+                          rows between unbounded preceding and 1 preceding)
+    )
+"""
+"""What each row does to its member's right to run its task, by the rows before it of this member and task."""
+
+
 def follow(part: Part) -> None:
     """Make ``followed`` from ``story``: who may run each task after each row."""
     part.make(
         "followed",
         FOLLOWED,
-        """
-        with
-        every as (
-            select *,
-                   coalesce(last_value(role ignore nulls) over before, 'none') as role_before
-              from (select *, case when what in ('active', 'adopted') then 'active'
-                                   when what in ('standby', 'warmup') then what
-                                   when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
-                      from story)
-            window before as (partition by group_id, task, member order by seq, place
-                              rows between unbounded preceding and 1 preceding)
-        ),
-        acts as (
-            select *, case when what in ('active', 'adopted') then 'hold'
-                           when what in ('revoked', 'demoted', 'dropped') and role_before = 'active' then 'claim'
-                           when what = 'claimed' then 'claim'
-                           when what in ('released', 'waived') then 'free'
-                           when what = 'gone' then 'gone' end as act
-              from every
-             -- Half of all rows only say that a standby is a standby, which nothing that follows asks for.
-             where what <> 'standby' or role_before = 'warmup'
-        ),
-        known as (
-            select *,
-                   last_value(act ignore nulls) over before as last_act,
-                   last_value(if(act <> 'free', act, null) ignore nulls) over before as last_right,
-                   last_value(if(act = 'hold', ms, null) ignore nulls) over before as grant_ms,
-                   last_value(if(act = 'hold', ready, null) ignore nulls) over before as grant_ready
-              from acts
-            window before as (partition by group_id, task, member order by seq, place
-                              rows between unbounded preceding and 1 preceding)
-        ),
-        rights as (
-            select *,
-                   case when act in ('hold', 'claim') then true
-                        -- A confirmation of something given up before the present grant ends nothing.
-                        when act = 'free' then coalesce(last_right = 'hold', false)
-                        when act = 'gone' then (role_before = 'active' or coalesce(last_act = 'claim', false))
-                                               and until_ms > ms end as licensed
-              from known
-        ),
-        changing as (
-            select *,
-                   coalesce(last_value(licensed ignore nulls) over before, false) as was_licensed,
-                   what in ('adopted', 'stopped') or (what = 'reported' and word = 'running') as is_up
-              from rights
-            window before as (partition by group_id, task, member order by seq, place
-                              rows between unbounded preceding and 1 preceding)
-        ),
+        f"""
+        with {_RIGHTS},
         of_task as (
             select *,
                    sum(coalesce(licensed, was_licensed)::int - was_licensed::int) over so_far as holders,
@@ -182,7 +187,7 @@ def follow(part: Part) -> None:
                    and ((was_licensed and not coalesce(licensed, true)) or (what = 'reported' and word <> 'running'))),
                    false) as is_down
           from of_task
-        """,
+        """,  # noqa: S608 - our own words
     )
 
 
