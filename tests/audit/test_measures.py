@@ -112,6 +112,13 @@ def test_who_leaves_or_is_sent_away_does_not_flap(what: str, word: str | None, c
         assert [one["times"] for one in part.rows("select * from flapping")] == ([4] if count else [])
 
 
+def test_members_whose_joining_is_not_in_the_log_are_not_taken_for_one() -> None:
+    """Each is known by its id: four that went once do not flap, one that went four times does."""
+    assert found_in([goes(10 + n, n, f"lost.{n}") for n in range(4)], "flapping-member") == []
+    (found,) = found_in([goes(10 + n, n, "lost.1") for n in range(4)], "flapping-member")
+    assert found["member"] == "lost.1"
+
+
 def test_a_suspect_that_expires_has_gone_once() -> None:
     """Three times suspected and three times gone is three times; it takes one that was not suspected to make four."""
     rows = joins(4)

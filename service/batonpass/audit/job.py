@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
+from batonpass.audit.progress import followed
 from batonpass.codec.code import code_version
 
 if TYPE_CHECKING:
@@ -198,7 +199,6 @@ class _Auditor:
         """Return what the parts of the day come to: what grows with it as a frame, where it is wanted, else as rows."""
         from batonpass.audit import spread  # noqa: PLC0415
         from batonpass.audit.outcomes import KINDS  # noqa: PLC0415
-        from batonpass.audit.progress import followed  # noqa: PLC0415
 
         self._note("following every task, holding the day to the laws")
         slots = spread.slots_of(self._session)
@@ -245,7 +245,8 @@ class _Auditor:
 
         self._note("deciding the day again")
         parts = int(self._session.conf.get("spark.sql.shuffle.partitions") or "2")
-        rows = replayed(self._tables, parts).toArrow().to_pylist()
+        with followed(self._session, self._note):
+            rows = replayed(self._tables, parts).toArrow().to_pylist()
         return Decided(
             sum(row["replayed"] or 0 for row in rows),
             sum(row["differing"] or 0 for row in rows),
@@ -261,7 +262,8 @@ class _Auditor:
             f"the {whatif.GROUPS_MOST} groups with the most downtime" if len(groups) > whatif.GROUPS_MOST else "the day"
         )
         self._note(f"trying other settings on {tried}")
-        return whatif.recommend(self._tables, groups)
+        with followed(self._session, self._note):
+            return whatif.recommend(self._tables, groups)
 
     def _drawn(self, looked: DataFrame, findings: tuple[Finding, ...]) -> Pictures:
         """Write what grows with the day, and return samples of it for pictures."""

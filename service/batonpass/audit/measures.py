@@ -98,7 +98,9 @@ def departures(part: Part) -> None:
              union all
             select group_id, member, seq, at_ms from suspected
         )
-        select group_id, member, seq, at_ms, identity from went left join identities using (group_id, member)
+        -- Where the record of its joining is missing, a member is known by its id alone.
+        select group_id, member, seq, at_ms, coalesce(identity, member) as identity
+          from went left join identities using (group_id, member)
         """,
     )
 

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.audit.cost import Cost, cost_of
 from tests.benchmarks.audit.fill import fill
@@ -20,7 +21,6 @@ from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
 
 SIZES = (100_000, 1_000_000, 10_000_000)
-AGREE = ("downtime_ms", "causes", "moves", "warmups")
 
 
 def say(line: str) -> None:
@@ -61,11 +61,24 @@ def _measure(server: str, size: int, *, pandas: bool) -> None:
         say(
             f"  the audit takes {audit.seconds / alone.seconds:.2f} times as long as pandas on one core, work alone {of_work:.2f}"
         )
-        for name in AGREE:
-            same = audit.said[name] == alone.said[name]
-            say(f"  {name}: {'the same' if same else f'{audit.said[name]} against {alone.said[name]}'}")
-        say(f"  findings: {audit.said['found'] or 'none'} against {alone.said['found']}")
+        for line in agreement(audit.said, alone.said):
+            say(f"  {line}")
     asyncio.run(run_sql(server, f"drop database day{size} with (force)"))
+
+
+def agreement(audit: dict[str, Any], alone: dict[str, Any]) -> list[str]:
+    """Return in sentences whether both came to the same; ``digest.told`` is what each of them says."""
+    ours, theirs = audit["measures"], alone["measures"]
+    differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if differing:
+        more = f" and {len(differing) - 5} others" if len(differing) > 5 else ""
+        lines = [f"measures that differ: {', '.join(differing[:5])}{more}, of {len(ours)}"]
+    else:
+        lines = [f"every measure of every group is the same ({len(ours)} measures)"]
+    if (audit["findings"], audit["left_out"]) == (alone["findings"], alone["left_out"]):
+        return [*lines, f"the findings are the same: {audit['found'] or 'none'}"]
+    told = (f"{one['found'] or 'none'} ({one['left_out']} left out)" for one in (audit, alone))
+    return [*lines, f"the findings differ: {' against '.join(told)}"]
 
 
 def _tell(name: str, cost: Cost, records: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 
 from tests.benchmarks.audit import DAY
+from tests.benchmarks.audit.digest import told
 
 from batonpass.audit.job import Audit, run
 
@@ -26,21 +26,11 @@ def main(url: str) -> None:
         sys.stderr.flush()
 
     result = run(Audit(url, DAY, what_if=False, replay=False, keep=False), note)
-    causes: Counter[str] = Counter()
-    for day in result.groups:
-        causes.update({cause: int(of["count"]) for cause, of in day.downtime_by_cause.items()})
-    found = Counter(one.law for one in result.findings)
-    told = {
-        "records": sum(int(day.measures["records"] or 0) for day in result.groups),
-        "found": dict(found),
+    came_to = {
         "left_out": result.findings_left_out,
-        "warmups": sum(int(day.measures["warmups"] or 0) for day in result.groups),
-        "downtime_ms": sum(int(day.measures["downtime_ms"] or 0) for day in result.groups),
-        "causes": dict(causes),
-        "moves": sum(int(day.measures["moves"] or 0) for day in result.groups),
         "start_s": next(at for at, line in steps if line.endswith("cores")),
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(told(result.groups, result.findings) | came_to) + "\n")
 
 
 if __name__ == "__main__":
