@@ -87,6 +87,20 @@ def test_one_session_at_a_time_makes_it(tmp_path: Path) -> None:
     other.let_go()
 
 
+def test_a_user_without_a_home_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under any number; and one whose folders have spaces in their names."""
+    from batonpass.audit.classes import Classes  # noqa: PLC0415 - see above
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert (Classes().path, Classes().options()) == (None, "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/some body/.cache")
+    assert (Classes().path, Classes().options()) == (None, "")
+
+
 def test_options_of_ones_own_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who says what Java is to be started with has no archive made."""
     from batonpass.audit import session as sessions  # noqa: PLC0415 - see above

@@ -27,15 +27,15 @@ class Classes:
     """The archive of this user's Spark and Java, in the cache folder (``XDG_CACHE_HOME``)."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batonpass"
-        self._folder = folder or cache
+        self._folder = folder or _cache()
         self._stem = f"spark-{_marks()}"
         self._held: IO[str] | None = None
+        self._part = Path()
 
     @property
     def path(self) -> Path | None:
         """Where the archive is, if it is there as long as its name says: a JVM does not start with half of one."""
-        for one in self._folder.glob(f"{self._stem}-*.jsa"):
+        for one in self._folder.glob(f"{self._stem}-*.jsa") if self._folder else ():
             if one.name == f"{self._stem}-{one.stat().st_size}.jsa":
                 return one
         return None
@@ -54,12 +54,10 @@ class Classes:
             return ""
         return f"-XX:ArchiveClassesAtExit={self._part} {QUIET}"
 
-    @property
-    def _part(self) -> Path:
-        return self._folder / f"{self._stem}.part"
-
     def _hold(self) -> bool:
         """Return whether this process is the one that makes the archive; it is until it ends, however it ends."""
+        if self._folder is None:
+            return False
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             held = (self._folder / f"{self._stem}.lock").open("w")
@@ -69,6 +67,7 @@ class Classes:
                 held.close()
                 return False
             self._held = held
+            self._part = self._folder / f"{self._stem}.part"
             self._part.unlink(missing_ok=True)
             return True
         return False
@@ -89,9 +88,9 @@ class Classes:
         gateway.proc.stdin.close()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if gateway.proc.wait(ENDS_S) == 0:
-                for old in self._folder.glob("spark-*.jsa"):
+                for old in self._part.parent.glob("spark-*.jsa"):
                     old.unlink(missing_ok=True)
-                self._part.rename(self._folder / f"{self._stem}-{self._part.stat().st_size}.jsa")
+                self._part.rename(self._part.with_name(f"{self._stem}-{self._part.stat().st_size}.jsa"))
         self.let_go()
 
     def let_go(self) -> None:
@@ -99,6 +98,15 @@ class Classes:
         if self._held is not None:
             self._held.close()
             self._held = None
+
+
+def _cache() -> Path | None:
+    """Return this user's cache folder, as the XDG base directory specification has it; None for one without a home."""
+    with contextlib.suppress(RuntimeError):
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batonpass"
+        # Spark takes Java's options as one text and cuts it at spaces.
+        return None if any(one.isspace() for one in str(folder)) else folder
+    return None
 
 
 def _marks() -> str:

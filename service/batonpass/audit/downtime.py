@@ -146,10 +146,11 @@ def lifetimes(part: Part) -> None:
         """
         with
         tasks as (
-            -- A task counts from its first grant; whether it ran then is what availability says.
+            -- A task counts from its first grant, if it has one; whether it ran then is what availability says.
             select group_id, task, min(coalesce(up_ms, taken_ms)) as first_ms from runs group by group_id, task
         )
-        select group_id, count(*) as tasks_seen, sum(end_ms - least(end_ms, greatest(begin_ms, first_ms))) as task_ms
+        select group_id, count(*) as tasks_seen,
+               sum(if(first_ms is null, 0, end_ms - least(end_ms, greatest(begin_ms, first_ms)))) as task_ms
           from tasks cross join day
          group by group_id
         """,

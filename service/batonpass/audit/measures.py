@@ -30,8 +30,11 @@ PROBES: Final = columns("group_id varchar, seq bigint, at_ms bigint, futile bool
 DEPARTURES: Final = columns("group_id varchar, member varchar, seq bigint, at_ms bigint, identity varchar")
 """One row for each time that a member went by itself: expired, fenced, restarted, or suspected and back."""
 
-FLAPPING: Final = columns("group_id varchar, member varchar, times bigint, sequences bigint[], moments bigint[]")
-"""The worst hour of each member that came and went again and again; ``member`` is what it is known by."""
+FLAPPING: Final = columns(
+    "group_id varchar, member varchar, times bigint, until_ms bigint, sequences bigint[], moments bigint[]"
+)
+"""The worst hour of each member that came and went again and again; ``member`` is what it is known by. The lists have
+the first twenty times."""
 
 BALANCE: Final = columns("group_id varchar, balance_mean double, balance_worst double, members_max int, tasks_max int")
 """How uneven the load of each group was."""
@@ -122,12 +125,13 @@ def flapping(part: Part) -> None:
         ),
         worst as (
             select group_id, identity,
-                   arg_max({'times': times, 'sequences': sequences, 'moments': moments}, (times, at_ms)) as hour
+                   arg_max({'times': times, 'until_ms': at_ms, 'sequences': sequences, 'moments': moments},
+                           (times, at_ms)) as hour
               from hours where times >= {flaps}
              group by group_id, identity
         )
-        select group_id, identity as member, hour.times as times, hour.sequences[:20] as sequences,
-               hour.moments[:20] as moments
+        select group_id, identity as member, hour.times as times, hour.until_ms as until_ms,
+               hour.sequences[:20] as sequences, hour.moments[:20] as moments
           from worst
         """.replace("{within}", str(FLAPPING_WITHIN_MS)).replace("{flaps}", str(FLAPS)),
     )
@@ -140,7 +144,7 @@ def flapping_members(part: Part) -> None:
         NOTICE,
         """
         select group_id, null as task, member,
-               concat('went and came back ', told(times), ' times within an hour, until ', time_of(moments[-1]))
+               concat('went and came back ', told(times), ' times within an hour, until ', time_of(until_ms))
                    as detail,
                sequences, moments as at
           from flapping
@@ -165,7 +169,7 @@ def stuck_warmups(part: Part) -> None:
                    arg_min({'lag': lag}, l.at_ms).lag as lag_first, arg_max(lag, (l.at_ms, lag)) as lag_last
               from long w
               left join lags l on l.group_id = w.group_id and l.task = w.task and l.member = w.member
-             where l.at_ms is null or l.at_ms between from_ms and until_ms
+                              and l.at_ms between w.from_ms and w.until_ms
              group by w.group_id, w.task, w.member, from_seq, from_at_ms, from_ms, until_ms
         )
         select group_id, task, member,

@@ -85,8 +85,8 @@ def lifetimes(day: Day, runs: pd.DataFrame) -> pd.DataFrame:
     """Return how many tasks each group had, and for how long they were to be run, all together."""
     begin_ms, end_ms = day.plan.begin_ms, day.plan.end_ms
     rows = runs[[GROUP, "task_no"]].assign(first_ms=runs["up_ms"].fillna(runs["taken_ms"]))
-    # A task counts from its first grant; whether it ran then is what availability says.
-    firsts = rows.groupby([GROUP, "task_no"], observed=True)["first_ms"].min().fillna(begin_ms)
+    # A task counts from its first grant, if it has one; whether it ran then is what availability says.
+    firsts = rows.groupby([GROUP, "task_no"], observed=True)["first_ms"].min().fillna(end_ms)
     meant = end_ms - firsts.clip(begin_ms, end_ms)
     return meant.groupby(level=GROUP, observed=True).agg(tasks_seen="size", task_ms="sum")
 

@@ -63,7 +63,7 @@ def flapping_members(gone: pd.DataFrame, worst: pd.DataFrame) -> Iterator[Findin
         is_known = gone["identity"] == row.identity
         within = gone["at_ms"].between(row.at_ms - FLAPPING_WITHIN_MS, row.at_ms)
         hour = gone[(gone[GROUP] == row.group_id) & is_known & within].sort_values(["at_ms", "seq"])[:SHOWN]
-        detail = f"went and came back {row.times} times within an hour, until {time_of(hour['at_ms'].iloc[-1])}"
+        detail = f"went and came back {row.times} times within an hour, until {time_of(row.at_ms)}"
         proof = list(zip(hour["seq"], hour["at_ms"], strict=True))
         yield finding("flapping-member", NOTICE, detail, row, proof, of="member")
 
@@ -74,9 +74,9 @@ def stuck_warmups(day: Day, warmups: pd.DataFrame) -> Iterator[Finding]:
     until = warmups["to_ms"].fillna(day.plan.end_ms)
     is_long = (until - warmups["from_ms"] >= STUCK_WARMUP_MS) & (until >= day.plan.begin_ms)
     long = warmups.assign(until_ms=until)[is_long].reset_index(names="warmup")
-    seen = long.merge(day.lags.rename(columns={"at_ms": "seen_ms"}), how="left", on=keys)
-    seen = seen[seen["seen_ms"].isna() | seen["seen_ms"].between(seen["from_ms"], seen["until_ms"])]
-    first = seen.sort_values("seen_ms").drop_duplicates("warmup").set_index("warmup")["lag"]
+    seen = long.merge(day.lags.rename(columns={"at_ms": "seen_ms"}), on=keys)
+    seen = seen[seen["seen_ms"].between(seen["from_ms"], seen["until_ms"])]
+    first = seen.sort_values("seen_ms").drop_duplicates("warmup").set_index("warmup")["lag"].reindex(long["warmup"])
     known = seen[seen["lag"].notna()].sort_values(["seen_ms", "lag"])
     last = known.drop_duplicates("warmup", keep="last").set_index("warmup")["lag"].reindex(first.index)
     stuck = first.index[~(last < first)]
