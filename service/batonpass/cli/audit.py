@@ -103,7 +103,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     from batonpass.audit.job import Audit  # noqa: PLC0415 - `--help` needs nothing of it
 
     wanted = Audit(**given)
-    _need("pyspark", "pyarrow", "adbc_driver_postgresql")
+    _need("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
     result = _carried_out(wanted)
     _show(result, wanted, as_json=as_json)
     if result.fatal:
