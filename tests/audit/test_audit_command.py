@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,40 @@ def test_a_database_that_is_not_there_is_said_without_its_password(monkeypatch: 
     monkeypatch.delenv("BATONPASS_DATABASE_URL", raising=False)
     code, _, err = audit("--day", str(DAY))
     assert (code, "BATONPASS_DATABASE_URL" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            RuntimeError("An exception was thrown\n  File x, line 1\nduckdb.OutOfMemoryException: it is full\n\nhint"),
+            "it is full",
+        ),
+        (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "openjdk-17-jre-headless"),
+        (ConnectionRefusedError(111, "Connection refused"), "Spark went away"),
+        (OSError(28, "No space left on device"), "could not be written: [Errno 28]"),
+    ],
+)
+def test_whatever_breaks_has_not_the_exit_code_of_a_broken_law(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    """One sentence says what it was, and another one what to do; nobody is shown where in the program it was."""
+
+    def breaks(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("batonpass.audit.job.run", breaks)
+    code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE)
+    assert (code, said in err.replace("\n", " "), "Traceback" in err) == (3, True, False), err
+
+
+def test_where_the_report_goes_is_tried_before_the_work(tmp_path: Path) -> None:
+    """A file is no folder; nothing was read."""
+    (tmp_path / "file").write_text("kept")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, _, err = audit("--day", str(DAY), "--database-url", NOWHERE, "--out", str(out))
+        assert (code, "--out cannot be written" in err) == (3, True), err
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_a_missing_extra_is_named() -> None:

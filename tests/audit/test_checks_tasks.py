@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 from tests.audit.by_hand import BEGIN_MS, TASK, Row, audited, clock, found, in_order, row, told
 
+from batonpass.audit.checks_tasks import superseded
+from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.flatten import topology_word
 from batonpass.core.model import Subtopology, Topology
 
@@ -255,3 +257,16 @@ def test_a_share_of_no_tasks_is_the_least() -> None:
         with audited(in_order(settings("50%", "50%"), *shape)) as part:
             assert [one["allowed"] for one in part.rows("select * from budgets")] == [3]
             assert part.rows("select * from stateless") == []
+
+
+def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:
+    """Only of copies that were behind, only where all was decided again; what is left is counted without them."""
+
+    def cold(group: str, law: str = "L7", words: str = "for b, which had a standby that was not caught up") -> Finding:
+        return Finding(group, law, Severity.FATAL, "0_0", "b", words)
+
+    none = cold("g", words="for b, which had no copy of it")
+    other, unknown = cold("g", law="L1"), cold("h")
+    kept = [(cold("g"), 3), (cold("g"), 3), (none, 3), (other, 1), (unknown, 1)]
+    assert superseded(kept, {"g"}) == [(none, 1), (other, 1), (unknown, 1)]
+    assert superseded(kept, set()) == kept

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
-from batonpass.audit.findings import Severity
+from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.part import Part, columns
 
 FATAL = Severity.FATAL
@@ -166,6 +167,29 @@ def cold_promotions(part: Part) -> None:
         """,
         of_day=True,
     )
+
+
+BEHIND: Final = "that was not caught up"
+
+
+def superseded(found: Iterable[tuple[Finding, int]], lawful: Container[str]) -> list[tuple[Finding, int]]:
+    """Return findings, each with how many there are of its group and law, without those that the replay knows better.
+
+    A copy that is chosen while it is caught up may have fallen a little behind when its owner has stopped; the log says
+    only how it was in the end. Where every decision of a group (``lawful``) was made again, with what had been heard
+    then, and held to the laws, that has been judged by who knew.
+    """
+    whole = list(found)
+    gone = Counter(one.group for one, _ in whole if _is_superseded(one, lawful))
+    return [
+        (one, count - gone[one.group] if one.law == "L7" else count)
+        for one, count in whole
+        if not _is_superseded(one, lawful)
+    ]
+
+
+def _is_superseded(one: Finding, lawful: Container[str]) -> bool:
+    return one.law == "L7" and one.group in lawful and one.detail.endswith(BEHIND)
 
 
 def handovers_per_target(part: Part) -> None:

@@ -40,6 +40,8 @@ class Decided(NamedTuple):
     replayed: int = 0
     differing: int = 0
     findings: tuple[Finding, ...] = ()
+    lawful: frozenset[str] = frozenset()
+    """The groups whose decisions were made again, without a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +231,15 @@ class _Auditor:
     ) -> tuple[tuple[Finding, ...], int]:
         """Return the findings that are kept, and how many were left out."""
         from batonpass.audit.checks import changes_shown  # noqa: PLC0415
+        from batonpass.audit.checks_tasks import superseded  # noqa: PLC0415
         from batonpass.audit.evidence import cut, finding_of  # noqa: PLC0415
         from batonpass.audit.measures import notices  # noqa: PLC0415
 
         logged = {row["group_id"]: (row["logged"], row["logged_tokens"], row["logged_reports"]) for row in seen["day"]}
         shown = changes_shown(logged, self._tables.reader.rows, self._plan)
         others = (*shown, *decided.findings, *notices(days, self._audit.objective))
-        return cut([(finding_of(row), row["of_law"]) for row in seen["finding"]], others)
+        kept = [(finding_of(row), row["of_law"]) for row in seen["finding"]]
+        return cut(superseded(kept, decided.lawful), others)
 
     def _replayed(self) -> Decided:
         if not self._audit.replay:
@@ -247,10 +251,12 @@ class _Auditor:
         parts = int(self._session.conf.get("spark.sql.shuffle.partitions") or "2")
         with followed(self._session, self._note):
             rows = replayed(self._tables, parts).toArrow().to_pylist()
+        found = tuple(finding_of(row) for row in rows if row["law"] is not None)
         return Decided(
             sum(row["replayed"] or 0 for row in rows),
             sum(row["differing"] or 0 for row in rows),
-            tuple(finding_of(row) for row in rows if row["law"] is not None),
+            found,
+            frozenset(row["group_id"] for row in rows if row["replayed"]) - {one.group for one in found},
         )
 
     def _recommend(self, groups: tuple[GroupDay, ...]) -> tuple[tuple[Recommendation, ...], tuple[Finding, ...]]:

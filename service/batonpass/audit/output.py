@@ -206,8 +206,13 @@ def reason_of(error: BaseException, url: str | None) -> str:
         return "the audit was interrupted"
     if isinstance(error, Stopped):
         return error.reason
-    lines = str(error).strip().splitlines()
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    try:
+        lines = [line.strip() for line in str(error).strip().splitlines()]
+    except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone
+        lines = []
+    # What broke in a worker is told at the end of what Spark says, behind where it was.
+    causes = [line for line in lines[1:] if re.match(r"[\w.]+(Error|Exception): ", line)]
+    said = causes[-1] if causes else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     password = urlsplit(url or "").password
     for secret in {password, unquote(password)} if password else ():
         said = said.replace(secret, "***")

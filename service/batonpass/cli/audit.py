@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -125,6 +126,7 @@ def _carried_out(wanted: Audit) -> AuditResult:
     from batonpass.audit.output import reason_of  # noqa: PLC0415
     from batonpass.audit.stopping import Stopped  # noqa: PLC0415
 
+    _try_out(wanted.out)
     try:
         with _progress() as tell:
             return run(wanted, tell)
@@ -133,6 +135,11 @@ def _carried_out(wanted: Audit) -> AuditResult:
     except Stopped as stopped:
         sys.stderr.write(f"batonpass: {stopped.reason}; run it again to have a verdict.\n")
         raise
+    except ImportError:
+        raise
+    except ConnectionError:
+        said = "Spark went away in the middle; nothing was written."
+        raise Failure(Exit.UNREACHABLE, said, todo="Look how much memory there was, and run it again.") from None
     except OSError as error:
         said = f"what was found could not be written: {error}"
         raise Failure(Exit.UNREACHABLE, said, todo="Look at --out, and how full the disk is.") from None
@@ -142,6 +149,27 @@ def _carried_out(wanted: Audit) -> AuditResult:
             Exit.UNREACHABLE,
             f"the database could not be read: {said}",
             todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
+        ) from None
+    except Exception as error:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
+        said = reason_of(error, wanted.database_url)
+        if "JAVA_GATEWAY_EXITED" in said:
+            todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME."
+        else:
+            todo = "What Spark said of it stands above; look at memory, disk and --conf, and run it again."
+        raise Failure(Exit.UNREACHABLE, f"the audit broke off: {said}", todo=todo) from None
+
+
+def _try_out(out: str | None) -> None:
+    """Find out whether the report can be written before an hour of work goes by."""
+    if out is None or "://" in out:
+        return
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise Failure(
+            Exit.UNREACHABLE, f"--out cannot be written: {error}", todo="Name a folder that can be."
         ) from None
 
 
