@@ -35,9 +35,11 @@ class Classes:
     @property
     def path(self) -> Path | None:
         """Where the archive is, if it is there as long as its name says: a JVM does not start with half of one."""
-        for one in self._folder.glob(f"{self._stem}-*.jsa") if self._folder else ():
-            if one.name == f"{self._stem}-{one.stat().st_size}.jsa":
-                return one
+        # Another session may put a new one into its place meanwhile.
+        with contextlib.suppress(OSError):
+            for one in self._folder.glob(f"{self._stem}-*.jsa") if self._folder else ():
+                if one.name == f"{self._stem}-{one.stat().st_size}.jsa":
+                    return one
         return None
 
     @property
