@@ -80,6 +80,16 @@ def test_waiting_and_silence_are_counted() -> None:
     assert joined.silence_ms == 0
 
 
+def test_a_suspect_is_waited_for_no_longer_after_a_long_rest() -> None:
+    """Skipped rest is no absence of the coordinator: who breaks off after it is suspected as soon as ever."""
+    fenced = tuple(Worker(name, fenced=True) for name in NAMES)
+    for quiet in (MINUTE, 30 * MINUTE):
+        crash = replace(QUIET, workers=fenced, steps=(Step(quiet, Act.CRASH, "a"),))
+        _, counted = played(crash)
+        assert counted.silence_ms == 3 * 2_000
+        assert counted.silence_ms < counted.downtime_ms < counted.silence_ms + 3 * 1_000
+
+
 def test_the_same_scenario_comes_to_the_same() -> None:
     """Two runs agree in everything."""
     assert played(CRASH) == played(CRASH)

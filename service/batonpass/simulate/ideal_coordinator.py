@@ -93,9 +93,15 @@ class IdealCoordinator:
         self.take(Started())
 
     def leap(self, by_ms: int) -> None:
-        """Have everybody heard so much later; the timeline leaps beside it."""
+        """Have everybody heard so much later; the timeline leaps beside it.
+
+        What the core asked to be woken for comes as much later: else it would take itself to have been away, and judge
+        nobody for a session timeout.
+        """
+        woken_ms = self.soft.wake_ms
         self.soft = replace(
             self.soft,
+            wake_ms=None if woken_ms is None else woken_ms + by_ms,
             members=self.soft.members.updated(
                 {one: replace(heard, heard_ms=heard.heard_ms + by_ms) for one, heard in self.soft.members.items()}
             ),

@@ -38,14 +38,16 @@ class Counted:
 class Tally:
     """Follows who runs which task from record to record; what is before ``begin_ms`` costs nothing.
 
-    A task is down from when it is known that nobody runs it to when its owner reports that it runs. Of a member that
-    expired nothing had been heard for a session timeout: its tasks are down since then.
+    A task is down from when it is known that nobody runs it to when its owner reports that it runs; before its first
+    start, since it was granted for the first time. Of a member that expired nothing had been heard for a session
+    timeout, of a suspect for ``suspect_timeout_ms``: their tasks are down since then. A parked task is not down, it is
+    held back. The audit counts a day's gaps by the same rules (docs/audit.md), for every cause together.
     """
 
     def __init__(self, group: Group, *, begin_ms: int, end_ms: int) -> None:
         self._begin_ms = begin_ms
         self._end_ms = end_ms
-        self._session_ms = group.config.session_timeout_ms
+        self._config = group.config
         self._runs: dict[TaskId, tuple[MemberId, int]] = {}
         self._last: dict[TaskId, MemberId] = {}
         self._down_ms: dict[TaskId, int] = {}
@@ -60,6 +62,8 @@ class Tally:
                 self._last[task_id] = task.owner
             elif task.stop is not None and task.stop.at_ms is not None:
                 self._down_ms[task_id] = task.stop.at_ms
+            elif task.owner is not None:
+                self._down_ms[task_id] = begin_ms
             self._look(task_id, begin_ms)
 
     def take(self, records: Iterable[r.Record], at_ms: int) -> None:
@@ -80,10 +84,14 @@ class Tally:
                     for task in [one for one, target in self._targets.items() if target == member_id]:
                         self._targets[task] = heir
                         self._look(task, at_ms)
-                case r.PictureChanged() if record.at_ms >= self._begin_ms:
-                    self._warmups += sum(one.role is Role.WARMUP for one in record.granted.values())
+                case r.PictureChanged():
+                    self._granted(record)
+                case r.ClaimsWaived(task=task, member_id=member_id):
+                    self._died(task, member_id, at_ms, silent_ms=self._config.suspect_timeout_ms)
+                case r.TaskParked(task=task):
+                    self._down_ms.pop(task, None)
                 case r.GroupDeclared(config=config) | r.ConfigChanged(config=config):
-                    self._session_ms = config.session_timeout_ms
+                    self._config = config
                 case _:
                     pass
 
@@ -152,9 +160,23 @@ class Tally:
             self._stops += at_ms >= self._begin_ms
             self._look(task, at_ms)
 
+    def _granted(self, record: r.PictureChanged) -> None:
+        if record.at_ms >= self._begin_ms:
+            self._warmups += sum(one.role is Role.WARMUP for one in record.granted.values())
+        for task, grant in record.granted.items():
+            if grant.role is Role.ACTIVE and task not in self._last:
+                self._down_ms.setdefault(task, record.at_ms)
+
     def _gone(self, member_id: MemberId, at_ms: int, *, expired: bool) -> None:
-        for task, (runner, since_ms) in list(self._runs.items()):
+        silent_ms = self._config.session_timeout_ms if expired else 0
+        for task, (runner, _) in list(self._runs.items()):
             if runner == member_id:
-                down_ms = max(since_ms, at_ms - self._session_ms) if expired else at_ms
-                self._silence_ms += self._within(down_ms, at_ms)
-                self._stopped(task, member_id, down_ms)
+                self._died(task, member_id, at_ms, silent_ms=silent_ms)
+
+    def _died(self, task: TaskId, member_id: MemberId, at_ms: int, *, silent_ms: int) -> None:
+        """Have a task be down since nothing was heard of its runner any more."""
+        runner, since_ms = self._runs.get(task, (None, 0))
+        if runner == member_id:
+            down_ms = max(since_ms, at_ms - silent_ms)
+            self._silence_ms += self._within(down_ms, at_ms)
+            self._stopped(task, member_id, down_ms)

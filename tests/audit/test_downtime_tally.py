@@ -1,0 +1,72 @@
+"""The audit's windows and a what-if count the downtime of the same records alike, to the millisecond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from tests.audit.by_hand import Row
+from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, SCENARIO, Noted
+
+from batonpass.audit import checks_tasks, downtime, timeline
+from batonpass.audit.flatten import RECORD_COLUMNS, bounds_rows, flatten_records
+from batonpass.audit.part import Part
+from batonpass.audit.plan import GroupPart
+from batonpass.codec.records import encode_record
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.simulate.staged.model import Act, Scenario, Step
+from batonpass.simulate.staged.stage import LEAD_MS, play
+from batonpass.simulate.staged.tally import Tally
+
+FENCED = replace(SCENARIO, workers=tuple(replace(one, fenced=True) for one in SCENARIO.workers))
+BEGINS = {
+    "a group that was there before": BEGIN_MS,
+    "from its declaration, with first starts": BEGIN_MS - LEAD_MS - MINUTE,
+    "in the middle of a restore": BEGIN_MS + 200 * MINUTE + 50_000,
+}
+DAYS: dict[str, Scenario] = {
+    "leases run out": SCENARIO,
+    "suspects are taken over from": FENCED,
+    "nobody is there at first": replace(
+        FENCED,
+        present=(),
+        steps=(*(Step(MINUTE + place, Act.JOIN, name) for place, name in enumerate("abcd")), *FENCED.steps),
+    ),
+}
+
+
+def gaps(noted: Noted, begin_ms: int, end_ms: int) -> Sequence[Row]:
+    """Return the gaps that the windows find in a day."""
+    rows = []
+    for seq, (epoch, at_ms, record) in enumerate(noted.records, start=1):
+        stored = encode_record(record)
+        rows.append(("small", seq, at_ms, epoch, stored.kind, stored.version, stored.payload.decode()))
+    columns = [pa.array(column) for column in zip(*rows, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, list(RECORD_COLUMNS))
+    group = GroupPart(group="small", base=0, known=True, first=1, last=len(rows), missing=0)
+    with Part([*flatten_records([batch]), *bounds_rows([group])], begin_ms, end_ms) as part:
+        for step in (timeline.story, timeline.follow, timeline.runs, timeline.warmups, *checks_tasks.LAWS):
+            step(part)
+        for step in downtime.STEPS:
+            step(part)
+        return part.rows("select * from gaps")
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_both_count_the_same(day: str) -> None:
+    """Crashes, suspects, lost disks, restarts, drains and first starts: every gap of the windows is in the sum."""
+    noted = Noted()
+    play(DAYS[day], watcher=noted, start_ms=BEGIN_MS)
+    end_ms = BEGIN_MS + DAY_MS
+    sums = {}
+    for name, begin_ms in BEGINS.items():
+        tally = Tally(Group(GroupId("small")), begin_ms=begin_ms, end_ms=end_ms)
+        for _, at_ms, record in noted.records:
+            tally.take((record,), at_ms)
+        sums[name] = tally.counted().downtime_ms
+        assert sums[name] == sum(one["gap_ms"] for one in gaps(noted, begin_ms, end_ms))
+    assert min(sums.values()) > 0
+    assert sums["from its declaration, with first starts"] >= sums["a group that was there before"]
