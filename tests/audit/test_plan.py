@@ -11,7 +11,7 @@ from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
 
 from batonpass.audit import source
 from batonpass.audit.plan import MissingDay, plan_day
-from batonpass.audit.session import SMALL_RECORDS, partitions_for
+from batonpass.audit.session import ONE_PART, partitions_for
 from batonpass.audit.tables import jdbc_url, plain_url
 
 
@@ -48,8 +48,8 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
 
 def test_small_days_are_not_cut() -> None:
     """A small day is one part; a large one has parts of bounded size, and work for every core."""
-    assert partitions_for(SMALL_RECORDS // 2 - 1, 8) == 1
-    assert partitions_for(SMALL_RECORDS, 8) == 8
+    assert partitions_for(ONE_PART - 1, 8) == 1
+    assert partitions_for(ONE_PART, 8) == 8
     assert 50 <= partitions_for(10_000_000, 2) <= 60
 
 

@@ -98,7 +98,7 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
 
     with ExitStack() as stack:
         session, reader, plan = _begin(audit, stack, note)
-        from batonpass.audit import output, parquet, report, stopping  # noqa: PLC0415 - the plan is made before
+        from batonpass.audit import output, stopping  # noqa: PLC0415 - the plan is made before
 
         kept = audit.database_url if audit.keep else None
         settings = audit.told()
@@ -110,6 +110,8 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
             result = _Auditor(session, reader, plan, audit, note).result(told)
             page: Path | None = None
             if audit.out is not None:
+                from batonpass.audit import parquet, report  # noqa: PLC0415 - see above
+
                 note("writing the report")
                 parquet.write_result(session, result, audit.out)
                 if "://" not in audit.out:

@@ -14,17 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
 
-import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
+from adbc_driver_manager import Error
 
 from batonpass.audit.findings import AuditResult, Finding, Severity
 from batonpass.audit.stopping import Stopped, beating
 from batonpass.audit.verdict import summary
 from batonpass.codec.answers import rfc3339
+
+if TYPE_CHECKING:
+    import adbc_driver_postgresql.dbapi as adbc
 
 REASON_MAX: Final = 1_000
 """How many characters are kept of why a run broke."""
@@ -90,7 +93,7 @@ class Run:
             adbc_driver_manager.Error: when the database does not take it; nothing was written then.
         """
         if self._url is not None:
-            with adbc.connect(self._url) as connection, connection.cursor() as cursor:
+            with _connected(self._url) as connection, connection.cursor() as cursor:
                 self._write(cursor, result, report)
                 connection.commit()
         self.is_finished = True
@@ -128,7 +131,7 @@ class Run:
             adbc_driver_manager.Error: when the database does not take it.
         """
         if self._url is not None:
-            with adbc.connect(self._url) as connection, connection.cursor() as cursor:
+            with _connected(self._url) as connection, connection.cursor() as cursor:
                 cursor.execute(_LOST)
                 self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
                 connection.commit()
@@ -137,11 +140,11 @@ class Run:
 
     def beat(self) -> None:
         """Write that the run is at work; where the database does not take it, the next one will do."""
-        with contextlib.suppress(adbc.Error):
+        with contextlib.suppress(Error):
             self._change(_BEAT, (str(self.run_id),), (TEXT,))
 
     def _change(self, statement: str, row: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> None:
-        with adbc.connect(str(self._url)) as connection, connection.cursor() as cursor:
+        with _connected(str(self._url)) as connection, connection.cursor() as cursor:
             bind(cursor, statement, [row], kinds)
             connection.commit()
 
@@ -173,11 +176,18 @@ def recorded(
             yield run
     except BaseException as error:
         # What went wrong first is what is told; that it cannot be written as well changes nothing about it.
-        with contextlib.suppress(adbc.Error):
+        with contextlib.suppress(Error):
             run.broke(reason_of(error, url))
         raise
     if not run.is_finished:
         run.broke("the audit ended without a result")
+
+
+def _connected(url: str) -> adbc.Connection:
+    # It imports pandas: where nothing is kept, and before the workers have started, nobody should wait for that.
+    import adbc_driver_postgresql.dbapi as adbc  # noqa: PLC0415
+
+    return adbc.connect(url)
 
 
 TEXT, DATE, INT, LONG = pa.string(), pa.date32(), pa.int32(), pa.int64()

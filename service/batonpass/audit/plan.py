@@ -16,7 +16,7 @@ from batonpass.codec.groups import GROUP_VERSION
 Rows = Callable[[str], Sequence[tuple[Any, ...]]]
 """Carries out a query whose answer is small, and returns its rows."""
 
-CHUNK: Final = 100_000
+CHUNK: Final = 200_000
 """About how many records one partition reads."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +19,7 @@ from batonpass.audit.classes import Classes
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -26,14 +29,22 @@ THROUGHPUT: Final = "-XX:+UseParallelGC"
 LARGE_RECORDS: Final = 2_000_000
 """From so many records on the optimizing compiler is worth its start."""
 
-SMALL_RECORDS: Final = 50_000
 SMALL: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For a day of fewer records: to compile and adapt a program for each step takes longer than to take the step."""
+"""For a day of fewer records: to compile a program for each step takes longer than to take the step."""
+ONE_PART: Final = 25_000
+"""Fewer records are exchanged in one piece."""
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+SIMPLER: Final = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+
+STOPS_S: Final = 0.3
+"""Spark's own end is waited for so long. What takes up to a second more is a listener of PySpark's that looks once a
+second whether it is over: another session of this process waits for it, the end of the process does not."""
+_STOPS: Final[list[threading.Thread]] = []
 
 PACKAGE: Final = "batonpass"
 ZIPPED: Final = (".py", ".json", ".pyi", ".typed", ".html", ".j2")
@@ -49,6 +60,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Workers are told this by their surroundings, and are used again only by what has the same.
+    SIMPLER: "false",
 }
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -75,6 +88,8 @@ def opened(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - importing this module must not need Spark
 
+    while _STOPS:
+        _STOPS.pop().join()
     there = SparkSession.getActiveSession()
     if there is not None:
         prepare(there)
@@ -92,12 +107,16 @@ def opened(
         raise
     finally:
         if waits:
-            session.stop()
+            stop = threading.Thread(target=session.stop, name="audit-stop", daemon=True)
+            _STOPS.append(stop)
+            stop.start()
+            stop.join(None if classes.is_made else STOPS_S)
             classes.keep(tell)
         classes.let_go()
 
 
 def _made(records: int | None, master: str | None, settings: Mapping[str, str], classes: Classes) -> SparkSession:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 
     # Without this workers run whatever `python3` is on the path, which need not have anything installed.
@@ -114,13 +133,26 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str], 
             options |= LOCAL
             if JAVA_OPTIONS not in settings:
                 options[JAVA_OPTIONS] = f"{THROUGHPUT if large else FAST_START} {classes.options()}"
-            options |= SMALL if records is not None and records < SMALL_RECORDS else {}
-    builder = SparkSession.builder
-    for name, value in {**options, **settings}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+            options |= {} if large else SMALL
+    context = SparkContext.getOrCreate(SparkConf().setAll(list({**options, **settings}.items())))
+    context.setLogLevel("ERROR")
+    if str(context.master).startswith("local"):
+        threading.Thread(target=rouse, args=(context,), name="audit-rouse", daemon=True).start()
+    return SparkSession.builder.getOrCreate()
+
+
+def rouse(context: SparkContext) -> None:
+    """Have each core's worker start and import this program, which takes as long as the driver needs to plan.
+
+    Nothing is raised: whatever is wrong is said of the first step that is wanted.
+    """
+    cores = context.defaultParallelism
+    with contextlib.suppress(Exception):
+        context.parallelize(range(cores), cores).foreachPartition(_imported)
+
+
+def _imported(_numbers: Iterable[int]) -> None:
+    from batonpass.audit import spread  # noqa: F401, PLC0415 - what a worker needs
 
 
 def prepare(session: SparkSession) -> None:
@@ -151,4 +183,4 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def partitions_for(records: int, cores: int) -> int:
     """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
-    return 1 if records < SMALL_RECORDS // 2 else max(cores, min(2_000, records // 200_000 + 1))
+    return 1 if records < ONE_PART else max(cores, min(2_000, records // 200_000 + 1))

@@ -12,11 +12,14 @@ from batonpass.audit.part import Part, columns
 
 STORY: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, place int, at_ms bigint, coordinator_epoch bigint,"
-    " what varchar, ms bigint, token bigint, until_ms bigint, ready boolean, word varchar"
+    " what varchar, ms bigint, token bigint, until_ms bigint, ready boolean, word varchar, is_new_target boolean"
 )
-"""One row for each thing that concerns one task, what befell its holders among them."""
+"""One row for each thing that concerns one task, what befell its holders among them.
 
-FOLLOWED: Final = STORY | columns(
+``is_new_target``: whether the task is meant for somebody else from here on.
+"""
+
+FOLLOWED: Final = {name: kind for name, kind in STORY.items() if name != "is_new_target"} | columns(
     "role_before varchar, act varchar, licensed boolean, holders int, held_seq bigint, held_at bigint, held_by varchar,"
     " held_token bigint, is_up boolean, is_down boolean, runner varchar, run int, target_no int, grant_ms bigint,"
     " grant_ready boolean"
@@ -62,10 +65,18 @@ def story(part: Part) -> None:
         """
         with
         own as (
-            select group_id, task, member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word
+            select group_id, task, member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
+                   false as is_new_target
               from changes
              where what in ('active', 'standby', 'warmup', 'adopted', 'claimed', 'revoked', 'demoted', 'dropped',
-                            'released', 'waived', 'reported', 'heir', 'target', 'parked', 'stopped')
+                            'released', 'waived', 'reported', 'heir', 'parked', 'stopped')
+        ),
+        meant as (
+            select group_id, task, member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
+                   coalesce(member, '') is distinct from last_value(coalesce(member, '')) over (
+                       partition by group_id, task order by seq, place
+                       rows between 1 preceding and 1 preceding) as is_new_target
+              from changes where what = 'target'
         ),
         ends as (
             -- Who is away has said that it stopped; its place is kept, not its tasks.
@@ -88,13 +99,16 @@ def story(part: Part) -> None:
         )
         select * from own
          union all
+        select * from meant
+         union all
+        -- The place of a member that went is inherited, or lost: the task is meant for somebody else then.
         select h.group_id, h.task, h.member, e.seq, e.place, e.at_ms, e.coordinator_epoch, 'gone', e.ms, null, e.until_ms,
-               null, e.word
+               null, e.word, true
           from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
          union all
         select distinct on (a.group_id, a.task, h.member, a.seq)
                a.group_id, a.task, h.member, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null,
-               null, null
+               null, null, false
           from own h join adopted a on h.group_id = a.group_id and h.task = a.task and h.seq < a.seq
                                    and h.member <> a.member
          where h.what in ('active', 'adopted')
@@ -105,7 +119,8 @@ def story(part: Part) -> None:
 _RIGHTS: Final = """
     every as (
         select *,
-               coalesce(last_value(role ignore nulls) over before, 'none') as role_before
+               coalesce(last_value(role ignore nulls) over before, 'none') as role_before,
+               last_value(what) over before as what_before
           from (select *, case when what in ('active', 'adopted') then 'active'
                                when what in ('standby', 'warmup') then what
                                when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
@@ -120,8 +135,9 @@ _RIGHTS: Final = """
                        when what in ('released', 'waived') then 'free'
                        when what = 'gone' then 'gone' end as act
           from every
-         -- Half of all rows only say that a standby is a standby, which nothing that follows asks for.
-         where what <> 'standby' or role_before = 'warmup'
+         -- Many rows say that a standby is a standby, or that somebody went again who had come back to nothing of this
+         -- task: nothing that follows asks for them.
+         where (what <> 'standby' or role_before = 'warmup') and (what <> 'gone' or what_before is distinct from 'gone')
     ),
     known as (
         select *,
@@ -170,10 +186,7 @@ def follow(part: Part) -> None:
                    max(if(act = 'hold', token, null)) over before as held_token,
                    sum(is_up::int) over so_far as run,
                    last_value(if(is_up, member, null) ignore nulls) over before as runner,
-                   -- The place of a member that went is inherited, or lost: the task is meant for somebody else then.
-                   what = 'gone' or (what = 'target' and coalesce(member, '') is distinct from
-                       last_value(if(what = 'target', coalesce(member, ''), null) ignore nulls) over before)
-                       as is_new_target
+                   sum(is_new_target::int) over so_far as target_no
               from changing
             window so_far as (partition by group_id, task order by seq, place
                               rows between unbounded preceding and current row),
@@ -181,8 +194,6 @@ def follow(part: Part) -> None:
                               rows between unbounded preceding and 1 preceding)
         )
         select *,
-               sum(is_new_target::int) over (partition by group_id, task order by seq, place
-                                             rows between unbounded preceding and current row) as target_no,
                coalesce(what = 'stopped' or (member = runner
                    and ((was_licensed and not coalesce(licensed, true)) or (what = 'reported' and word <> 'running'))),
                    false) as is_down

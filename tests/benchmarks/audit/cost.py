@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -50,10 +51,13 @@ def cost_of(*module: str) -> Cost:
     listens = Thread(target=_relay, args=(process.stderr, kept), daemon=True)
     listens.start()
     with process:
-        while process.poll() is None:
+        while process.returncode is None:
             sizes = _look(process.pid, spent)
             most = [max(one, other) for one, other in zip(most, sizes, strict=True)]
-            time.sleep(LOOK_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+        # What it has started and no longer waits for may hold its output open for a while.
+        seconds = time.monotonic() - begun
         assert process.stdout is not None
         out = process.stdout.read()
         listens.join()
@@ -62,7 +66,7 @@ def cost_of(*module: str) -> Cost:
     if process.returncode:
         raise RuntimeError(f"{module} ended with {process.returncode}: {err[-2_000:]}")
     driver, jvm, others = (one // 2**20 for one in most)
-    return Cost(time.monotonic() - begun, cpu, driver, jvm, others, json.loads(out.splitlines()[-1]), err)
+    return Cost(seconds, cpu, driver, jvm, others, json.loads(out.splitlines()[-1]), err)
 
 
 def _relay(said: IO[str] | None, kept: list[str]) -> None:
