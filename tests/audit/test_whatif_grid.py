@@ -130,6 +130,26 @@ def test_what_a_standby_cannot_change_is_not_held_against_it() -> None:
     assert "session_timeout_ms" not in recommendation("g", story(60_000), [trial(60_000)]).confidence
 
 
+def test_where_the_simulation_does_not_follow_it_is_said_in_what_and_why() -> None:
+    """What differs is named; then what is not known, else that the day was short, else what a simulation lacks."""
+    now = trial(5_000)
+    known = story(60_000)
+    day = replace(known.scenario, until_ms=86_400_000)
+
+    def told(story: Story) -> str:
+        return recommendation("g", story, [now]).confidence
+
+    assert "does not follow this day in downtime: " in told(replace(known, scenario=day))
+    assert "slower to start and to stop" in told(replace(known, scenario=day))
+    short = replace(known, scenario=replace(day, until_ms=600_000))
+    assert "It lasted 10.0 min, in which a few seconds decide" in told(short)
+    unknown = told(replace(short, gaps=("nobody was seen restoring",)))
+    assert "What is not known of it, or left out, may be why, and is said below." in unknown
+    assert "It lasted" not in unknown
+    moved = replace(known, lived=replace(known.lived, moves=now.moves + 30))
+    assert "does not follow this day in moves and downtime: " in told(moved)
+
+
 def test_what_the_recommendation_rests_on_says_how_sure_it_is() -> None:
     """Where tasks are to be where they belong sooner, it matters how long they were elsewhere in truth; else not."""
     now = replace(trial(60_000), waiting_ms=600_000)

@@ -7,11 +7,12 @@ import pytest
 from tests.audit.small_day import BEGIN_MS, DAY_MS, MINUTE, NAMES, SCENARIO, Noted, lived
 
 from batonpass.audit.whatif_grid import attempt, grid, present
+from batonpass.audit.whatif_restores import Learnt, Restores, first_sizes, learnt
 from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.model import Cause, Group
-from batonpass.simulate.staged.model import Act
+from batonpass.core.model import Cause, Grant, Group, Role
+from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act
 
 
 @cache
@@ -102,10 +103,52 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
     assert max(later.tasks[0].records) > 10**9
 
 
-def test_without_samples_it_is_said_what_is_not_known() -> None:
-    """The story goes on with what is usual, and says so."""
+def test_without_samples_the_speed_is_learnt_from_how_long_copies_took() -> None:
+    """A copy that has nothing yet takes as long as its state is large: that tells how fast members restore."""
     story = told(noted(), Rates())
-    assert any("nobody was seen restoring" in gap for gap in story.gaps)
+    assert all(5_000 < worker.restore_per_second < 15_000 for worker in story.scenario.workers)
+    assert any("as no sample fell into a restore" in gap for gap in story.gaps)
+    # That somebody came back without its disk only samples tell: it moves a task less.
+    trial = attempt(story.scenario, present(story.scenario))
+    assert abs(trial.moves - story.lived.moves) <= 1
+    assert abs(trial.downtime_ms - story.lived.downtime_ms) < 0.25 * story.lived.downtime_ms
+
+
+def test_without_samples_and_restores_it_is_said_what_is_not_known() -> None:
+    """Where nobody restored anything the story goes on with what is usual, and says so, and what would tell."""
+    found = noted()
+    early = replace(found, records=[one for one in found.records if one[1] < BEGIN_MS + 50 * MINUTE])
+    story = told(early, Rates())
+    assert {worker.restore_per_second for worker in story.scenario.workers} == {RESTORE_PER_SECOND}
+    assert any("nobody was seen restoring" in gap and "once a minute" in gap for gap in story.gaps)
+
+
+def test_state_on_a_disk_tells_no_speed() -> None:
+    """What a member held before it may have kept: how long it took to come back to it is not counted."""
+    restores = Restores()
+    member, task = MemberId("a"), TaskId("0_0")
+
+    def picture(at_ms: int, role: Role | None) -> r.PictureChanged:
+        granted = {} if role is None else {task: Grant(role, 1, at_ms)}
+        return r.PictureChanged(member, 1, at_ms, granted, () if role else (task,))
+
+    for kept in ((), (task,)):
+        restores.granted(picture(1_000, Role.WARMUP), kept=kept)
+        restores.granted(picture(5_000, Role.STANDBY), kept=kept)
+        restores.granted(picture(6_000, None), kept=kept)
+        restores.granted(picture(7_000, Role.WARMUP), kept=kept)
+        restores.granted(picture(7_100, Role.STANDBY), kept=kept)
+    assert [(one.from_ms, one.to_ms) for one in restores.spans(with_first=True)] == [(1_000, 5_000)]
+    assert learnt(restores, lambda _task, _at_ms: 8_000.0, is_new=False) == Learnt(2_000.0, (member,), 1)
+    assert learnt(restores, lambda _task, _at_ms: 500.0, is_new=False) is None
+
+
+def test_a_first_start_takes_as_long_as_it_did() -> None:
+    """The state that a new group begins with is what its tasks took to start, whatever their changelogs hold since."""
+    took = {TaskId("0_0"): 500.0, TaskId("0_1"): 250.0}
+    sizes = {"0_0": 10**9, "0_1": 0, "0_2": 10**9, "0_3": 7}
+    assert first_sizes(sizes, took, 1_000.0) == {"0_0": 500, "0_1": 250, "0_2": 500, "0_3": 7}
+    assert first_sizes(sizes, {}, 1_000.0) == sizes
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -56,6 +56,10 @@ ROUGH: Final = 0.5
 """By how large a share the simulation of the present settings may differ from the day to be called close, or rough."""
 
 
+SHORT_MS: Final = 3_600_000
+"""Of a shorter day it is said that it was short, where its simulation does not follow it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What one set of settings came to. ``missed`` steps could not be taken; ``refused`` says why none was.
@@ -268,7 +272,7 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     if best.silence_ms >= BETTER_MS and best.silence_ms > SILENCE_SHARE * best.downtime_ms:
         told.append(
             f"Of the downtime that is left, {seconds(best.silence_ms)} is waiting for members that had died: "
-            "session_timeout_ms says how long, and is not tried here."
+            "session_timeout_ms says how long, suspect_timeout_ms where outputs are fenced; neither is tried here."
         )
     extra = _standbys(best) - _standbys(now)
     if extra > 0:
@@ -284,17 +288,33 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
 
 def _how_sure(story: Story, now: Trial, best: Trial) -> str:
     """Say how far the simulation of the present settings agrees with the day, in what the recommendation rests on."""
-    pairs = [(now.moves, story.lived.moves, 1)]
-    pairs.append((now.downtime_ms, story.lived.downtime_ms, BETTER_MS))
+    pairs = {"moves": (now.moves, story.lived.moves, 1)}
+    pairs["downtime"] = (now.downtime_ms, story.lived.downtime_ms, BETTER_MS)
     if best is not now and _is_sooner(best, now) and not _is_better(best, now):
-        pairs.append((now.waiting_ms, story.lived.waiting_ms, SOONER_MS))
+        pairs["how long tasks run elsewhere"] = (now.waiting_ms, story.lived.waiting_ms, SOONER_MS)
     # What is next to nothing in both agrees.
-    worst = max(abs(one - other) / max(one, other) if max(one, other) >= least else 0.0 for one, other, least in pairs)
+    apart = {
+        what: abs(one - other) / max(one, other) if max(one, other) >= least else 0.0
+        for what, (one, other, least) in pairs.items()
+    }
+    worst = max(apart.values())
     if worst <= CLOSE:
         return "The simulation follows this day closely."
     if worst <= ROUGH:
         return "The simulation follows this day roughly: trust the order of the settings more than the figures."
-    return "The simulation does not follow this day: take this as a hint, and try it on one group first."
+    what = " and ".join(what for what, share in apart.items() if share > ROUGH)
+    told = f"The simulation does not follow this day in {what}: take this as a hint, and try it on one group first."
+    return f"{told} {_why_apart(story, now)}"
+
+
+def _why_apart(story: Story, now: Trial) -> str:
+    """Say what may keep a simulation from following its day, and what would change that."""
+    if story.gaps or now.missed:
+        return "What is not known of it, or left out, may be why, and is said below."
+    lasted_ms = story.scenario.until_ms or 0
+    if lasted_ms < SHORT_MS:
+        return f"It lasted {seconds(lasted_ms)}, in which a few seconds decide: a longer one says more."
+    return "Its processes may have been slower to start and to stop, or failed otherwise, than simulated ones do."
 
 
 def seconds(ms: float) -> str:

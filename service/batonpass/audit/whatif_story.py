@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Final
 
+from batonpass.audit.whatif_restores import Learnt, Restores, first_sizes, learnt
 from batonpass.core import records as r
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost, Role
+from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
 from batonpass.core.policy import GroupConfig
 from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
 from batonpass.simulate.staged.tally import Counted, Tally
@@ -91,18 +92,17 @@ def tell(
     if not teller.workers:
         raise NoStory("the group has no members all day")
     growth, sizes = _sizes(teller.ends, rates, begin_ms)
-    if is_new and teller.first_ms:
-        # Where a changelog ends tells all that was ever written to it; what there was at first took so long to restore.
-        most = round(max(teller.first_ms.values()) * _usual_speed(rates) / 1_000)
-        sizes = {task: min(size, most) for task, size in sizes.items()} or dict.fromkeys(teller.first_ms, most)
+    told = learnt(teller.restores, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms), is_new=is_new)
+    rates, slow = _with_speed(rates, told)
+    if is_new:
+        sizes = first_sizes(sizes, teller.restores.first_ms, _usual_speed(rates))
     sorts, unknown = _sorts(end, growth, sizes)
     teller.look_at_disks(rates, lambda task, at_ms: _size_at(growth, sizes, task, at_ms - begin_ms))
-    workers, slow = _workers(teller, rates)
     scenario = Scenario(
         name=f"day of {end.id}",
         group=end.id,
         tasks=tuple(sorts),
-        workers=workers,
+        workers=_workers(teller, rates),
         present=tuple(teller.present),
         config=_config(end.config),
         steps=tuple(sorted(teller.steps, key=lambda one: one.at_ms)),
@@ -127,9 +127,7 @@ class _Teller:
         self._returns: dict[MemberId, tuple[int, frozenset[TaskId]]] = {}
         # Which step has it leave who may have been restarting.
         self._left: dict[str, int] = {}
-        # By task, how long its first owner took to restore it, of the time that it gave to each of its tasks.
-        self.first_ms: dict[TaskId, float] = {}
-        self._cold: dict[tuple[MemberId, TaskId], tuple[int, int]] = {}
+        self.restores = Restores()
         self._epoch: int | None = None
         self._unusual: dict[str, int] = {}
         self.workers: dict[str, Member] = {}
@@ -174,9 +172,7 @@ class _Teller:
             case r.PictureChanged():
                 self._picture(record)
             case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
-                since, beside = self._cold.pop((member_id, task), (None, 1))
-                if since is not None:
-                    self.first_ms.setdefault(task, (record.at_ms - since) / beside)
+                self.restores.runs(member_id, task, record.at_ms)
             case r.TaskReleased(task=task, final=final) if final:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
@@ -265,10 +261,8 @@ class _Teller:
             self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
 
     def _picture(self, record: r.PictureChanged) -> None:
-        cold = [
-            task for task, grant in record.granted.items() if grant.role is Role.ACTIVE and task not in record.ready
-        ]
-        self._cold |= {(record.member_id, task): (record.at_ms, len(cold)) for task in cold}
+        _, had_before = self._returns.get(record.member_id, (0, frozenset()))
+        self.restores.granted(record, kept=had_before)
         name = self.names.get(record.member_id)
         if name is not None:
             had = self._had.setdefault(name, set())
@@ -352,19 +346,32 @@ def _slope(said: Sequence[tuple[int, int]]) -> float | None:
     return (last - first) * 1_000 / (last_ms - first_ms)
 
 
+def _with_speed(rates: Rates, learnt: Learnt | None) -> tuple[Rates, list[str]]:
+    """Return the rates with how fast members restore, and what to say of it where samples do not tell."""
+    if rates.restored:
+        return rates, []
+    if learnt is None:
+        said = f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"
+        return rates, [f"{said} (samples are taken once a minute: a restore that takes longer tells the speed)"]
+    copies = "1 copy" if learnt.copies == 1 else f"{learnt.copies:,} copies"
+    said = f"how fast members restore, {learnt.speed:,.0f} records a second, is taken from how long {copies} took"
+    everybody = {str(member_id): learnt.speed for member_id in learnt.members}
+    return replace(rates, restored=everybody), [f"{said}, as no sample fell into a restore"]
+
+
 def _usual_speed(rates: Rates) -> float:
     return median(rates.restored.values()) if rates.restored else RESTORE_PER_SECOND
 
 
-def _workers(teller: _Teller, rates: Rates) -> tuple[tuple[Worker, ...], list[str]]:
-    """Return the workers, with how fast they restore, and what is not known of them."""
+def _workers(teller: _Teller, rates: Rates) -> tuple[Worker, ...]:
+    """Return the workers, with how fast they restore."""
     speeds: dict[str, float] = {}
     for member_id, speed in rates.restored.items():
         name = teller.names.get(MemberId(member_id))
         if name is not None:
             speeds[name] = max(speeds.get(name, 0.0), speed)
     usual = median(speeds.values()) if speeds else RESTORE_PER_SECOND
-    found = tuple(
+    return tuple(
         Worker(
             name,
             capacity=member.capacity,
@@ -374,9 +381,6 @@ def _workers(teller: _Teller, rates: Rates) -> tuple[tuple[Worker, ...], list[st
         )
         for name, member in sorted(teller.workers.items())
     )
-    if speeds:
-        return found, []
-    return found, [f"nobody was seen restoring; {RESTORE_PER_SECOND:,.0f} records a second are assumed"]
 
 
 def _left_out(group: Group) -> list[str]:
