@@ -39,7 +39,9 @@ def test_a_day_that_goes_on_ends_now(planted_url: str) -> None:
         return source.rows(planted_url, sql)
 
     now = datetime.fromtimestamp((MIDNIGHT_MS + QUIET_MS) / 1_000, UTC)
-    assert plan_day(rows, DAY, now=now).end_ms == MIDNIGHT_MS + QUIET_MS
+    plan = plan_day(rows, DAY, now=now)
+    assert plan.end_ms == plan.so_far_ms == MIDNIGHT_MS + QUIET_MS
+    assert plan_day(rows, DAY).so_far_ms is None
     with pytest.raises(MissingDay, match="has not begun"):
         plan_day(rows, DAY, now=now - timedelta(days=1))
     with pytest.raises(MissingDay, match="group nobody"):

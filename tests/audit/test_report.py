@@ -14,7 +14,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 from tests.audit.sample import DAY, WORST_HOUR_MS, clean_result, sample_result
 
-from batonpass.audit import report, report_figures, report_words
+from batonpass.audit import report, report_figures, report_words, verdict
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Outcome, OwnershipInterval, Pictures, Severity
 from batonpass.audit.report import as_html, in_short, write_report
 from batonpass.audit.verdict import headline, summary
@@ -182,6 +182,22 @@ def test_a_day_without_groups_is_a_report_too() -> None:
     text = Page(as_html(AuditResult(DAY, 0, 1_000, "v1"))).text
     assert "Nothing happened that day." in text
     assert "No group had a record that day." in text
+
+
+def test_a_day_under_way_is_told_so_far() -> None:
+    """Title, verdict and heading say that the day is not over, and until when it was read; else they do not."""
+    under_way = replace(AuditResult(sample_result().day, 0, 1, "v"), so_far_ms=1_795_370_831_000)
+    made = as_html(under_way)
+    assert "so far, until 18:07 (UTC)" in made
+    assert "<title>Audit of 2026-11-20 so far: Nothing happened so far.</title>" in made
+    assert verdict.named(under_way) == "2026-11-20 so far, until 18:07 UTC"
+    held = replace(under_way, groups=sample_result().groups)
+    assert headline(held) == "Every law held so far."
+    assert headline(replace(sample_result(), so_far_ms=1)).endswith(" broken so far, in 1 group.")
+    over = replace(held, so_far_ms=None)
+    assert verdict.named(over) == "2026-11-20"
+    assert "so far" not in headline(over)
+    assert "so far" not in as_html(over).partition("<script>")[0]
 
 
 def test_it_grows_with_groups_only_so_far() -> None:

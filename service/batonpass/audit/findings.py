@@ -161,6 +161,7 @@ class Pictures:
 class AuditResult:
     """Everything that one audit of one day has found.
 
+    ``so_far_ms`` is until when records were read (milliseconds since 1970) where the day was under way, else None.
     ``findings`` are cut at ``FINDINGS_PER_LAW`` for each group and law; ``findings_left_out`` counts the others.
     """
 
@@ -177,6 +178,7 @@ class AuditResult:
     recommendations: tuple[Recommendation, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
     log_lines: tuple[str, ...] = ()
+    so_far_ms: int | None = None
 
     @property
     def fatal(self) -> int:

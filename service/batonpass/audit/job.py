@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation
 from batonpass.audit.plan import DayPlan, MissingDay, plan_day
 from batonpass.audit.progress import followed
+from batonpass.audit.verdict import amount
 from batonpass.codec.code import code_version
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Re
     cores = session.sparkContext.defaultParallelism
     parts = partitions_for(plan.records, cores)
     session.conf.set("spark.sql.shuffle.partitions", str(parts))
-    note(f"{len(plan.groups):,} groups, about {plan.records:,} records, {parts} parts on {cores} cores")
+    read = f"{amount(len(plan.groups), 'group')}, about {amount(plan.records, 'record')}"
+    note(f"{read}, {amount(parts, 'part')} on {amount(cores, 'core')}")
     return session, reader, plan
 
 
@@ -197,6 +199,7 @@ class _Auditor:
             recommendations=recommendations,
             pictures=drawn,
             log_lines=tuple(told),
+            so_far_ms=self._plan.so_far_ms,
         )
 
     def _look(self) -> tuple[DataFrame | None, dict[str, list[Row]]]:
@@ -295,7 +298,7 @@ def _say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`."""
-    from batonpass.audit.verdict import summary  # noqa: PLC0415
+    from batonpass.audit.verdict import named, summary  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(prog="job.py", description="Audit one day; docs/audit.md has every option.")
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
@@ -316,7 +319,7 @@ def main(arguments: Sequence[str]) -> int:
         result = run(Audit(**given), _say)
     except MissingDay as error:
         parser.error(str(error))
-    sys.stdout.write(f"{result.day}: {summary(result)}\n")
+    sys.stdout.write(f"{named(result)}: {summary(result)}\n")
     return 1 if result.fatal else 0
 
 

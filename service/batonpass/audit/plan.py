@@ -16,6 +16,8 @@ from batonpass.codec.groups import GROUP_VERSION
 Rows = Callable[[str], Sequence[tuple[Any, ...]]]
 """Carries out a query whose answer is small, and returns its rows."""
 
+DAY_MS: Final = 86_400_000
+
 CHUNK: Final = 200_000
 """About how many records one partition reads."""
 
@@ -57,6 +59,11 @@ class DayPlan:
     begin_ms: int
     end_ms: int
     groups: tuple[GroupPart, ...]
+
+    @property
+    def so_far_ms(self) -> int | None:
+        """Until when the day is read where it was still under way when the audit began; None: it was over."""
+        return self.end_ms if self.end_ms < self.begin_ms + DAY_MS else None
 
     @property
     def records(self) -> int:

@@ -129,6 +129,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
     findings = ordered(result.findings)
     return {
         "day": words.long_day(result.day),
+        "so_far": None if result.so_far_ms is None else words.clock(result.so_far_ms)[:5],
         "iso_day": result.day.isoformat(),
         "headline": headline(result),
         "verdict": "bad" if result.fatal else "good" if result.groups else "quiet",

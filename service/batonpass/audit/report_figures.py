@@ -329,7 +329,7 @@ def clashing(intervals: Iterable[OwnershipInterval]) -> frozenset[OwnershipInter
 
 
 def _until(one: OwnershipInterval) -> str:
-    return "until the end of the day" if one.to_ms is None else f"to {instant(one.to_ms)[11:]}"
+    return "until the end of what was read" if one.to_ms is None else f"to {instant(one.to_ms)[11:]}"
 
 
 def _in_order(task: str) -> tuple[str, int, str]:

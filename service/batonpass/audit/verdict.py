@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 
 from batonpass.audit.findings import AuditResult, Severity
 
@@ -21,16 +22,24 @@ LAWS = {
 """The ten laws, in a line each (docs/architecture.md)."""
 
 
+def named(result: AuditResult) -> str:
+    """Return the day of an audit: "2026-11-20", of one under way "2026-11-20 so far, until 18:07 UTC"."""
+    if result.so_far_ms is None:
+        return result.day.isoformat()
+    return f"{result.day} so far, until {datetime.fromtimestamp(result.so_far_ms / 1_000, UTC):%H:%M} UTC"
+
+
 def headline(result: AuditResult) -> str:
     """Return the verdict in a sentence: whether every law held, and if not, which ones were broken, and where."""
+    so_far = "" if result.so_far_ms is None else " so far"
     broken = Counter(one.law for one in result.findings if one.severity is Severity.FATAL)
     if not broken:
-        return "Every law held." if result.groups else "Nothing happened that day."
+        return f"Every law held{so_far}." if result.groups else f"Nothing happened{so_far or ' that day'}."
     where = {one.group for one in result.findings if one.severity is Severity.FATAL}
     laws = in_order(broken)
     names = laws[0] if len(laws) == 1 else f"{', '.join(laws[:-1])} and {laws[-1]}"
     verb = "was" if len(laws) == 1 else "were"
-    return f"{names} {verb} broken, in {amount(len(where), 'group')}."
+    return f"{names} {verb} broken{so_far}, in {amount(len(where), 'group')}."
 
 
 def summary(result: AuditResult) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
+from batonpass.audit.plan import DAY_MS
 from batonpass.audit.whatif_grid import Trial, attempt, grid, recommendation
 from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
 from batonpass.codec.groups import UnreadableGroup, decode_group
@@ -322,7 +323,8 @@ class _Reading:
         if self._broken:
             raise NoStory(self._broken)
         rates = Rates(self._lags, self._speeds)
-        return tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
+        story = tell(self._base, self._records, rates, begin_ms=begin_ms, end_ms=end_ms)
+        return replace(story, so_far=end_ms < begin_ms + DAY_MS)
 
 
 def try_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -256,9 +256,10 @@ def _standbys(one: Trial) -> int:
 def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     """Say how sure the recommendation is, and what it costs beside."""
     lived = story.lived
+    day = "the day so far" if story.so_far else "the day"
     told = [
         (
-            f"Simulated with the present settings, the day has {seconds(now.downtime_ms)} of downtime and {now.moves} moves; "
+            f"Simulated with the present settings, {day} has {seconds(now.downtime_ms)} of downtime and {now.moves} moves; "
             f"in truth it had {seconds(lived.downtime_ms)} and {lived.moves}."
         ),
         _how_sure(story, now, best),

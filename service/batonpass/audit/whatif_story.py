@@ -49,7 +49,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A day as it can be played again, and what it came to when it was lived.
+    """A day as it can be played again, and what it came to when it was lived; ``so_far``: it is under way still.
 
     ``gaps`` say, in words for a person, what is not known or not simulated.
     """
@@ -57,6 +57,7 @@ class Story:
     scenario: Scenario
     lived: Counted
     gaps: tuple[str, ...] = ()
+    so_far: bool = False
 
 
 class NoStory(Exception):

@@ -242,7 +242,7 @@ def _progress() -> Iterator[Tell]:
 def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     from batonpass.audit.output import ordered  # noqa: PLC0415
     from batonpass.audit.report_names import readable  # noqa: PLC0415
-    from batonpass.audit.verdict import summary  # noqa: PLC0415
+    from batonpass.audit.verdict import named, summary  # noqa: PLC0415
 
     if as_json:
         body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
@@ -251,7 +251,7 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(body, default=str) + "\n")
         return
     screen = console()
-    screen.print(Text(f"{result.day}: {summary(result)}"), soft_wrap=True)
+    screen.print(Text(f"{named(result)}: {summary(result)}"), soft_wrap=True)
     found = ordered(readable(result).findings)
     if found:
         rows = [
