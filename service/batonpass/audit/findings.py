@@ -11,6 +11,9 @@ from datetime import date
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+GROUP: Final = "group_id"
+"""The column of a group's name, in every frame and file of the audit."""
+
 FINDINGS_PER_LAW: Final = 50
 """How many findings of one law are kept for a group; the others are counted."""
 

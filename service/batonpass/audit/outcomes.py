@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from batonpass.audit import checks, checks_tasks, downtime, measures, pictures, timeline
+from batonpass.audit.findings import GROUP
 from batonpass.audit.part import DEFAULT_LIMITS, KEPT, Columns, Limits, Part, kept
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "interval": _table("intervals", timeline.INTERVALS, is_frame=True),
     "name": _table("names", pictures.NAMES, is_frame=True),
 }
-GROUP: Final = "group_id"
 
 
 def _struct(columns: Columns) -> pa.DataType:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from batonpass.audit.findings import GROUP
 from batonpass.audit.output import ordered
 from batonpass.codec.answers import rfc3339
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from batonpass.audit.findings import AuditResult, Finding
 
-GROUP: Final = "group_id"
 NAME_BYTES_MAX: Final = 80
 """Up to this length a group's name is the name of its folder, with room for each byte to be escaped."""
 

@@ -1,0 +1,50 @@
+"""How far Spark has come is told for as long as there is a Spark to ask."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batonpass.audit.progress import followed
+
+
+class Tracker:
+    """Has one stage of three parts, one more of them done at each look, until the JVM is gone."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.asked = 0
+        self.is_refused = threading.Event()
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802 - Spark's name
+        """Say which stages there are."""
+        self.asked += 1
+        if self.asked > self.looks:
+            self.is_refused.set()
+            raise ConnectionRefusedError(111, "Connection refused")
+        return [1]
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802 - Spark's name
+        """Say how far it is."""
+        assert stage == 1
+        return SimpleNamespace(numCompletedTasks=self.asked, numTasks=3)
+
+
+def test_a_jvm_that_died_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for Spark says that it went; what only looks on prints no traceback, and looks no more."""
+    raised: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    tracker = Tracker(looks=2)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    told: list[str] = []
+    later = threading.Event()
+    with followed(session, told.append, every_s=0.01):
+        assert tracker.is_refused.wait(30)
+        # Long enough for it to ask again, if it did.
+        later.wait(0.2)
+    assert told == ["1 of 3 parts", "2 of 3 parts"]
+    assert tracker.asked == 3
+    assert raised == []
