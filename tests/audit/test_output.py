@@ -155,6 +155,34 @@ def test_a_reason_is_short_and_never_empty() -> None:
     assert reason_of(OSError("a p%40ss b p@ss"), "postgresql://u:p%40ss@h/d") == "OSError: a *** b ***"
 
 
+WORKER = """An error occurred while calling o93.collectAsArrowToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+adbc_driver_manager.OperationalError: IO: [libpq] Failed to connect: refused
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala:1)
+"""
+JVM = """An error occurred while calling o539.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 1.0 in stage 16.0
+	at org.apache.spark.errors.SparkCoreErrors$.jobAborted(SparkCoreErrors.scala:1)
+Caused by: java.io.IOException: No space left on device
+	at java.base/sun.nio.ch.FileDispatcherImpl.write0(Native Method)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (WORKER, "adbc_driver_manager.OperationalError: IO: [libpq] Failed to connect: refused"),
+        (JVM, "java.io.IOException: No space left on device"),
+        ("one line", "RuntimeError: one line"),
+    ],
+)
+def test_the_innermost_cause_is_the_reason(said: str, reason: str) -> None:
+    """Spark wraps what broke in a worker, or in itself, in what it was at."""
+    assert reason_of(RuntimeError(said), None) == reason
+
+
 def test_a_database_that_is_away_is_said_at_once() -> None:
     """The audit does not begin to work for an hour to find then that it cannot say what it found."""
     entered = []

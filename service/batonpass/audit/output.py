@@ -221,7 +221,8 @@ def reason_of(error: BaseException, url: str | None) -> str:
     except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone
         lines = []
     # What broke in a worker is told at the end of what Spark says, behind where it was.
-    causes = [line for line in lines[1:] if re.match(r"[\w.]+(Error|Exception): ", line)]
+    told = (re.match(r"(?:Caused by: |: )?([\w.]+(?:Error|Exception): (?!Traceback).+)", line) for line in lines[1:])
+    causes = [one[1] for one in told if one is not None]
     said = causes[-1] if causes else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     password = urlsplit(url or "").password
     for secret in {password, unquote(password)} if password else ():

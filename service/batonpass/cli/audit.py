@@ -145,18 +145,24 @@ def _carried_out(wanted: Audit) -> AuditResult:
         raise Failure(Exit.UNREACHABLE, said, todo="Look at --out, and how full the disk is.") from None
     except adbc_driver_manager.Error as error:
         said = reason_of(error, wanted.database_url)
-        raise Failure(
-            Exit.UNREACHABLE,
-            f"the database could not be read: {said}",
-            todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
-        ) from None
+        raise _unread(said) from None
     except Exception as error:  # noqa: BLE001 - whatever broke, it is no verdict, and must not have a verdict's exit code
         said = reason_of(error, wanted.database_url)
+        if said.startswith("adbc_driver_manager."):
+            raise _unread(said) from None
         if "JAVA_GATEWAY_EXITED" in said:
             todo = "Spark needs Java 17: install it (openjdk-17-jre-headless on Debian), or set JAVA_HOME."
         else:
             todo = "What Spark said of it stands above; look at memory, disk and --conf, and run it again."
         raise Failure(Exit.UNREACHABLE, f"the audit broke off: {said}", todo=todo) from None
+
+
+def _unread(said: str) -> Failure:
+    return Failure(
+        Exit.UNREACHABLE,
+        f"the database could not be read: {said}",
+        todo="Look at --database-url, and whether `batonpass db status` finds the schema in order.",
+    )
 
 
 def _try_out(out: str | None) -> None:
@@ -242,7 +248,7 @@ def _progress() -> Iterator[Tell]:
 def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
     from batonpass.audit.output import ordered  # noqa: PLC0415
     from batonpass.audit.report_names import readable  # noqa: PLC0415
-    from batonpass.audit.verdict import named, summary  # noqa: PLC0415
+    from batonpass.audit.verdict import amount, named, summary  # noqa: PLC0415
 
     if as_json:
         body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
@@ -260,12 +266,12 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
         ]
         screen.print(table("severity", "law", "group", "task", "member", "what", "records", rows=rows))
     if len(found) > SHOWN:
-        screen.print(Text(f"{len(found) - SHOWN} more findings; --json prints them."), soft_wrap=True)
+        screen.print(Text(f"{amount(len(found) - SHOWN, 'more finding')}: --json prints all."), soft_wrap=True)
     days = sorted(result.groups, key=lambda one: (-float(one.measures["downtime_ms"] or 0), one.group))
     rows = [[one.group, *(_told(name, one.measures[name]) for name in MEASURES)] for one in days[:SHOWN]]
     screen.print(table("group", *MEASURES, rows=rows))
     if len(days) > SHOWN:
-        screen.print(Text(f"{len(days) - SHOWN} more groups with less downtime."), soft_wrap=True)
+        screen.print(Text(f"{amount(len(days) - SHOWN, 'more group')} with less downtime."), soft_wrap=True)
     for advice in result.recommendations[:SHOWN]:
         screen.print(Text(f"{advice.group}: {advice.confidence}"), soft_wrap=True)
     if wanted.out is not None and "://" not in wanted.out:
