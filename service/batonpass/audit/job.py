@@ -213,7 +213,8 @@ class _Auditor:
         with followed(self._session, self._note):
             kept = self._keep(looked) if self._frames_wanted else None
             small = [name for name, kind in KINDS.items() if not kind.is_frame]
-            rows = spread.of_kinds(kept if kept is not None else looked, small).toArrow().to_pylist()
+            # Where no frames are wanted there are no other rows.
+            rows = (looked if kept is None else spread.of_kinds(kept, small)).toArrow().to_pylist()
         seen: dict[str, list[Row]] = {name: [] for name in small}
         for row in rows:
             for name in small:
