@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 from typer.testing import CliRunner, Result
@@ -36,6 +37,8 @@ class Up:
     token: str
     greeting: str
     environment: Mapping[str, str]
+    """For a command that is a process of its own. It names the folder: root's commands find the `up` on root's default
+    folder from any home, and do not choose between two."""
 
     def client(self, **options: Any) -> httpx.Client:
         """Return a client of its REST interface, with its token."""
@@ -44,8 +47,10 @@ class Up:
 
     def run(self, *arguments: str) -> Result:
         """Run a command of its user, in this process: it finds the coordinator and the token by itself."""
-        hidden: dict[str, str | None] = {name: None for name in os.environ if name.startswith("BATONPASS_")}
-        return CliRunner().invoke(app, list(arguments), env=hidden | dict(self.environment))
+        hidden: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("BATONPASS_"))
+        # Root's default folder is the machine's, and whoever runs the tests may have an `up` on it; others' is in HOME.
+        with patch("batonpass.cli.folder._is_root", return_value=False):
+            return CliRunner().invoke(app, list(arguments), env={**hidden, **self.environment, "BATONPASS_DATA": None})
 
     def ask(self, *arguments: str) -> Any:
         """Run a command with --json and return what it says; it must succeed."""
@@ -95,7 +100,7 @@ def running(
             token = re.search(r"^token: (\S+)$", greeting, re.MULTILINE)
             assert url is not None, greeting
             assert token is not None, greeting
-            yield Up(process, folder, url[1], token[1], greeting, around)
+            yield Up(process, folder, url[1], token[1], greeting, around | {"BATONPASS_DATA": str(folder)})
         finally:
             if process.poll() is None:
                 process.kill()
