@@ -204,6 +204,7 @@ def test_who_goes_has_everything_looked_at(who: Input, monkeypatch: pytest.Monke
     assert one.soft.agenda is not None
 
 
+@pytest.mark.no_cover
 def test_an_owner_that_gets_nowhere_is_looked_at_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds up to an instant is staged anew from then on, though nobody said anything about it."""
     _compared(monkeypatch, limited=True)
@@ -231,6 +232,7 @@ def test_an_owner_that_gets_nowhere_is_looked_at_when_its_time_is_over(monkeypat
     assert one.now_ms > until_ms
 
 
+@pytest.mark.no_cover
 def test_who_was_heard_last_is_known_without_a_look_at_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nobody can be overdue, nobody is asked; once somebody may be, everybody is."""
     _compared(monkeypatch, limited=True)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from tests.core.planning import member, tasks
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
+from batonpass.core.copies import Staged
+from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
 from batonpass.core.model import OnLeaseLost, Role
+from batonpass.core.policy import Policy
+from batonpass.core.reasons import Why
+from batonpass.core.reconcile import reconcile
 from batonpass.core.records import ClaimsWaived, PictureChanged
+from batonpass.core.snapshot import Snapshot, to_group
 from batonpass.core.soft import TaskReport
+from batonpass.core.view import View
 
 
 def pictures(scene: Scene) -> list[PictureChanged]:
@@ -178,6 +186,24 @@ def test_a_full_member_takes_what_it_has_room_for_actives_first() -> None:
         scene.obey()
     assert len(scene.held("a", Role.ACTIVE)) >= 1
     assert None not in scene.owners().values()
+
+
+def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
+    """A standby that comes first in the order of tasks waits: the limit is for all that one picture would grant."""
+    one, other = MemberId("m1"), MemberId("m2")
+    group, soft = to_group(Snapshot(tasks=tasks(2), members=(member(one, max_tasks=1), member(other))))
+    first, second = (group.tasks[TaskId(name)] for name in ("0_0", "0_1"))
+    staged = [
+        Staged(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
+        Staged(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
+    ]
+    told = reconcile(View(group, soft, 0, Policy(), complete=True), staged)
+    granted = {
+        told_to.member_id: {task: grant.role for task, grant in told_to.granted.items()}
+        for told_to in told
+        if isinstance(told_to, PictureChanged)
+    }
+    assert granted == {one: {second.id: Role.ACTIVE}, other: {first.id: Role.ACTIVE, second.id: Role.STANDBY}}
 
 
 def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -> None:

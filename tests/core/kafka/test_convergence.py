@@ -204,6 +204,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("partitions", "clients", "threads", "standbys"), SIZES)
 def test_large_groups_are_placed_whole_and_then_rest(
     partitions: int, clients: int, threads: int, standbys: int
