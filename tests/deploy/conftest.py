@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.running import Up, running
+from tests.e2e.running import Up, running, soon
 
 PLUGIN = "tests.postgres.server"
 
@@ -21,5 +21,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def fleet(open_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A real coordinator whose group ``demo`` two workers serve."""
     with running(open_folder / "deployed", "--workers", "2", home=tmp_path_factory.mktemp("home")) as found:
+        soon(lambda: len(found.ask("members", "demo")["members"]) == 2)
         yield found
         found.stop()
