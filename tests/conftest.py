@@ -34,12 +34,13 @@ def needed(item: pytest.Item) -> frozenset[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that need a part which is left out."""
+    """Deselect the tests that need a part which is left out; begin with the long ones, so that none is left alone."""
     without = left_out()
     dropped = [item for item in items if needed(item) & without]
     if dropped:
         items[:] = [item for item in items if not needed(item) & without]
         config.hook.pytest_deselected(items=dropped)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
