@@ -69,6 +69,8 @@ def test_a_lost_end_is_found_by_the_head() -> None:
     (one,) = found([row(1), row(2)], missing=3)
     assert (one["law"], one["severity"], one["sequences"], one["at"]) == ("L2", "fatal", [2], [])
     assert one["detail"] == "the last 3 records are missing: the head counts 5, the last one there is 2"
+    (one,) = found([row(1), row(2)], missing=1)
+    assert one["detail"] == "the last record is missing: the head counts 3, the last one there is 2"
 
 
 def test_an_unknown_beginning_is_told() -> None:

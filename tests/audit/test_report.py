@@ -219,7 +219,13 @@ def test_it_grows_with_groups_only_so_far() -> None:
     text = Page(made).text
     assert text.index("Group g777") < text.index("Group g0")
     assert f"{1_001 - report.FINDINGS_SHOWN} more are in the database" in text
-    assert "988 more groups have no pictures here" in text
+    assert "988 more groups have no pictures here; they are in the table" in text
+    left = report.GROUPS_PICTURED + 1
+    few = as_html(replace(one, groups=groups[:left], findings=findings[: report.FINDINGS_SHOWN + 1], records=1))
+    text = Page(few).text
+    assert "1 more group has no pictures here; it is in the table" in text
+    assert "1 more is in the database" in text
+    assert ": 1 record." in text
     assert len(made) - len(get_plotlyjs()) < 2_500_000
 
 

@@ -125,7 +125,8 @@ def _edges(part: Part) -> None:
         FATAL,
         """
         select group_id, null as task, null as member,
-               'the last ' || told(missing) || ' records are missing: the head counts ' || told(last + missing)
+               'the last ' || if(missing = 1, 'record is', told(missing) || ' records are')
+                   || ' missing: the head counts ' || told(last + missing)
                    || ', the last one there is ' || told(last) as detail,
                [last] as sequences, [] as at
           from bounds where missing > 0
@@ -209,8 +210,8 @@ def generations_told(part: Part) -> None:
                case when version is null
                     then 'generation ' || told(number) || ' is in the log, and not among the generations'
                     when seq is null then 'generation ' || told(number) || ' is told, and not in the log'
-                    else 'generation ' || told(number) || ' moved ' || told(placed_moves) || ' tasks by the log, '
-                         || told(moves) || ' as told' end as detail,
+                    else 'generation ' || told(number) || ' moved ' || told(placed_moves)
+                         || if(placed_moves = 1, ' task', ' tasks') || ' by the log, ' || told(moves) || ' as told' end as detail,
                [seq] as sequences, [coalesce(placed_at, at_ms)] as at
           from placed full join (select group_id, number, moves, at_ms, version from generations)
                           using (group_id, number)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from batonpass.audit.stopping import beating
+from batonpass.audit.verdict import amount
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ def followed(session: SparkSession, tell: Callable[[str], None], every_s: float 
         # Between two stages there is nothing to count.
         if done not in {last[0], 0}:
             last[0] = done
-            tell(f"{done:,} of {whole:,} parts")
+            tell(f"{done:,} of {amount(whole, 'part')}")
 
     with beating(look, every_s):
         yield

@@ -145,6 +145,7 @@ def _context(result: AuditResult, shown: dict[str, Any]) -> dict[str, Any]:
         "groups_more": max(0, len(ranked) - GROUPS_PICTURED),
         "tables": [_table(ranked, fatal, columns) for columns in (COSTS, WORK)],
         "result": result,
+        "records": amount(result.records, "record"),
         "places": frozenset(shown),
         "began": words.instant(result.started_at_ms)[:19],
         "took": words.span(result.finished_at_ms - result.started_at_ms),

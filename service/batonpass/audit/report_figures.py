@@ -22,6 +22,7 @@ from batonpass.audit.findings import (
     WarmupPoint,
 )
 from batonpass.audit.report_words import instant, number, size, span
+from batonpass.audit.verdict import amount
 
 Figure = dict[str, Any]
 HOUR_MS: Final = 3_600_000
@@ -97,7 +98,7 @@ def downtime(groups: Sequence[GroupDay]) -> Figure | None:
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": f"{len(others)} other groups",
+                "name": amount(len(others), "other group"),
                 "y": list(CAUSES),
                 "x": [total / 1_000 for total in sums],
                 "customdata": [[span(total)] for total in sums],

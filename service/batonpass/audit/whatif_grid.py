@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from batonpass.audit.findings import Outcome, Recommendation
+from batonpass.audit.verdict import amount
 from batonpass.audit.whatif_story import Story
 from batonpass.core.errors import InvalidConfig
 from batonpass.core.ids import GroupId
@@ -259,7 +260,7 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
     day = "the day so far" if story.so_far else "the day"
     told = [
         (
-            f"Simulated with the present settings, {day} has {seconds(now.downtime_ms)} of downtime and {now.moves} moves; "
+            f"Simulated with the present settings, {day} has {seconds(now.downtime_ms)} of downtime and {amount(now.moves, 'move')}; "
             f"in truth it had {seconds(lived.downtime_ms)} and {lived.moves}."
         ),
         _how_sure(story, now, best),
@@ -281,7 +282,7 @@ def _sentences(story: Story, now: Trial, best: Trial) -> list[str]:
         state = sum(sum(sort.records) for sort in story.scenario.tasks) * size * extra
         more = "1 more copy" if extra == 1 else f"{extra} more copies"
         told.append(f"It keeps {more} of every task, about {state / 1e9:.1f} GB at {size} bytes a record.")
-    left_out = [*story.gaps, *([f"{now.missed} events could not be repeated"] if now.missed else [])]
+    left_out = [*story.gaps, *([f"{amount(now.missed, 'event')} could not be repeated"] if now.missed else [])]
     if left_out:
         told.append(f"Beware: {'; '.join(left_out)}.")
     return told

@@ -188,7 +188,8 @@ class _Teller:
 
     def gaps(self) -> tuple[str, ...]:
         """Say what happened that is not played again."""
-        return tuple(f"{count} {what} are left out" for what, count in sorted(self._unusual.items()))
+        told = sorted(self._unusual.items())
+        return tuple(f"{what} are left out ({'once' if count == 1 else f'{count:,} times'})" for what, count in told)
 
     def _note(self, what: str) -> None:
         self._unusual[what] = self._unusual.get(what, 0) + 1

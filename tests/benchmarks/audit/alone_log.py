@@ -54,7 +54,8 @@ def edges(day: Day) -> Iterator[Finding]:
     """Yield what is missing at the end of the log (L2), or before its beginning."""
     for row in day.bounds[day.bounds["missing"] > 0].itertuples():
         head = f"the head counts {row.last + row.missing}, the last one there is {row.last}"
-        yield finding("L2", FATAL, f"the last {row.missing} records are missing: {head}", row, [(row.last, None)])
+        lost = "record is" if row.missing == 1 else f"{row.missing} records are"
+        yield finding("L2", FATAL, f"the last {lost} missing: {head}", row, [(row.last, None)])
     for row in day.bounds[~day.bounds["known"]].itertuples():
         detail = f"no snapshot says what was so before record {row.base + 1}; who had what before it is not known"
         yield finding("unknown-beginning", NOTICE, detail, row)
@@ -100,7 +101,8 @@ def generations_told(day: Day) -> Iterator[Finding]:
         elif pd.isna(row.seq):
             detail = f"generation {told(row.number)} is told, and not in the log"
         else:
-            moved = f"moved {told(row.until_ms)} tasks by the log, {told(row.moves)} as told"
+            tasks = "task" if row.until_ms == 1 else "tasks"
+            moved = f"moved {told(row.until_ms)} {tasks} by the log, {told(row.moves)} as told"
             detail = f"generation {told(row.number)} {moved}"
         at = row.at_ms_shown if pd.isna(row.at_ms_placed) else row.at_ms_placed
         yield finding("L2", FATAL, detail, row, [(row.seq, at)])
