@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from batonpass.audit.findings import GROUP
 from batonpass.audit.flatten import CHANGES, bounds_rows
-from batonpass.audit.outcomes import GROUP, OUTCOME, outcome
+from batonpass.audit.outcomes import OUTCOME, outcome
 from batonpass.audit.part import Limits
 from batonpass.audit.source import Wanted, fetch_each
 from batonpass.audit.tables import GROUPS_PER_PART
