@@ -152,6 +152,7 @@ def test_any_spelling_of_a_url_will_do(said: str) -> None:
 def test_a_reason_is_short_and_never_empty() -> None:
     """An error without words has its name; a quoted password is masked however it is written."""
     assert reason_of(MemoryError(), None) == "MemoryError"
+    assert reason_of(ConnectionRefusedError(111, "Connection refused"), None).startswith("Spark went away")
     assert reason_of(OSError("a p%40ss b p@ss"), "postgresql://u:p%40ss@h/d") == "OSError: a *** b ***"
 
 

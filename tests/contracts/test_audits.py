@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Protocol
 
 import pytest
@@ -29,6 +29,11 @@ class Kept(Protocol):
     @property
     def audits(self) -> Audits:
         """What is asked."""
+        ...
+
+    @property
+    def today(self) -> date:
+        """The day (UTC) on which audits are written."""
         ...
 
     async def end(self, result: AuditResult, report: str | None = None) -> None:
@@ -61,7 +66,8 @@ class MemoryKept:
 
     def __init__(self) -> None:
         self.audits = MemoryAudits()
-        self.at_ms = 1_000
+        self.today = NEXT_DAY + timedelta(days=90)
+        self.at_ms = int(datetime.combine(self.today, time(12), UTC).timestamp() * 1_000)
 
     def _add(self, day: AuditDay, findings: Sequence[AuditFinding], measures: Sequence[AuditMeasures]) -> None:
         self.at_ms += 1_000
@@ -97,6 +103,7 @@ class PostgresKept:
 
     def __init__(self, engine: AsyncEngine, url: str) -> None:
         self.audits = PostgresAudits(engine)
+        self.today = datetime.now(UTC).date()
         self.url = url
 
     async def end(self, result: AuditResult, report: str | None = None) -> None:
@@ -239,3 +246,18 @@ async def test_how_audits_stand(kept: Kept) -> None:
     standing = await kept.audits.standing()
     assert standing.newest is not None
     assert standing.newest.state is AuditState.RUNNING
+
+
+async def test_a_day_that_was_audited_under_way_is_not_the_last_one(kept: Kept) -> None:
+    """It has its verdict so far; that the day before was audited, and what of it was found, goes on being told."""
+    await kept.end(sample_result(kept.today - timedelta(days=1)))
+    await kept.end(replace(clean_result(kept.today), so_far_ms=1))
+    standing = await kept.audits.standing()
+    assert standing.newest is not None
+    assert (standing.newest.day, standing.newest.state) == (kept.today, AuditState.PASSED)
+    assert standing.verdict is not None
+    assert (standing.verdict.day, standing.verdict.fatal) == (kept.today - timedelta(days=1), 2)
+    so_far = await kept.audits.day(kept.today)
+    assert so_far is not None
+    assert so_far.has_verdict
+    assert "so far" in so_far.detail

@@ -15,9 +15,11 @@ from batonpass.runtime.audits import AuditStanding, AuditState
 from batonpass.runtime.memory_audits import MemoryAudits
 from batonpass.runtime.ports import StoreUnavailable
 
-DAY, NEXT_DAY = date(2026, 11, 20), date(2026, 11, 21)
+DAY, NEXT_DAY = date(2026, 11, 19), date(2026, 11, 20)
 DAY_S = 86_400
+# When the audit of the day begins, which is over then.
 BEGAN_S = 1_795_132_800.0
+OF_DAY_S = BEGAN_S - DAY_S
 
 
 class Watched:
@@ -58,7 +60,7 @@ async def test_how_an_audit_ended_is_shown(watched: Watched) -> None:
     watched.audits.add(run(DAY, AuditState.FAILED, findings=3))
     assert await watched.look() == {
         "last_finished_timestamp_seconds": BEGAN_S + 92,
-        "last_day_timestamp_seconds": BEGAN_S,
+        "last_day_timestamp_seconds": OF_DAY_S,
         "findings:fatal": 1,
         "findings:notice": 2,
         "last_state:running": 0,
@@ -72,13 +74,22 @@ async def test_how_an_audit_ended_is_shown(watched: Watched) -> None:
     assert (shown["findings:fatal"], shown["last_state:passed"]) == (0, 1)
 
 
+async def test_a_day_under_way_hides_no_late_audit(watched: Watched) -> None:
+    """An audit of today moves neither the newest day that was audited, nor what was found of that."""
+    watched.audits.add(run(DAY, AuditState.FAILED, findings=2))
+    watched.audits.add(run(NEXT_DAY, AuditState.PASSED, started_ms=int(BEGAN_S + 0.7 * DAY_S) * 1_000))
+    shown = await watched.look()
+    assert (shown["last_day_timestamp_seconds"], shown["findings:fatal"]) == (OF_DAY_S, 1)
+    assert shown["last_state:passed"] == 1
+
+
 @pytest.mark.parametrize("state", [AuditState.RUNNING, AuditState.BROKEN])
 async def test_a_run_without_a_verdict_moves_neither_day_nor_findings(watched: Watched, state: AuditState) -> None:
     """While the next audit runs, or when it broke, the last verdict stays, and its day stands still."""
     watched.audits.add(run(DAY, AuditState.FAILED, findings=2))
     watched.audits.add(run(NEXT_DAY, state, started_ms=int(BEGAN_S + DAY_S) * 1_000))
     shown = await watched.look()
-    assert (shown["last_day_timestamp_seconds"], shown["findings:fatal"]) == (BEGAN_S, 1)
+    assert (shown["last_day_timestamp_seconds"], shown["findings:fatal"]) == (OF_DAY_S, 1)
     assert (shown[f"last_state:{state.value}"], shown["last_state:failed"]) == (1, 0)
     ended = BEGAN_S + 92 + (DAY_S if state is AuditState.BROKEN else 0)
     assert shown["last_finished_timestamp_seconds"] == ended
@@ -99,7 +110,7 @@ async def test_a_store_that_is_away_leaves_what_was_read(watched: Watched, monke
         while len(watched.failures) < 2:
             await asyncio.sleep(0.002)
         assert watched.shown() == before
-    watched.audits.add(run(NEXT_DAY, AuditState.FAILED, findings=1))
+    watched.audits.add(run(NEXT_DAY, AuditState.FAILED, findings=1, started_ms=int(BEGAN_S + DAY_S) * 1_000))
     async with asyncio.timeout(5):
         while watched.shown() == before:
             await asyncio.sleep(0.002)

@@ -216,6 +216,9 @@ def reason_of(error: BaseException, url: str | None) -> str:
         return "the audit was interrupted"
     if isinstance(error, Stopped):
         return error.reason
+    if isinstance(error, ConnectionError):
+        # Nothing else is spoken to over sockets of Python's own: not the database.
+        return "Spark went away in the middle: its JVM was killed, or it ran out of memory"
     try:
         lines = [line.strip() for line in str(error).strip().splitlines()]
     except Exception:  # noqa: BLE001 - what an error of a JVM says is asked of the JVM, which may be gone

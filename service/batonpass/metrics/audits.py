@@ -61,9 +61,11 @@ class AuditGauges(Collector):
         began = None
         if shown.verdict is not None:
             began = int(datetime.combine(shown.verdict.day, datetime.min.time(), UTC).timestamp() * 1_000)
-        yield _instant("last_day", "When the newest day began that has a verdict.", began)
+        yield _instant("last_day", "When the newest day began that has a verdict from when it was over.", began)
         findings = GaugeMetricFamily(
-            PREFIX + "findings", "Findings of the newest day that has a verdict, by severity.", labels=("severity",)
+            PREFIX + "findings",
+            "Findings of the newest day that has a verdict from when it was over, by severity.",
+            labels=("severity",),
         )
         state = GaugeMetricFamily(
             PREFIX + "last_state", "1 for the state of the newest day's newest run.", labels=("state",)

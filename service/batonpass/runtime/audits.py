@@ -72,7 +72,7 @@ class AuditStanding:
 
     Attributes:
         newest: of the newest day that was audited, or is being audited; None before the first audit.
-        verdict: of the newest day that has a verdict.
+        verdict: of the newest day that has a verdict from when it was over; an audit of a day under way is none yet.
         last_success_ms: when a run last ended with every law kept.
         last_finished_ms: when a run last ended, however it did.
     """

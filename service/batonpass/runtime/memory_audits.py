@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
 
@@ -19,6 +19,11 @@ class AuditRun:
     day: AuditDay
     findings: tuple[AuditFinding, ...] = ()
     measures: tuple[AuditMeasures, ...] = ()
+
+
+def _was_under_way(run: AuditDay) -> bool:
+    """Whether a run began within the day that it audited."""
+    return datetime.fromtimestamp(run.started_ms / 1_000, UTC).date() == run.day
 
 
 class MemoryAudits:
@@ -79,7 +84,7 @@ class MemoryAudits:
         """Return how the audits stand."""
         days = await self.days(before=None, limit=1)
         runs = [one.day for one in self._runs]
-        last = max((one.day for one in runs if one.state in VERDICTS), default=None)
+        last = max((one.day for one in runs if one.state in VERDICTS and not _was_under_way(one)), default=None)
         return AuditStanding(
             newest=days[0] if days else None,
             verdict=await self.day(last) if last is not None else None,
