@@ -159,7 +159,9 @@ def prepare(session: SparkSession) -> None:
     """Let executors elsewhere import this program, and read with the settings that results depend on."""
     session.conf.set("spark.sql.session.timeZone", "UTC")
     context = session.sparkContext
-    if not str(context.master).startswith("local"):
+    # What was submitted with the program (``--py-files``) must not be sent twice: Spark refuses that.
+    sent = str(context.getConf().get("spark.submit.pyFiles", "") or "").split(",")
+    if not str(context.master).startswith("local") and f"{PACKAGE}.zip" not in {Path(one).name for one in sent}:
         context.addPyFile(str(packed(Path(tempfile.mkdtemp(prefix="batonpass-")))))
 
 
