@@ -12,7 +12,7 @@ import trustme
 from tests.cli.canned import Canned, canned
 from typer.testing import CliRunner
 
-from batonpass.cli import app
+from batonpass.cli import app, rest
 
 REFUSED, BAD_INPUT, UNREACHABLE, NOT_ALLOWED, NOT_THERE = 1, 2, 3, 4, 5
 
@@ -79,8 +79,11 @@ def test_what_is_no_url_is_bad_input(url: str) -> None:
 @pytest.mark.parametrize(
     ("status", "content"), [(200, b"<html>"), (502, b"Bad gateway"), (404, b"{}"), (500, b"[1]"), (403, b"no")]
 )
-def test_somebody_else_who_answers_is_told_from_a_coordinator(server: Canned, status: int, content: bytes) -> None:
+def test_somebody_else_who_answers_is_told_from_a_coordinator(
+    server: Canned, status: int, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy's page, or another program on the port: exit code 3, and where to look."""
+    monkeypatch.setattr(rest, "PATIENCE_S", 1.0)
     server.on("GET", "/v1/groups/orders", (status, content))
     found = server.run("groups", "show", "orders")
     assert found.exit_code == UNREACHABLE
@@ -121,6 +124,7 @@ def test_a_proxy_is_for_others(server: Canned, monkeypatch: pytest.MonkeyPatch) 
 
 def test_certificates_are_checked_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An authority that is not known is refused; named by its file it is believed, and a certificate goes along."""
+    monkeypatch.setattr(rest, "PATIENCE_S", 1.0)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("operator").private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
