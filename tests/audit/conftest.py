@@ -56,12 +56,13 @@ def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 class Audited(NamedTuple):
-    """The audit of the day of `planted`: what came of it, where it was written, and what it told meanwhile."""
+    """The audit of the day of `planted`: what came of it, where it was written, what it told and was heard meanwhile."""
 
     result: AuditResult
     url: str
     out: Path
     told: list[str]
+    heard: list[AuditResult]
 
 
 @pytest.fixture(scope="session")
@@ -71,5 +72,6 @@ def audited(spark: SparkSession, planted_url: str, tmp_path_factory: pytest.Temp
     from batonpass.audit.job import Audit, run  # noqa: PLC0415 - see above
 
     out, told = tmp_path_factory.mktemp("audited"), list[str]()
+    heard: list[AuditResult] = []
     wanted = Audit(planted_url, planted.DAY, out=str(out), what_if=False, objective=0.995)
-    return Audited(run(wanted, told.append), planted_url, out, told)
+    return Audited(run(wanted, told.append, heard.append), planted_url, out, told, heard)

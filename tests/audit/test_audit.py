@@ -69,6 +69,11 @@ def test_whatever_was_planted_is_found_where_it_was_planted(audited: Audited) ->
     assert {*VARIANTS, "calm", "otherwise", "older"} == {*FATAL, *NOTICED, "calm", "clean"}
 
 
+def test_what_was_found_is_heard_once(audited: Audited) -> None:
+    """Who prints the verdict need not wait for the end of Spark, and is told the same as who does."""
+    assert [one is audited.result for one in audited.heard] == [True]
+
+
 def test_a_clean_day_has_no_findings(audited: Audited) -> None:
     """A day with a crash, restarts, a drain and a new coordinator says nothing, with traces and without."""
     assert told(audited, "calm") == []

@@ -115,3 +115,29 @@ def test_a_missing_extra_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "pip install 'batonpass[audit]'" in done.stderr
+
+
+PRINT = """
+import sys
+from batonpass.cli.audit import unless_gone
+from batonpass.cli.desk import console
+sys.stdin.read()
+unless_gone(lambda: {print}("a verdict" * 100_000))
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("print_", ["print", "console().print"])
+def test_a_reader_that_goes_changes_no_exit_code(print_: str) -> None:
+    """Who pipes the verdict into `head` and asks for the exit code is told what was found."""
+    script = PRINT.format(print=print_)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as printing:
+        assert printing.stdin is not None
+        assert printing.stdout is not None
+        assert printing.stderr is not None
+        printing.stdout.close()
+        printing.stdin.close()
+        assert printing.stderr.read() == b""
+    assert printing.returncode == 7

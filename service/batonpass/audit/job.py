@@ -85,8 +85,11 @@ class Audit:
         return named | {"replay": self.replay, "what_if": self.what_if}
 
 
-def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
+def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult], None] = lambda _: None) -> AuditResult:
     """Audit a day, write what was found where it is to be written, and return it.
+
+    ``hear`` is given the same as soon as everything is written: the end of Spark takes longer, and the first one on a
+    machine a quarter of a minute.
 
     Raises:
         MissingDay: when there is nothing to audit; nothing was written.
@@ -120,6 +123,7 @@ def run(audit: Audit, tell: Tell = lambda _: None) -> AuditResult:
             noted.finish(result, report=str(page.absolute()) if page else None)
         if audit.export and audit.out is not None and kept is not None and audit.group is None:
             _export(audit, audit.out, note)
+        hear(result)
     return result
 
 

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -105,8 +105,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
 
     wanted = Audit(**given)
     _need("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
-    result = _carried_out(wanted)
-    _show(result, wanted, as_json=as_json)
+    result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
 
@@ -119,7 +118,7 @@ def _need(*packages: str) -> None:
         importlib.import_module(name)
 
 
-def _carried_out(wanted: Audit) -> AuditResult:
+def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditResult:
     import adbc_driver_manager  # noqa: PLC0415 - only with the extra
 
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
@@ -128,8 +127,13 @@ def _carried_out(wanted: Audit) -> AuditResult:
 
     _try_out(wanted.out)
     try:
-        with _progress() as tell:
-            return run(wanted, tell)
+        with _progress() as progress:
+
+            def hear(result: AuditResult) -> None:
+                progress.rest()
+                unless_gone(lambda: show(result))
+
+            return run(wanted, progress.tell, hear)
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
     except Stopped as stopped:
@@ -155,6 +159,16 @@ def _carried_out(wanted: Audit) -> AuditResult:
         else:
             todo = "What Spark said of it stands above; look at memory, disk and --conf, and run it again."
         raise Failure(Exit.UNREACHABLE, f"the audit broke off: {said}", todo=todo) from None
+
+
+def unless_gone(show: Callable[[], None]) -> None:
+    """Print something; that its reader has gone (`| head -1`) changes nothing of the verdict, nor of its exit code."""
+    try:
+        show()
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of it
+        # Else it would be tried again at the end of the program.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unread(said: str) -> Failure:
@@ -229,20 +243,42 @@ def _settings(given: list[str]) -> dict[str, str]:
     return settings
 
 
+class _Progress(NamedTuple):
+    """Where what the audit does is told, and what to call before anything else is printed."""
+
+    tell: Tell
+    rest: Callable[[], None]
+
+
 @contextmanager
-def _progress() -> Iterator[Tell]:
-    """Show on standard error what the audit does: a line that changes on a terminal, else a line each."""
+def _progress() -> Iterator[_Progress]:
+    """Show on standard error what the audit does: on a terminal one line that changes until it rests, else lines."""
     shown = Console(stderr=True)
     begun = datetime.now(UTC)
 
     def line(said: str) -> Text:
         return Text(f"{(datetime.now(UTC) - begun).total_seconds():5.0f} s  {said}")
 
+    def tell(said: str) -> None:
+        shown.print(line(said), soft_wrap=True)
+
     if not shown.is_terminal:
-        yield lambda said: shown.print(line(said), soft_wrap=True)
+        yield _Progress(tell, lambda: None)
         return
     with shown.status("") as status:
-        yield lambda said: status.update(line(said))
+        resting: list[bool] = []
+
+        def change(said: str) -> None:
+            if resting:
+                tell(said)
+            else:
+                status.update(line(said))
+
+        def rest() -> None:
+            resting.append(True)
+            status.stop()
+
+        yield _Progress(change, rest)
 
 
 def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
