@@ -56,7 +56,7 @@ def planted_url(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 class Audited(NamedTuple):
-    """The audit of the day of `planted`: what came of it, where it was written, what it told and was heard meanwhile."""
+    """The audit of the day of `planted`: what came of it, where it was written, what it told, and what was heard."""
 
     result: AuditResult
     url: str
