@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_a_day_is_partitioned_and_replaced_whole(spark: Any, tmp_path: Path) -> 
     assert rows_of(spark, out / "runs" / "day=2026-11-21") == [("orders", "0_1", 1)]
     write_day(first.where("n > 9"), str(out), "runs", DAY)
     assert folders(out / "runs" / "day=2026-11-20") == []
+
+
+def test_what_a_killed_audit_left_is_removed_in_the_end(spark: Any, tmp_path: Path) -> None:
+    """What was put aside and is old goes, unless it may be all there is of its day, or is in the making."""
+    table = tmp_path / "runs"
+    for name in (".day=2026-11-20.old", ".day=2026-11-20.new", ".day=2026-11-19.old", "others"):
+        (table / name / "group=orders").mkdir(parents=True)
+        if not name.endswith("new"):
+            os.utime(table / name, (1.0, 1_000_000_000.0))
+    write_day(spark.createDataFrame([("orders", "0_1", 1)], SCHEMA), str(tmp_path), "runs", DAY)
+    assert folders(table) == [".day=2026-11-19.old", ".day=2026-11-20.new", "day=2026-11-20", "others"]
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])

@@ -8,6 +8,7 @@ where renaming is copying (object stores), the exchange takes as long as that.
 
 from __future__ import annotations
 
+import time
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +36,10 @@ DOWNTIME: Final = (
 )
 
 
+LEFT_S: Final = 24 * 3_600
+"""What an audit put aside is left behind when nothing has changed in it for so long."""
+
+
 def write_day(frame: DataFrame, out: str, name: str, day: date) -> str:
     """Write the rows of one day to ``out/name/day=…/group=…`` in place of what is there; return the day's folder.
 
@@ -60,6 +65,7 @@ def _write(parts: DataFrame, out: str, name: str, day: date) -> str:
         files.replace(aside, f"{table}/day={day}")
     finally:
         files.remove(aside)
+    files.sweep(table)
     return f"{table}/day={day}"
 
 
@@ -120,6 +126,20 @@ class Files:
         """Remove a folder with all that is in it, if it is there."""
         system, made = self._of(path)
         system.delete(made, True)
+
+    def sweep(self, table: str) -> None:
+        """Remove what audits that were killed have left aside of a table, of days that are in their places.
+
+        Another audit may be at work beside this one: what has changed lately stays.
+        """
+        system, made = self._of(table)
+        for one in system.listStatus(made):
+            changed_s = one.getModificationTime() / 1_000
+            name = str(one.getPath().getName())
+            # Some stores have no times of folders.
+            is_old = name.startswith(".day=") and 0 < changed_s < time.time() - LEFT_S
+            if is_old and system.exists(self._of(f"{table}/{name[1:].rpartition('.')[0]}")[1]):
+                system.delete(one.getPath(), True)
 
     def replace(self, aside: str, place: str) -> None:
         """Put a folder into a place, where there may be another, which is gone then.
