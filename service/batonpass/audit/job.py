@@ -163,7 +163,7 @@ def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Re
     parts = partitions_for(plan.records, cores)
     session.conf.set("spark.sql.shuffle.partitions", str(parts))
     read = f"{amount(len(plan.groups), 'group')}, about {amount(plan.records, 'record')}"
-    note(f"{read}, {amount(parts, 'part')} on {amount(cores, 'core')}")
+    note(f"{read}, on {amount(cores, 'core')}")
     return session, reader, plan
 
 

@@ -12,28 +12,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from batonpass.audit.classes import Classes
+from batonpass.audit.quiet import without_usual_lines
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 FAST_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a session of a minute or two: the simple compiler and collector start in half the time."""
+"""For a session of a minute or two: the simple compiler and collector start in half the time. The work is done by
+workers: on a day of two million records the optimizing compiler took more than it gained."""
 
-THROUGHPUT: Final = "-XX:+UseParallelGC"
-LARGE_RECORDS: Final = 2_000_000
-"""From so many records on the optimizing compiler is worth its start."""
-
-SMALL: Final[Mapping[str, str]] = {
+INTERPRETED: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For a day of fewer records: to compile a program for each step takes longer than to take the step."""
+"""Where workers read, few rows pass Spark: to compile a program for each step takes longer than to take the step."""
 ONE_PART: Final = 25_000
 """Fewer records are exchanged in one piece."""
 
@@ -107,12 +105,18 @@ def opened(
         raise
     finally:
         if waits:
-            stop = threading.Thread(target=session.stop, name="audit-stop", daemon=True)
+            stop = threading.Thread(target=_stopped, args=(session,), name="audit-stop", daemon=True)
             _STOPS.append(stop)
             stop.start()
             stop.join(None if classes.is_made else STOPS_S)
             classes.keep(tell)
         classes.let_go()
+
+
+def _stopped(session: SparkSession) -> None:
+    """Stop a session; of one whose JVM is gone already nothing is left to stop."""
+    with contextlib.suppress(Exception):
+        session.stop()
 
 
 def _made(records: int | None, master: str | None, settings: Mapping[str, str], classes: Classes) -> SparkSession:
@@ -129,16 +133,27 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str], 
         options["spark.master"] = wanted
         if wanted.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            large = records is not None and records >= LARGE_RECORDS
             options |= LOCAL
             if JAVA_OPTIONS not in settings:
-                options[JAVA_OPTIONS] = f"{THROUGHPUT if large else FAST_START} {classes.options()}"
-            options |= {} if large else SMALL
-    context = SparkContext.getOrCreate(SparkConf().setAll(list({**options, **settings}.items())))
+                options[JAVA_OPTIONS] = f"{FAST_START} {classes.options()}"
+            options |= INTERPRETED if records is not None else {}
+    conf = SparkConf().setAll(list({**options, **settings}.items()))
+    context = SparkContext.getOrCreate(conf) if submitted else _started(conf)
     context.setLogLevel("ERROR")
     if str(context.master).startswith("local"):
         threading.Thread(target=rouse, args=(context,), name="audit-rouse", daemon=True).start()
     return SparkSession.builder.getOrCreate()
+
+
+def _started(conf: SparkConf) -> SparkContext:
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - see above
+
+    launch: Any = java_gateway.launch_gateway
+    if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that was left by an earlier session is used again
+        return SparkContext.getOrCreate(conf)
+    with without_usual_lines() as errors:
+        gateway = launch(conf, {"stderr": errors})
+    return SparkContext(conf=conf, gateway=gateway)
 
 
 def rouse(context: SparkContext) -> None:
