@@ -45,7 +45,7 @@ def test_who_has_no_name_keeps_the_id() -> None:
 
 def test_the_console_says_names_and_json_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """People read the table of findings, programs the object."""
-    monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted: found())
+    monkeypatch.setattr("batonpass.cli.audit._carried_out", lambda _wanted, show: (show(found()), found())[1])
     wanted = ["--day", "2026-11-18", "--database-url", "postgresql://nobody@127.0.0.1:9/nothing"]
     shown = CliRunner().invoke(app, wanted)
     assert shown.exit_code == 1, shown.stderr
