@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaConnectionError
 from tests.kafka.cluster import known_to_broker
 from tests.kafka.totals import NewTopics, Owner, check_exactly_once, expected, new_job, until, write
 
@@ -168,6 +169,42 @@ async def test_a_commit_of_which_nobody_knows_whether_it_went_through(
     assert a.states == ["running", "running"]
     await a.give_up(TASK)
     await check_exactly_once(job, 50)
+
+
+async def test_a_commit_that_the_cluster_acknowledged_and_lost(
+    bootstrap: str,
+    new_topic: NewTopics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What a broker said was committed and then aborted is taken back from the state, and processed once more."""
+    job = await new_job(bootstrap, new_topic)
+    await write(job, 50)
+    commit = AIOKafkaProducer.commit_transaction
+    calls: list[str] = []
+
+    async def lose_the_second(producer: AIOKafkaProducer) -> None:
+        calls.append("")
+        if len(calls) == 2:
+            await producer.abort_transaction()
+            return
+        if len(calls) == 3:
+            raise KafkaConnectionError("gone away")
+        await commit(producer)
+
+    monkeypatch.setattr(AIOKafkaProducer, "commit_transaction", lose_the_second)
+    a = Owner(job.runtime(tmp_path / "a", "a", options=ActiveOptions(retry_ms=50, records_max=20)))
+    a.hold(TASK, Role.ACTIVE)
+    await until(lambda: a.totals() == expected(50))
+    assert "committed offsets went back" in caplog.text
+    await a.give_up(TASK)
+    await check_exactly_once(job, 50)
+    # The changelog has everything once, too.
+    b = Owner(job.runtime(tmp_path / "b", "b"))
+    b.hold(TASK, Role.STANDBY)
+    await until(lambda: b.totals() == expected(50))
+    await b.close()
 
 
 @pytest.mark.parametrize("is_made_anew", [True, False])

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 
-from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.kafka.changelog import Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.state import TaskState, progress
@@ -123,6 +123,7 @@ class Active:
         self._group = terms.group
         self._options = terms.options
         self._has_committed = False
+        self._committed: dict[TopicPartition, int] = {}
         self.restored = 0
         """Records that were read from the changelog after the grant, over all tries."""
 
@@ -179,7 +180,7 @@ class Active:
             if not await self._lease_holds():
                 return
             self._observe(Step.CHECKED_LEASE)
-            await clients.find_input()
+            await self._check_commits(await clients.find_input())
             self._observe(Step.READ_OFFSETS)
             if self._changelog is not None:
                 self._changelog.pause()
@@ -233,6 +234,20 @@ class Active:
         if isinstance(wanted, int) and changelog.missing(ends) == 0 and wanted > sum(ends.values()):
             log.error("the changelog of %r ends at %s, before %s, where its owner stopped", self._task, ends, wanted)
         self._observe(Step.RESTORED)
+
+    async def _check_commits(self, found: Mapping[TopicPartition, int | None]) -> None:
+        """Take back what the state has of commits that the cluster acknowledged and then lost, as brokers may.
+
+        Raises:
+            CommitLost: when there were any; the state is then to be restored.
+            KafkaError: when the cluster cannot be asked where the changelogs begin.
+        """
+        lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
+                if (found.get(part) or 0) < mine]  # fmt: skip
+        if lost and self._changelog is not None:
+            await self._changelog.forget()
+            self._committed.clear()
+            raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
 
     def _report(self, ends: Mapping[str, int]) -> None:
         done = progress(self._state.positions, ends, self._part.changelog_topics)
@@ -310,12 +325,13 @@ class Active:
         except KafkaError:
             raise
         except Exception as error:
-            _raise_if_dead(producer, error)
+            producer.raise_if_dead(error)
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await producer.abort_transaction()
             raise
         context.apply()
+        self._committed |= offsets
         self._observe(Step.COMMITTED)
 
     async def _in_time(self, call: Awaitable[Any]) -> Any:
@@ -375,15 +391,3 @@ class Active:
 
     def _observe(self, step: Step) -> None:
         self._options.observe(self._task.id, step)
-
-
-def _raise_if_dead(producer: AIOKafkaProducer, error: Exception) -> None:
-    """Raise what ended the producer, which refuses calls in ways of its own once it has ended.
-
-    Raises:
-        KafkaError: when the producer can do nothing any more; ``ProducerFenced`` where that is why.
-    """
-    sender = producer._sender.sender_task  # noqa: SLF001 - nothing public tells the cause
-    if sender is not None and sender.done() and not sender.cancelled():
-        cause = sender.exception()
-        raise (cause if isinstance(cause, KafkaError) else KafkaError(repr(cause))) from error

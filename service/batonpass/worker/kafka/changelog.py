@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.starting import to_its_end
@@ -23,6 +23,13 @@ RESTORE_LOOK_MS = 10
 
 MARKERS_TIMEOUT_S = 5.0
 """How long the markers of a committed transaction may take to show; they take milliseconds."""
+
+
+class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """The cluster acknowledged a commit and lost it, or somebody set the offsets back."""
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.args))
 
 
 class Changelog:
@@ -148,6 +155,16 @@ class Changelog:
         if lost:
             # It may have been sent past what is not there any more, and would not say so.
             await self._begin_anew(OffsetOutOfRangeError(lost))
+
+    async def forget(self) -> None:
+        """Take back everything that was read or applied; the next restore begins where the changelogs begin.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked where that is.
+        """
+        for store in self._state.stores.values():
+            store.wipe()
+        self._seek(await self._places())
 
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""

@@ -103,6 +103,17 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         if waiter is not None and waiter.done() and not waiter.cancelled():
             waiter.exception()
 
+    def raise_if_dead(self, error: Exception) -> None:
+        """Raise what ended this producer, if it has ended: it refuses calls in ways of its own from then on.
+
+        Raises:
+            KafkaError: when it can do nothing any more; ``ProducerFenced`` where that is why.
+        """
+        sender = self._sender.sender_task
+        if sender is not None and sender.done() and not sender.cancelled():
+            cause = sender.exception()
+            raise (cause if isinstance(cause, KafkaError) else KafkaError(repr(cause))) from error
+
     async def write_out(self) -> None:
         """Send what lingers, and wait until it is written or has failed. Something must have been announced.
 
@@ -184,8 +195,10 @@ class Clients:
         self.input._fetcher._fetch_max_wait_ms = LENT_WAIT_MS  # noqa: SLF001 - it cannot be set later in any other way
         return self.input
 
-    async def find_input(self) -> None:
-        """Go to the committed offsets of every source partition; what was read ahead is kept where it fits.
+    async def find_input(self) -> Mapping[TopicPartition, int | None]:
+        """Go to the committed offsets of every source partition, and return them.
+
+        What was read ahead is kept where it fits.
 
         Raises:
             KafkaError: when they cannot be read.
@@ -195,6 +208,7 @@ class Clients:
         if offsets != self._guess or not self.input.assignment():
             self.input.assign(self.partitions)
             self._seek(offsets)
+        return offsets
 
     async def _committed(self) -> dict[TopicPartition, int | None]:
         return {partition: await self.input.committed(partition) for partition in self.partitions}
