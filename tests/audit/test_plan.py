@@ -10,8 +10,7 @@ import pytest
 from tests.audit.planted import DAY, MIDNIGHT_MS, QUIET_MS
 
 from batonpass.audit import source
-from batonpass.audit.plan import MissingDay, plan_day
-from batonpass.audit.session import ONE_PART, partitions_for
+from batonpass.audit.plan import ONE_PART, MissingDay, partitions_for, plan_day
 from batonpass.audit.tables import jdbc_url, plain_url
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batonpass.audit.findings import AuditResult, Finding, GroupDay, Pictures, Recommendation
-from batonpass.audit.plan import DayPlan, MissingDay, plan_day
+from batonpass.audit.plan import DayPlan, MissingDay, partitions_for, plan_day
 from batonpass.audit.progress import followed
 from batonpass.audit.verdict import amount
 from batonpass.codec.code import code_version
@@ -140,7 +140,7 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
 
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
     """Return the session, the way to read, and what is to be read."""
-    from batonpass.audit.session import opened, partitions_for  # noqa: PLC0415
+    from batonpass.audit.session import opened  # noqa: PLC0415
     from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
 
     settings = dict(audit.spark)

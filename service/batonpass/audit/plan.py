@@ -21,6 +21,9 @@ DAY_MS: Final = 86_400_000
 CHUNK: Final = 200_000
 """About how many records one partition reads."""
 
+ONE_PART: Final = 25_000
+"""Fewer records are exchanged in one piece."""
+
 
 class MissingDay(Exception):
     """There is nothing to audit: no group has a record on that day, or there is no such group."""
@@ -143,3 +146,8 @@ def _part(row: tuple[Any, ...]) -> GroupPart:
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1_000)
+
+
+def partitions_for(records: int, cores: int) -> int:
+    """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
+    return 1 if records < ONE_PART else max(cores, min(2_000, records // CHUNK + 1))

@@ -32,8 +32,6 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Where workers read, few rows pass Spark: to compile a program for each step takes longer than to take the step."""
-ONE_PART: Final = 25_000
-"""Fewer records are exchanged in one piece."""
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -196,8 +194,3 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _sources(one, path)
         elif one.name.endswith(ZIPPED):
             yield path, one
-
-
-def partitions_for(records: int, cores: int) -> int:
-    """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
-    return 1 if records < ONE_PART else max(cores, min(2_000, records // 200_000 + 1))
