@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(300)]
 SESSION = """
 import sys
 from batonpass.audit.session import opened
-with opened(records=1, master="local[1]", tell=lambda line: sys.stderr.write(f"told: {line}\\n")) as session:
+with opened(meanwhile=lambda: 1, master="local[1]", tell=lambda line: sys.stderr.write(f"told: {line}\\n")) as session:
     jvm = session.sparkContext._jvm
     given = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
     maps = f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/maps"
@@ -108,7 +108,7 @@ def test_options_of_ones_own_are_left_alone(tmp_path: Path, monkeypatch: pytest.
 
     assert sessions.JAVA_OPTIONS == "spark.driver.extraJavaOptions"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    own = SESSION.replace("records=1,", 'records=1, settings={"spark.driver.extraJavaOptions": "-Xss2m"},')
+    own = SESSION.replace("meanwhile=lambda: 1,", 'meanwhile=lambda: 1, settings={"spark.driver.extraJavaOptions": "-Xss2m"},')
     done = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True, check=True, timeout=250)
     assert done.stdout == "3 False False\n"
     assert not list(tmp_path.rglob("*.jsa"))

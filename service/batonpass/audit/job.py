@@ -141,20 +141,29 @@ def _export(audit: Audit, out: str, note: Tell) -> None:
 def _begin(audit: Audit, stack: ExitStack, note: Tell) -> tuple[SparkSession, Reader, DayPlan]:
     """Return the session, the way to read, and what is to be read."""
     from batonpass.audit.session import opened  # noqa: PLC0415
-    from batonpass.audit.tables import AdbcReader, JdbcReader, plain_url  # noqa: PLC0415
 
     settings = dict(audit.spark)
     plan: DayPlan | None = None
-    if audit.reader == "adbc":
-        from batonpass.audit import source  # noqa: PLC0415
-
-        # Before Spark starts: a day that is not there is said at once, and how large it is decides how Spark starts.
-        note("looking for the day")
-        plan = plan_day(lambda sql: source.rows(plain_url(audit.database_url), sql), audit.day, group=audit.group)
-    elif audit.jdbc_jar is not None:
+    if audit.reader != "adbc" and audit.jdbc_jar is not None:
         settings["spark.jars"] = str(audit.jdbc_jar.absolute())
-    note("starting Spark")
-    session = stack.enter_context(opened(records=plan.records if plan else None, settings=settings, tell=note))
+
+    def look() -> int | None:
+        # While Java starts: a day that is not there is said at once, and how large it is decides how Spark plans.
+        nonlocal plan
+        if audit.reader == "adbc":
+            from batonpass.audit import source  # noqa: PLC0415
+            from batonpass.audit.tables import plain_url  # noqa: PLC0415
+
+            note("looking for the day")
+            plan = plan_day(lambda sql: source.rows(plain_url(audit.database_url), sql), audit.day, group=audit.group)
+        note("starting Spark")
+        from batonpass.audit import output, spread  # noqa: F401, PLC0415 - what is wanted first when it has started
+
+        return plan.records if plan is not None else None
+
+    session = stack.enter_context(opened(meanwhile=look, settings=settings, tell=note))
+    from batonpass.audit.tables import AdbcReader, JdbcReader  # noqa: PLC0415
+
     kind = AdbcReader if audit.reader == "adbc" else JdbcReader
     reader: Reader = kind(session, audit.database_url)
     if plan is None:

@@ -18,7 +18,7 @@ Rows = Callable[[str], Sequence[tuple[Any, ...]]]
 
 DAY_MS: Final = 86_400_000
 
-CHUNK: Final = 200_000
+CHUNK: Final = 250_000
 """About how many records one partition reads."""
 
 ONE_PART: Final = 25_000

@@ -63,6 +63,7 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
+    "spark.python.daemon.module": "batonpass.audit.daemon",
     # To look at sizes between steps makes a job of each of them, and forgets how what is kept is cut.
     "spark.sql.adaptive.enabled": "false",
 }
@@ -71,16 +72,16 @@ LOCAL: Final[Mapping[str, str]] = {
 @contextmanager
 def opened(
     *,
-    records: int | None = None,
+    meanwhile: Callable[[], int | None] = lambda: None,
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[SparkSession]:
     """Yield a session, and end it if it was made here.
 
-    A session that is already there (``spark-submit``, a test) is used as it is. ``records`` is about how much there is
-    to read, where that is known; ``settings`` are Spark's own and win over the defaults. ``tell`` hears what is done
-    after the end.
+    One that is already there (``spark-submit``, a test) is used as it is. ``meanwhile`` is done while Java starts:
+    it returns about how much there is to read, where that is known; what it raises ends the start. ``settings`` are
+    Spark's own and win over the defaults. ``tell`` hears what is done after the end.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - importing this module must not need Spark
 
@@ -88,11 +89,16 @@ def opened(
         _STOPS.pop().join()
     there = SparkSession.getActiveSession()
     if there is not None:
+        meanwhile()
         prepare(there)
         yield there
         return
     classes = Classes()
-    session = _made(records, master, dict(settings or {}), classes)
+    try:
+        session = _made(meanwhile, master, dict(settings or {}), classes)
+    except BaseException:
+        classes.let_go()
+        raise
     waits = True
     try:
         prepare(session)
@@ -117,7 +123,9 @@ def _stopped(session: SparkSession) -> None:
         session.stop()
 
 
-def _made(records: int | None, master: str | None, settings: Mapping[str, str], classes: Classes) -> SparkSession:
+def _made(
+    meanwhile: Callable[[], int | None], master: str | None, settings: Mapping[str, str], classes: Classes
+) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - see above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 
@@ -134,24 +142,76 @@ def _made(records: int | None, master: str | None, settings: Mapping[str, str], 
             options |= LOCAL
             if JAVA_OPTIONS not in settings:
                 options[JAVA_OPTIONS] = f"{FAST_START} {classes.options()}"
-            options |= INTERPRETED if records is not None else {}
-    conf = SparkConf().setAll(list({**options, **settings}.items()))
-    context = SparkContext.getOrCreate(conf) if submitted else _started(conf)
+    options |= settings
+    launch = None if submitted else Launch(SparkConf().setAll(list(options.items())))
+    try:
+        is_known = meanwhile() is not None
+        with contextlib.suppress(ImportError):
+            # PySpark does so at the first call into the JVM, and imports pandas for it, a third of a second.
+            import pyspark.testing.utils  # noqa: F401, PLC0415
+    except BaseException:
+        if launch is not None:
+            launch.abandon()
+        raise
+    if is_known and options.get("spark.master", "").startswith("local"):
+        options = {**INTERPRETED, **options}
+    conf = SparkConf().setAll(list(options.items()))
+    gateway = launch.gateway() if launch is not None else None
+    context = SparkContext.getOrCreate(conf) if gateway is None else SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("ERROR")
     if str(context.master).startswith("local"):
         threading.Thread(target=rouse, args=(context,), name="audit-rouse", daemon=True).start()
     return SparkSession.builder.getOrCreate()
 
 
-def _started(conf: SparkConf) -> SparkContext:
-    from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - see above
+class Launch:
+    """A JVM for Spark that starts while its caller does something else."""
 
-    launch: Any = java_gateway.launch_gateway
-    if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that was left by an earlier session is used again
-        return SparkContext.getOrCreate(conf)
-    with without_usual_lines() as errors:
-        gateway = launch(conf, {"stderr": errors})
-    return SparkContext(conf=conf, gateway=gateway)
+    def __init__(self, conf: SparkConf) -> None:
+        """Begin to start it, unless one was left by an earlier session of this process, which is used again then."""
+        from pyspark import SparkContext  # noqa: PLC0415 - see above
+
+        self._gateway: Any = None
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if SparkContext._gateway is None:  # noqa: SLF001 - nothing public says so
+            self._thread = threading.Thread(target=self._run, args=(conf,), name="audit-launch", daemon=True)
+            self._thread.start()
+
+    def gateway(self) -> Any:
+        """Wait for it, and return the way to it; None where an earlier one is used.
+
+        Raises:
+            Exception: when it does not start, as PySpark says so.
+        """
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._gateway
+
+    def abandon(self) -> None:
+        """Let it end as soon as it has started; this is not waited for, and it ends with this process at the latest."""
+        threading.Thread(target=self._end, name="audit-abandon", daemon=True).start()
+
+    def _run(self, conf: SparkConf) -> None:
+        from pyspark import java_gateway  # noqa: PLC0415 - see above
+
+        launch: Any = java_gateway.launch_gateway
+        try:
+            with without_usual_lines() as errors:
+                self._gateway = launch(conf, {"stderr": errors})
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            self._error = error
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._gateway is not None:
+            self._gateway.shutdown()
+            # It ends when nobody holds the other end of this.
+            self._gateway.proc.stdin.close()
+            self._gateway.proc.wait()
 
 
 def rouse(context: SparkContext) -> None:
