@@ -108,7 +108,9 @@ def test_options_of_ones_own_are_left_alone(tmp_path: Path, monkeypatch: pytest.
 
     assert sessions.JAVA_OPTIONS == "spark.driver.extraJavaOptions"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    own = SESSION.replace("meanwhile=lambda: 1,", 'meanwhile=lambda: 1, settings={"spark.driver.extraJavaOptions": "-Xss2m"},')
+    own = SESSION.replace(
+        "meanwhile=lambda: 1,", 'meanwhile=lambda: 1, settings={"spark.driver.extraJavaOptions": "-Xss2m"},'
+    )
     done = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True, check=True, timeout=250)
     assert done.stdout == "3 False False\n"
     assert not list(tmp_path.rglob("*.jsa"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 import signal
 import sys
@@ -15,6 +14,7 @@ import sys
 from aiokafka import AIOKafkaProducer
 
 from batonpass.demo.job import Job, customer
+from batonpass.demo.logs import configure
 
 TICK_S = 0.02
 BACKLOG_MAX_S = 1.0
@@ -87,7 +87,7 @@ async def work(job: Job, seed: int) -> int:
 
 def main() -> int:
     """Run the load that the command line describes."""
-    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    configure()
     return asyncio.run(work(Job.from_words(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))
 
 

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import logging
 import socket
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any, Self
 import uvicorn
 
 from batonpass.demo.job import STORE, Job, customer, read_state, subtopology
+from batonpass.demo.logs import configure
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection, KafkaRuntime
 from batonpass.worker.options import fresh_member_id
@@ -231,7 +231,7 @@ def sole_user_of(folder: Path) -> Iterator[None]:
 def main() -> int:
     """Run the worker that the command line describes."""
     order = Order.from_words(sys.argv[1])
-    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    configure()
     try:
         with sole_user_of(Path(order.folder)):
             return asyncio.run(work(order))

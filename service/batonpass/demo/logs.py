@@ -1,0 +1,50 @@
+"""What the processes of the demo write down: warnings, and of what a Kafka client says again and again, one line.
+
+A client whose broker is away says so some ten times a second, and a worker has dozens of clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+AGAIN_S: Final = 30.0
+"""How often one message of a Kafka client is written down at most, whatever it is about."""
+
+KEPT_MOST: Final = 500
+"""So many different messages are remembered; when there are more, all are forgotten."""
+
+
+class NotAgain(logging.Filter):
+    """Passes a message of a Kafka client now and then, with how often it was held back since; all else at once."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = monotonic
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record is written down."""
+        if not record.name.startswith("aiokafka"):
+            return True
+        if len(self._said) > KEPT_MOST:
+            self._said.clear()
+        # Before its values are filled in: each connection and node would be news.
+        what = (record.name, str(record.msg))
+        at, held = self._said.get(what, (None, 0))
+        if at is not None and self._now() - at < AGAIN_S:
+            self._said[what] = (at, held + 1)
+            return False
+        self._said[what] = (self._now(), 0)
+        if held:
+            record.msg = f"{record.msg} (and {held} times more in the last {self._now() - (at or 0):.0f} s)"
+        return True
+
+
+def configure() -> None:
+    """Write down what this process and its clients say, from warnings on, to standard error."""
+    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(NotAgain())
