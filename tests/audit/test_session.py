@@ -52,12 +52,8 @@ try:
         pass
 except LookupError:
     print("raised")
-for _ in range(600):
-    time.sleep(0.1)
-    begun = globals().get("begun") or javas()
-    if begun and not javas():
-        print("gone")
-        break
+time.sleep(1)
+print("left" if javas() else "gone")
 with opened(meanwhile=lambda: 1, master="local[1]") as session:
     print(session.range(3).count())
 """

@@ -149,6 +149,7 @@ def _made(
         with contextlib.suppress(ImportError):
             # PySpark does so at the first call into the JVM, and imports pandas for it, a third of a second.
             import pyspark.testing.utils  # noqa: F401, PLC0415
+        gateway = launch.gateway() if launch is not None else None
     except BaseException:
         if launch is not None:
             launch.abandon()
@@ -156,7 +157,6 @@ def _made(
     if is_known and options.get("spark.master", "").startswith("local"):
         options = {**INTERPRETED, **options}
     conf = SparkConf().setAll(list(options.items()))
-    gateway = launch.gateway() if launch is not None else None
     context = SparkContext.getOrCreate(conf) if gateway is None else SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("ERROR")
     if str(context.master).startswith("local"):
@@ -172,6 +172,8 @@ class Launch:
         from pyspark import SparkContext  # noqa: PLC0415 - see above
 
         self._gateway: Any = None
+        self._process: Any = None
+        self._is_abandoned = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if SparkContext._gateway is None:  # noqa: SLF001 - nothing public says so
@@ -191,27 +193,33 @@ class Launch:
         return self._gateway
 
     def abandon(self) -> None:
-        """Let it end as soon as it has started; this is not waited for, and it ends with this process at the latest."""
-        threading.Thread(target=self._end, name="audit-abandon", daemon=True).start()
+        """End it at once, wherever it is."""
+        self._is_abandoned = True
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _run(self, conf: SparkConf) -> None:
         from pyspark import java_gateway  # noqa: PLC0415 - see above
 
-        launch: Any = java_gateway.launch_gateway
+        module: Any = java_gateway
+        start = module.Popen
+
+        def noted(*arguments: Any, **more: Any) -> Any:
+            # PySpark hands out what it has started when that answers; it may be wanted no more before.
+            self._process = start(*arguments, **more)
+            if self._is_abandoned:
+                self._process.kill()
+            return self._process
+
+        module.Popen = noted
         try:
             with without_usual_lines() as errors:
-                self._gateway = launch(conf, {"stderr": errors})
+                self._gateway = module.launch_gateway(conf, {"stderr": errors})
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             self._error = error
-
-    def _end(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-        if self._gateway is not None:
-            self._gateway.shutdown()
-            # It ends when nobody holds the other end of this.
-            self._gateway.proc.stdin.close()
-            self._gateway.proc.wait()
+        finally:
+            module.Popen = start
 
 
 def rouse(context: SparkContext) -> None:
