@@ -135,7 +135,7 @@ def handover_gap_ms(outputs: list[tuple[str, int]]) -> int:
     return gap
 
 
-async def processed(job: Job, load: Load, runtimes: list[KafkaRuntime], *, within_s: float = 60) -> None:
+async def processed(job: Job, load: Load, runtimes: list[KafkaRuntime]) -> None:
     """Wait until everything written so far is in some owner's store."""
 
     def total(runtime: KafkaRuntime, partition: int) -> int:
@@ -148,7 +148,7 @@ async def processed(job: Job, load: Load, runtimes: list[KafkaRuntime], *, withi
             for partition, count in enumerate(load.counts)
         )
 
-    await until(done, within_s=within_s)
+    await until(done)
 
 
 async def test_a_joiner_warms_up_and_takes_over_without_reading_anything_again(

@@ -1,7 +1,7 @@
 """Spark's daemon of Python workers, as Spark has it, but for what it imports: all that they need, before it makes them.
 
 A worker is a copy of its daemon. What the daemon has imported, none of them has to import again. Spark would have it
-import PySpark from a zip, which takes three times as long as importing what is installed, and pandas along with it.
+import PySpark from a zip, which takes several times as long as importing what is installed, and pandas along with it.
 """
 
 from __future__ import annotations

@@ -240,13 +240,12 @@ class Active:
 
         Raises:
             CommitLost: when there were any; the state is then to be restored.
-            KafkaError: when the cluster cannot be asked where the changelogs begin.
         """
         lost = [f"{part}: {found.get(part)}, after {mine}" for part, mine in self._committed.items()
                 if (found.get(part) or 0) < mine]  # fmt: skip
         if lost and self._changelog is not None:
-            await self._changelog.forget()
             self._committed.clear()
+            await self._changelog.forget()
             raise CommitLost(f"committed offsets went back ({', '.join(lost)}): the state is restored from scratch")
 
     def _report(self, ends: Mapping[str, int]) -> None:

@@ -28,9 +28,6 @@ MARKERS_TIMEOUT_S = 5.0
 class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
     """The cluster acknowledged a commit and lost it, or somebody set the offsets back."""
 
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.args))
-
 
 class Changelog:
     """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
@@ -157,14 +154,10 @@ class Changelog:
             await self._begin_anew(OffsetOutOfRangeError(lost))
 
     async def forget(self) -> None:
-        """Take back everything that was read or applied; the next restore begins where the changelogs begin.
-
-        Raises:
-            KafkaError: when the cluster cannot be asked where that is.
-        """
+        """Wipe the stores and disconnect; whoever opens it next reads from where the changelogs begin."""
         for store in self._state.stores.values():
             store.wipe()
-        self._seek(await self._places())
+        await self.close()
 
     def missing(self, ends: Mapping[str, int]) -> int:
         """Return how many offsets are left to read up to ``ends``, markers of transactions included."""
