@@ -54,7 +54,7 @@ def audited(
         columns = [pa.array(column) for column in zip(*told, strict=True)]
         arriving += flatten_generations([pa.RecordBatch.from_arrays(columns, list(GENERATION_COLUMNS))])
     with Part(arriving, BEGIN_MS, BEGIN_MS + 86_400_000) as part:
-        for step in (timeline.story, timeline.follow, timeline.runs, timeline.warmups):
+        for step in timeline.STEPS:
             step(part)
         for law in (*checks.LAWS, *checks_tasks.LAWS):
             law(part)

@@ -61,7 +61,7 @@ def measured(
 ) -> Iterator[Part]:
     """Lend a part with the tables of ``downtime`` and ``measures``; a day that nobody bounds begins with record 1."""
     bounded = any(one["what"] == BOUNDS for one in rows)
-    before = (timeline.story, timeline.follow, timeline.runs, timeline.warmups, checks_tasks.stateless)
+    before = (*timeline.STEPS, checks_tasks.stateless)
     with Part([batch_of([*rows, *([] if bounded else [day_of(1)])])], MIDNIGHT_MS, end_ms) as part:
         for step in (*before, checks.count_logged, *steps):
             step(part)

@@ -20,6 +20,13 @@ STATELESS: Final = columns("group_id varchar, subtopology varchar")
 BUDGETS: Final = columns("group_id varchar, allowed bigint, allowed_per_member bigint")
 """The most warmups that a group's settings allowed at any time of the day, in all and on one member."""
 
+DOUBTFUL: Final = columns(
+    "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, holders int,"
+    " held_token bigint, held_seq bigint, held_at bigint, held_by varchar"
+)
+"""Grants that something speaks against: ``holders`` members might run the task then, or ``held_token``, the highest one
+granted before, is not below its own. ``held_seq`` and what follows is the grant before it."""
+
 HANDOVERS: Final = columns(
     "group_id varchar, task varchar, runner varchar, claim_seq bigint, claim_ms bigint, claim_at_ms bigint,"
     " claim_epoch bigint, claim_target_no int, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
@@ -99,6 +106,40 @@ def budgets(part: Part) -> None:
     )
 
 
+def doubtful(part: Part) -> None:
+    """Make ``doubtful`` from ``rights``."""
+    part.make(
+        "doubtful",
+        DOUBTFUL,
+        """
+        with
+        rated as (
+            select *, sum(licensed::int - was_licensed::int) over so_far as holders,
+                   max(if(act = 'hold', token, null)) over before as held_token
+              from rights
+            window so_far as (partition by line order by nth rows between unbounded preceding and current row),
+                   before as (partition by line order by nth rows between unbounded preceding and 1 preceding)
+        ),
+        wrong as (
+            select n, line, nth, holders, held_token
+              from rated where act = 'hold' and (holders > 1 or token <= held_token)
+        ),
+        earlier as (
+            select w.n, w.holders, w.held_token, h.n as held_n
+              from wrong w
+              asof left join (select n, line, nth from rights where act = 'hold') h on h.line = w.line and h.nth < w.nth
+        )
+        select o.group_id, o.task, o.member, s.seq, s.at_ms, s.ms, s.token, e.holders, e.held_token,
+               h.seq as held_seq, h.at_ms as held_at, b.member as held_by
+          from earlier e
+          join story s on s.n = e.n and s.what = 'active'
+          join copies o on o.copy = s.copy
+          left join story h on h.n = e.held_n
+          left join copies b on b.copy = h.copy
+        """,
+    )
+
+
 def one_owner(part: Part) -> None:
     """Find grants made while somebody else might still run the task, or under a token that did not grow (L1)."""
     part.find(
@@ -109,7 +150,7 @@ def one_owner(part: Part) -> None:
                'granted at ' || time_of(ms) || ' while ' || told(held_by)
                    || ' might still run it: neither confirmed, nor gone, nor out of its lease' as detail,
                [held_seq, seq] as sequences, [held_at, at_ms] as at
-          from followed where act = 'hold' and what = 'active' and holders > 1
+          from doubtful where holders > 1
         """,
         of_day=True,
     )
@@ -121,7 +162,7 @@ def one_owner(part: Part) -> None:
                'granted at ' || time_of(ms) || ' under token ' || told(token) || ', which is not above '
                    || told(held_token) || ' that was granted before' as detail,
                [held_seq, seq] as sequences, [held_at, at_ms] as at
-          from followed where act = 'hold' and what = 'active' and token <= held_token
+          from doubtful where token <= held_token
         """,
         of_day=True,
     )
@@ -285,7 +326,7 @@ def _warming(part: Part) -> None:
 
 
 LAWS: Final[tuple[Callable[[Part], None], ...]] = (
-    *(excused, stateless, budgets, handovers),
+    *(excused, stateless, budgets, doubtful, handovers),
     *(one_owner, cold_promotions, handovers_per_target, warmup_budgets),
 )
 """What is called for each part, tables that others need first."""

@@ -116,23 +116,28 @@ def flapping(part: Part) -> None:
         """
         with
         hours as (
-            select group_id, identity, at_ms, count(*) over within as times,
-                   list(seq order by at_ms, seq) over within as sequences,
-                   list(at_ms order by at_ms, seq) over within as moments
+            select group_id, identity, at_ms, count(*) over (
+                       partition by group_id, identity order by at_ms
+                       range between {within} preceding and current row) as times
               from departures
-            window within as (partition by group_id, identity order by at_ms
-                              range between {within} preceding and current row)
         ),
         worst as (
-            select group_id, identity,
-                   arg_max({'times': times, 'until_ms': at_ms, 'sequences': sequences, 'moments': moments},
-                           (times, at_ms)) as hour
+            select group_id, identity, arg_max({'times': times, 'until_ms': at_ms}, (times, at_ms)) as hour
               from hours where times >= {flaps}
              group by group_id, identity
+        ),
+        -- Only of the worst hour it is asked what it was made of.
+        made_of as (
+            select w.group_id, w.identity, list(seq order by d.at_ms, seq) as sequences,
+                   list(d.at_ms order by d.at_ms, seq) as moments
+              from worst w join departures d
+                on d.group_id = w.group_id and d.identity = w.identity
+               and d.at_ms between hour.until_ms - {within} and hour.until_ms
+             group by w.group_id, w.identity
         )
         select group_id, identity as member, hour.times as times, hour.until_ms as until_ms,
-               hour.sequences[:20] as sequences, hour.moments[:20] as moments
-          from worst
+               sequences[:20] as sequences, moments[:20] as moments
+          from worst join made_of using (group_id, identity)
         """.replace("{within}", str(FLAPPING_WITHIN_MS)).replace("{flaps}", str(FLAPS)),
     )
 

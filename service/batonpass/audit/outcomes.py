@@ -64,9 +64,8 @@ def outcome(
 
     Without ``frames`` only what grows with groups and with what is wrong.
     """
-    steps = (timeline.story, timeline.follow, timeline.runs, timeline.warmups)
     with Part(rows, begin_ms, end_ms, limits) as part:
-        for step in (*steps, *checks_tasks.LAWS, *checks.LAWS, *downtime.STEPS, *measures.STEPS):
+        for step in (*timeline.STEPS, *checks_tasks.LAWS, *checks.LAWS, *downtime.STEPS, *measures.STEPS):
             step(part)
         if frames:
             timeline.intervals(part)

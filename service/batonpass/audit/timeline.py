@@ -6,31 +6,46 @@ the order of the log (``seq``, then ``place``), times are only shown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from batonpass.audit.part import Part, columns
 
+LINES: Final = columns("group_id varchar, task varchar, line int")
+"""One row for each task; its number stands for its name wherever rows are put in order, which takes half the time."""
+
+COPIES: Final = columns("group_id varchar, task varchar, member varchar, line int, copy int")
+"""One row for each task and member that are named together, with a number that stands for both."""
+
 STORY: Final = columns(
-    "group_id varchar, task varchar, member varchar, seq bigint, place int, at_ms bigint, coordinator_epoch bigint,"
-    " what varchar, ms bigint, token bigint, until_ms bigint, ready boolean, word varchar, is_new_target boolean"
+    "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
+    " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar, is_new_target boolean"
 )
 """One row for each thing that concerns one task, what befell its holders among them.
 
-``is_new_target``: whether the task is meant for somebody else from here on.
+``n`` is its own number, in no order; ``nth`` where it stands in the log. ``is_new_target``: whether the task is meant
+for somebody else from here on.
 """
 
-FOLLOWED: Final = {name: kind for name, kind in STORY.items() if name != "is_new_target"} | columns(
-    "role_before varchar, act varchar, licensed boolean, holders int, held_seq bigint, held_at bigint, held_by varchar,"
-    " held_token bigint, is_up boolean, is_down boolean, runner varchar, run int, target_no int, grant_ms bigint,"
-    " grant_ready boolean"
+RIGHTS: Final = columns(
+    "n bigint, line int, copy int, nth bigint, act varchar, licensed boolean, was_licensed boolean, role_before varchar,"
+    " token bigint"
 )
-"""The story with what follows from the rows before each, standbys that stay such left out.
+"""What some rows of the story do to their member's right to run their task.
 
-``act`` is what a row does to a member's right to run a task: it gives it (``hold``), ends it but for a confirmation
-(``claim``), is one (``free``), or ends both (``gone``). ``licensed``: whether the row's member may be running the task;
-``holders``: how many members may. ``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts them,
-``runner`` is whose the last one was. ``target_no`` counts the changes of target, and the members that went who had a
-copy.
+``act``: it gives the right (``hold``), ends it but for a confirmation (``claim``), is one (``free``), or ends both
+(``gone``). ``licensed``: whether the member may be running the task after it, ``was_licensed``: before.
+"""
+
+FOLLOWED: Final = columns(
+    "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
+    " ms bigint, token bigint, ready boolean, word varchar, role_before varchar, act varchar, licensed boolean,"
+    " is_up boolean, is_down boolean, runner int, run int, target_no int"
+)
+"""The story with what follows from the rows before each; how standbys and warmups begin is left out.
+
+``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is the copy whose the last
+one was. ``target_no`` counts the changes of target, and the members that went who had a copy.
 """
 
 RUNS: Final = columns(
@@ -57,26 +72,54 @@ INTERVALS: Final = columns(
 """One row for each stretch in which a member had the right to run a task; ``why`` is how it ended."""
 
 
+def lines(part: Part) -> None:
+    """Make ``lines`` and ``copies``: every task, and whoever is named beside it."""
+    part.make(
+        "lines",
+        LINES,
+        f"""
+        select group_id, task, row_number() over () as line
+          from (select distinct group_id, task from changes where what in ({_OF_TASKS}))
+        """,  # noqa: S608 - our own words
+    )
+    part.make(
+        "copies",
+        COPIES,
+        f"""
+        select group_id, task, member, line, row_number() over () as copy
+          from (select distinct group_id, task, member from changes where what in ({_OF_TASKS})) named
+          join lines using (group_id, task)
+        """,  # noqa: S608 - our own words
+    )
+
+
+_OF_TASKS: Final = """
+    'active', 'standby', 'warmup', 'adopted', 'claimed', 'revoked', 'demoted', 'dropped', 'released', 'waived',
+    'reported', 'heir', 'target', 'parked', 'stopped'
+"""
+
+_PLACES: Final = 2**24
+"""One record, or one snapshot, makes fewer rows than half of that."""
+
+
 def story(part: Part) -> None:
-    """Make ``story``: the rows of each task, with the ends of the members that held something of it."""
+    """Make ``story`` from ``copies``: the rows of each task, with the ends of the members that held something of it."""
     part.make(
         "story",
         STORY,
-        """
+        f"""
         with
         own as (
-            select group_id, task, member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
-                   false as is_new_target
-              from changes
-             where what in ('active', 'standby', 'warmup', 'adopted', 'claimed', 'revoked', 'demoted', 'dropped',
-                            'released', 'waived', 'reported', 'heir', 'parked', 'stopped')
+            select line, copy, c.group_id, c.member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready,
+                   word
+              from changes c join copies o on c.group_id = o.group_id and c.task = o.task
+                                          and c.member is not distinct from o.member
+             where what in ({_OF_TASKS})
         ),
         meant as (
-            select group_id, task, member, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
-                   coalesce(member, '') is distinct from last_value(coalesce(member, '')) over (
-                       partition by group_id, task order by seq, place
-                       rows between 1 preceding and 1 preceding) as is_new_target
-              from changes where what = 'target'
+            select *, copy is distinct from last_value(copy) over (
+                          partition by line order by seq, place rows between unbounded preceding and 1 preceding) as is_new
+              from own where what = 'target'
         ),
         ends as (
             -- Who is away has said that it stopped; its place is kept, not its tasks.
@@ -89,35 +132,36 @@ def story(part: Part) -> None:
              where j.what = 'joined' and d.what = 'deleted'
         ),
         held as (
-            select group_id, task, member, min(seq) as held_seq
-              from changes where what in ('active', 'standby', 'warmup', 'adopted', 'claimed')
-             group by group_id, task, member
+            select line, copy, any_value(group_id) as group_id, any_value(member) as member, min(seq) as held_seq
+              from own where what in ('active', 'standby', 'warmup', 'adopted', 'claimed')
+             group by line, copy
         ),
-        -- Where somebody else turned out to run a task after lost commits, its holder gives it up.
-        adopted as (
-            select group_id, task, member, seq, place, at_ms, coordinator_epoch, ms from changes where what = 'adopted'
+        every as (
+            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
+                   false as is_new_target
+              from own where what <> 'target'
+             union all
+            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word, is_new
+              from meant
+             union all
+            -- The place of a member that went is inherited, or lost: the task is meant for somebody else then.
+            select line, copy, seq, place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word, true
+              from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
+             union all
+            -- Where somebody else turned out to run a task after lost commits, its holder gives it up.
+            select distinct on (h.line, h.copy, a.seq)
+                   h.line, h.copy, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null,
+                   false
+              from own h join own a on h.line = a.line and h.seq < a.seq and h.copy <> a.copy
+             where h.what in ('active', 'adopted') and a.what = 'adopted'
         )
-        select * from own
-         union all
-        select * from meant
-         union all
-        -- The place of a member that went is inherited, or lost: the task is meant for somebody else then.
-        select h.group_id, h.task, h.member, e.seq, e.place, e.at_ms, e.coordinator_epoch, 'gone', e.ms, null, e.until_ms,
-               null, e.word, true
-          from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
-         union all
-        select distinct on (a.group_id, a.task, h.member, a.seq)
-               a.group_id, a.task, h.member, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null,
-               null, null, false
-          from own h join adopted a on h.group_id = a.group_id and h.task = a.task and h.seq < a.seq
-                                   and h.member <> a.member
-         where h.what in ('active', 'adopted')
-        """,
+        select *, row_number() over () as n, seq * {_PLACES} + place as nth from every
+        """,  # noqa: S608 - our own words
     )
 
 
-_RIGHTS: Final = """
-    every as (
+_HELD: Final = """
+    stood as (
         select *,
                coalesce(last_value(role ignore nulls) over before, 'none') as role_before,
                last_value(what) over before as what_before
@@ -125,80 +169,84 @@ _RIGHTS: Final = """
                                when what in ('standby', 'warmup') then what
                                when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
                   from story)
-        window before as (partition by group_id, task, member order by seq, place
-                          rows between unbounded preceding and 1 preceding)
+         where role is not null or what = 'target'
+        window before as (partition by copy order by nth rows between unbounded preceding and 1 preceding)
     ),
     acts as (
-        select *, case when what in ('active', 'adopted') then 'hold'
-                       when what in ('revoked', 'demoted', 'dropped') and role_before = 'active' then 'claim'
-                       when what = 'claimed' then 'claim'
-                       when what in ('released', 'waived') then 'free'
-                       when what = 'gone' then 'gone' end as act
-          from every
-         -- Many rows say that a standby is a standby, or that somebody went again who had come back to nothing of this
-         -- task: nothing that follows asks for them.
-         where (what <> 'standby' or role_before = 'warmup') and (what <> 'gone' or what_before is distinct from 'gone')
-    ),
-    known as (
-        select *,
-               last_value(act ignore nulls) over before as last_act,
-               last_value(if(act <> 'free', act, null) ignore nulls) over before as last_right,
-               last_value(if(act = 'hold', ms, null) ignore nulls) over before as grant_ms,
-               last_value(if(act = 'hold', ready, null) ignore nulls) over before as grant_ready
-          from acts
-        window before as (partition by group_id, task, member order by seq, place
-                          rows between unbounded preceding and 1 preceding)
-    ),
-    rights as (
-        select *,
-               case when act in ('hold', 'claim') then true
-                    -- A confirmation of something given up before the present grant ends nothing.
-                    when act = 'free' then coalesce(last_right = 'hold', false)
-                    when act = 'gone' then (role_before = 'active' or coalesce(last_act = 'claim', false))
-                                           and until_ms > ms end as licensed
-          from known
-    ),
-    changing as (
-        select *,
-               coalesce(last_value(licensed ignore nulls) over before, false) as was_licensed,
-               what in ('adopted', 'stopped') or (what = 'reported' and word = 'running') as is_up
-          from rights
-        window before as (partition by group_id, task, member order by seq, place
-                          rows between unbounded preceding and 1 preceding)
+        select n, line, copy, nth, ms, until_ms, token, role_before,
+               case when what in ('active', 'adopted') then 'hold' when what = 'gone' then 'gone' else 'claim' end as act
+          from stood
+         where what in ('active', 'adopted')
+            or (what in ('revoked', 'demoted', 'dropped') and role_before = 'active')
+            -- Many rows say that somebody went again who had come back to nothing of this task.
+            or (what = 'gone' and what_before is distinct from 'gone')
+         union all
+        select n, line, copy, nth, ms, until_ms, token, null, if(what = 'claimed', 'claim', 'free')
+          from story where what in ('claimed', 'released', 'waived')
     )
 """
-"""What each row does to its member's right to run its task, by the rows before it of this member and task."""
+"""What gives and takes rights, with the role that each member had in its task before."""
+
+
+def rights(part: Part) -> None:
+    """Make ``rights`` from ``story``: who may run its task, by the rows before of the same member and task."""
+    part.make(
+        "rights",
+        RIGHTS,
+        f"""
+        with {_HELD},
+        known as (
+            select *,
+                   last_value(act) over before as last_act,
+                   last_value(if(act <> 'free', act, null) ignore nulls) over before as last_right
+              from acts
+            window before as (partition by copy order by nth rows between unbounded preceding and 1 preceding)
+        ),
+        licences as (
+            select *,
+                   case when act in ('hold', 'claim') then true
+                        -- A confirmation of something given up before the present grant ends nothing.
+                        when act = 'free' then coalesce(last_right = 'hold', false)
+                        else (role_before = 'active' or coalesce(last_act = 'claim', false))
+                             and coalesce(until_ms > ms, false) end as licensed
+              from known
+        )
+        select *, coalesce(last_value(licensed) over (
+                               partition by copy order by nth rows between unbounded preceding and 1 preceding),
+                           false) as was_licensed
+          from licences
+        """,  # noqa: S608 - our own words
+    )
 
 
 def follow(part: Part) -> None:
-    """Make ``followed`` from ``story``: who may run each task after each row."""
+    """Make ``followed`` from ``story`` and ``rights``: who ran each task at each row, and what that did."""
     part.make(
         "followed",
         FOLLOWED,
-        f"""
-        with {_RIGHTS},
+        """
+        with
+        told as (
+            select s.*, role_before, act, licensed,
+                   coalesce(was_licensed and not licensed, false) as is_end,
+                   what in ('adopted', 'stopped') or (what = 'reported' and word = 'running') as is_up
+              from story s left join rights r on s.n = r.n
+             where what not in ('standby', 'warmup') and (what <> 'gone' or act is not null)
+        ),
         of_task as (
             select *,
-                   sum(coalesce(licensed, was_licensed)::int - was_licensed::int) over so_far as holders,
-                   last_value(if(act = 'hold', seq, null) ignore nulls) over before as held_seq,
-                   last_value(if(act = 'hold', at_ms, null) ignore nulls) over before as held_at,
-                   last_value(if(act = 'hold', member, null) ignore nulls) over before as held_by,
-                   max(if(act = 'hold', token, null)) over before as held_token,
                    sum(is_up::int) over so_far as run,
-                   last_value(if(is_up, member, null) ignore nulls) over before as runner,
+                   last_value(if(is_up, copy, null) ignore nulls) over before as runner,
                    sum(is_new_target::int) over so_far as target_no
-              from changing
-            window so_far as (partition by group_id, task order by seq, place
-                              rows between unbounded preceding and current row),
-                   before as (partition by group_id, task order by seq, place
-                              rows between unbounded preceding and 1 preceding)
+              from told
+            window so_far as (partition by line order by nth rows between unbounded preceding and current row),
+                   before as (partition by line order by nth rows between unbounded preceding and 1 preceding)
         )
-        select *,
-               coalesce(what = 'stopped' or (member = runner
-                   and ((was_licensed and not coalesce(licensed, true)) or (what = 'reported' and word <> 'running'))),
-                   false) as is_down
+        select *, coalesce(what = 'stopped'
+                           or (copy = runner and (is_end or (what = 'reported' and word <> 'running'))),
+                           false) as is_down
           from of_task
-        """,  # noqa: S608 - our own words
+        """,
     )
 
 
@@ -212,65 +260,80 @@ def runs(part: Part) -> None:
         marked as (
             select *,
                    act = 'hold' and what <> 'adopted' as is_taken,
-                   act = 'claim' and member = runner as is_claim,
-                   what = 'reported' and word <> 'running' and member = runner as is_fall,
-                   (seq, place) as nth
+                   act = 'claim' and copy = runner as is_claim,
+                   what = 'reported' and word <> 'running' and copy = runner as is_fall
               from followed
         ),
         ended as (
-            select group_id, task, run,
-                   arg_min({'member': member, 'ms': ms, 'seq': seq, 'grant_ms': grant_ms, 'ready': grant_ready}, nth)
-                       filter (is_up) as up,
+            select line, run,
+                   arg_min({'copy': copy, 'ms': ms, 'seq': seq, 'nth': nth}, nth) filter (is_up) as up,
                    arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'epoch': coordinator_epoch, 'target_no': target_no}, nth)
                        filter (is_claim) as claim,
                    arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'what': what, 'word': word}, nth)
                        filter (is_down) as down,
-                   arg_min({'seq': seq, 'member': member, 'ms': ms, 'at_ms': at_ms, 'ready': ready, 'role': role_before,
+                   arg_min({'seq': seq, 'copy': copy, 'ms': ms, 'at_ms': at_ms, 'ready': ready, 'role': role_before,
                             'epoch': coordinator_epoch}, nth) filter (is_taken) as taken,
                    min(seq) filter (is_fall) as fell_seq,
-                   arg_max({'member': member}, nth) filter (what = 'heir') as chosen,
+                   arg_max({'copy': copy}, nth) filter (what = 'heir') as chosen,
                    coalesce(bool_or(what = 'parked'), false) as parked
               from marked
-             group by group_id, task, run
+             group by line, run
+        ),
+        granted as (
+            -- What the runner had been granted last when its run began.
+            select e.*, h.ms as grant_ms, h.ready as grant_ready
+              from ended e
+              asof left join (select copy, nth, ms, ready from followed where act = 'hold') h
+                          on h.copy = e.up.copy and h.nth < e.up.nth
+        ),
+        followed_by as (
+            select *, lead({'copy': up.copy, 'ms': up.ms, 'seq': up.seq, 'ready': grant_ready, 'grant_ms': grant_ms})
+                          over (partition by line order by run) as next
+              from granted
         )
-        select group_id, task, run, up.member as runner, up.ms as up_ms, up.seq as up_seq, up.grant_ms as grant_ms,
-               up.ready as grant_ready,
+        select l.group_id, l.task, run, r.member as runner, up.ms as up_ms, up.seq as up_seq, grant_ms, grant_ready,
                claim.seq as claim_seq, claim.ms as claim_ms, claim.at_ms as claim_at_ms, claim.epoch as claim_epoch,
                claim.target_no as claim_target_no, fell_seq,
                down.seq as down_seq, down.ms as down_ms, down.at_ms as down_at_ms, down.what as down_what,
                down.word as down_word,
-               taken.member as taker, taken.ms as taken_ms, taken.seq as taken_seq, taken.at_ms as taken_at_ms,
-               taken.ready as taken_ready, taken.role as taken_role, taken.epoch as taken_epoch, chosen.member as heir, parked,
-               next.member as next_runner, next.ms as next_up_ms, next.seq as next_up_seq, next.ready as next_ready,
+               t.member as taker, taken.ms as taken_ms, taken.seq as taken_seq, taken.at_ms as taken_at_ms,
+               taken.ready as taken_ready, taken.role as taken_role, taken.epoch as taken_epoch, h.member as heir, parked,
+               x.member as next_runner, next.ms as next_up_ms, next.seq as next_up_seq, next.ready as next_ready,
                next.grant_ms as next_grant_ms
-          from (select *, lead(up) over (partition by group_id, task order by run) as next from ended)
+          from followed_by f
+          join lines l on l.line = f.line
+          left join copies r on r.copy = up.copy
+          left join copies t on t.copy = taken.copy
+          left join copies h on h.copy = chosen.copy
+          left join copies x on x.copy = next.copy
         """,
     )
 
 
 def warmups(part: Part) -> None:
-    """Make ``warmups`` from ``followed``."""
+    """Make ``warmups`` from ``story``."""
     part.make(
         "warmups",
         WARMUPS,
         """
         with
         -- Only few copies are ever warmups: the others need not be put in order.
-        warmed as (select distinct group_id, task, member from followed where what = 'warmup'),
+        warmed as (select distinct copy from story where what = 'warmup'),
         marked as (
             select *
-              from (select f.*, case when what in ('active', 'adopted', 'heir') then 'promoted'
+              from (select s.*, case when what in ('active', 'adopted', 'heir') then 'promoted'
                                      when what in ('standby', 'warmup') then what
                                      when what in ('revoked', 'dropped', 'gone') then 'dropped' end as mark
-                      from followed f semi join warmed using (group_id, task, member))
+                      from story s semi join warmed using (copy))
              where mark is not null
         )
         select group_id, task, member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome
-          from (select group_id, task, member, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
+          from (select copy, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
                        lead(seq) over following as to_seq, lead(at_ms) over following as to_at_ms,
                        lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome
                   from marked
-                window following as (partition by group_id, task, member order by seq, place))
+                window following as (partition by copy order by nth))
+          join copies using (copy)
          where mark = 'warmup' and outcome <> 'warmup'
         """,
     )
@@ -288,23 +351,24 @@ def intervals(part: Part) -> None:
         with
         numbered as (
             select *, sum(coalesce(act = 'hold', false)::int) over (
-                          partition by group_id, task, member order by seq, place
-                          rows between unbounded preceding and current row) as hold
+                          partition by copy order by nth rows between unbounded preceding and current row) as hold
               from followed where act is not null or what = 'reported'
         ),
         found as (
-            select group_id, task, member, hold,
-                   arg_min({'seq': seq, 'ms': ms, 'token': token, 'ready': ready}, (seq, place))
-                       filter (act = 'hold') as began,
-                   arg_min({'seq': seq, 'ms': ms, 'why': coalesce(word, what)}, (seq, place))
-                       filter (not licensed) as ended,
+            select copy, hold,
+                   arg_min({'seq': seq, 'ms': ms, 'token': token, 'ready': ready}, nth) filter (act = 'hold') as began,
+                   arg_min({'seq': seq, 'ms': ms, 'why': coalesce(word, what)}, nth) filter (not licensed) as ended,
                    min(ms) filter (is_up) as running_ms
               from numbered where hold > 0
-             group by group_id, task, member, hold
+             group by copy, hold
         )
         select group_id, task, member, began.seq as from_seq, began.ms as from_ms, ended.seq as to_seq,
                ended.ms as to_ms, running_ms, began.token as token, began.ready as ready, ended.why as why
-          from found, day
+          from found join copies using (copy), day
          where (ended.ms is null or ended.ms >= begin_ms) and began.ms < end_ms
         """,
     )
+
+
+STEPS: Final[tuple[Callable[[Part], None], ...]] = (lines, story, rights, follow, runs, warmups)
+"""In the order in which they read each other's tables; ``intervals`` is made only where it is wanted."""
