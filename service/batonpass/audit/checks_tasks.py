@@ -29,7 +29,7 @@ granted before, is not below its own. ``held_seq`` and what follows is the grant
 
 HANDOVERS: Final = columns(
     "group_id varchar, task varchar, runner varchar, claim_seq bigint, claim_ms bigint, claim_at_ms bigint,"
-    " claim_epoch bigint, claim_target_no int, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
+    " claim_epoch bigint, claim_nth bigint, taker varchar, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
     " taken_role varchar, taken_epoch bigint, heir varchar"
 )
 """Runs that ended because the running owner was told to give the task up to somebody else, for nobody's failure."""
@@ -239,6 +239,22 @@ def handovers_per_target(part: Part) -> None:
         "L8",
         FATAL,
         """
+        with
+        -- The place of a member that went is inherited, or lost: the task is meant for somebody else then, too.
+        meant as (
+            select line, nth
+              from (select line, nth, copy is distinct from last_value(copy) over (
+                               partition by line order by nth rows between 1 preceding and 1 preceding) as is_new
+                      from story where what = 'target')
+             where is_new
+             union all
+            select line, nth from rights where act = 'gone'
+        ),
+        counted as (
+            select group_id, task, taker, taken_seq, claim_seq, claim_at_ms, m.nth as target_nth
+              from (select * from handovers join lines using (group_id, task)) h
+              asof left join meant m on m.line = h.line and m.nth <= h.claim_nth
+        )
         select group_id, task, member,
                told(handovers) || ' handovers from running owners for one change of its target, since '
                    || time_of(times[1]) as detail,
@@ -246,8 +262,8 @@ def handovers_per_target(part: Part) -> None:
           from (select group_id, task, count(*) as handovers, arg_max(taker, taken_seq) as member,
                        list(claim_seq order by claim_seq)[1:10] as sequences,
                        list(claim_at_ms order by claim_at_ms)[1:10] as times
-                  from handovers
-                 group by group_id, task, claim_target_no
+                  from counted
+                 group by group_id, task, target_nth
                 having count(*) > 1)
         """,
         of_day=True,

@@ -19,12 +19,11 @@ COPIES: Final = columns("group_id varchar, task varchar, member varchar, line in
 
 STORY: Final = columns(
     "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
-    " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar, is_new_target boolean"
+    " ms bigint, token bigint, until_ms bigint, ready boolean, word varchar"
 )
 """One row for each thing that concerns one task, what befell its holders among them.
 
-``n`` is its own number, in no order; ``nth`` where it stands in the log. ``is_new_target``: whether the task is meant
-for somebody else from here on.
+``n`` is its own number, in no order; ``nth`` where it stands in the log.
 """
 
 RIGHTS: Final = columns(
@@ -40,18 +39,18 @@ RIGHTS: Final = columns(
 FOLLOWED: Final = columns(
     "n bigint, line int, copy int, nth bigint, seq bigint, at_ms bigint, coordinator_epoch bigint, what varchar,"
     " ms bigint, token bigint, ready boolean, word varchar, role_before varchar, act varchar, licensed boolean,"
-    " is_up boolean, is_down boolean, runner int, run int, target_no int"
+    " is_up boolean, is_down boolean, runner int, run int"
 )
 """The story with what follows from the rows before each; how standbys and warmups begin is left out.
 
 ``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is the copy whose the last
-one was. ``target_no`` counts the changes of target, and the members that went who had a copy.
+one was.
 """
 
 RUNS: Final = columns(
     "group_id varchar, task varchar, run int, runner varchar, up_ms bigint, up_seq bigint, grant_ms bigint,"
     " grant_ready boolean, claim_seq bigint, claim_ms bigint, claim_at_ms bigint, claim_epoch bigint,"
-    " claim_target_no int, fell_seq bigint, down_seq bigint, down_ms bigint, down_at_ms bigint, down_what varchar,"
+    " claim_nth bigint, fell_seq bigint, down_seq bigint, down_ms bigint, down_at_ms bigint, down_what varchar,"
     " down_word varchar, taker varchar, taken_ms bigint, taken_seq bigint, taken_at_ms bigint, taken_ready boolean,"
     " taken_role varchar, taken_epoch bigint, heir varchar, parked boolean, next_runner varchar, next_up_ms bigint,"
     " next_up_seq bigint, next_ready boolean, next_grant_ms bigint"
@@ -79,7 +78,7 @@ def lines(part: Part) -> None:
         LINES,
         f"""
         select group_id, task, row_number() over () as line
-          from (select distinct group_id, task from changes where what in ({_OF_TASKS}))
+          from (select distinct group_id, task from changes where {_OF_TASKS})
         """,  # noqa: S608 - our own words
     )
     part.make(
@@ -87,16 +86,14 @@ def lines(part: Part) -> None:
         COPIES,
         f"""
         select group_id, task, member, line, row_number() over () as copy
-          from (select distinct group_id, task, member from changes where what in ({_OF_TASKS})) named
+          from (select distinct group_id, task, member from changes where {_OF_TASKS}) named
           join lines using (group_id, task)
         """,  # noqa: S608 - our own words
     )
 
 
-_OF_TASKS: Final = """
-    'active', 'standby', 'warmup', 'adopted', 'claimed', 'revoked', 'demoted', 'dropped', 'released', 'waived',
-    'reported', 'heir', 'target', 'parked', 'stopped'
-"""
+_OF_TASKS: Final = "task is not null and what <> 'stalled'"
+"""Which rows of ``changes`` concern a task: all that name one, but for what is only said of a warmup."""
 
 _PLACES: Final = 2**24
 """One record, or one snapshot, makes fewer rows than half of that."""
@@ -114,12 +111,7 @@ def story(part: Part) -> None:
                    word
               from changes c join copies o on c.group_id = o.group_id and c.task = o.task
                                           and c.member is not distinct from o.member
-             where what in ({_OF_TASKS})
-        ),
-        meant as (
-            select *, copy is distinct from last_value(copy) over (
-                          partition by line order by seq, place rows between unbounded preceding and 1 preceding) as is_new
-              from own where what = 'target'
+             where what <> 'stalled'
         ),
         ends as (
             -- Who is away has said that it stopped; its place is kept, not its tasks.
@@ -137,21 +129,15 @@ def story(part: Part) -> None:
              group by line, copy
         ),
         every as (
-            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word,
-                   false as is_new_target
-              from own where what <> 'target'
+            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word
+              from own
              union all
-            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word, is_new
-              from meant
-             union all
-            -- The place of a member that went is inherited, or lost: the task is meant for somebody else then.
-            select line, copy, seq, place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word, true
+            select line, copy, seq, place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word
               from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
              union all
             -- Where somebody else turned out to run a task after lost commits, its holder gives it up.
             select distinct on (h.line, h.copy, a.seq)
-                   h.line, h.copy, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null,
-                   false
+                   h.line, h.copy, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null
               from own h join own a on h.line = a.line and h.seq < a.seq and h.copy <> a.copy
              where h.what in ('active', 'adopted') and a.what = 'adopted'
         )
@@ -236,8 +222,7 @@ def follow(part: Part) -> None:
         of_task as (
             select *,
                    sum(is_up::int) over so_far as run,
-                   last_value(if(is_up, copy, null) ignore nulls) over before as runner,
-                   sum(is_new_target::int) over so_far as target_no
+                   last_value(if(is_up, copy, null) ignore nulls) over before as runner
               from told
             window so_far as (partition by line order by nth rows between unbounded preceding and current row),
                    before as (partition by line order by nth rows between unbounded preceding and 1 preceding)
@@ -267,7 +252,7 @@ def runs(part: Part) -> None:
         ended as (
             select line, run,
                    arg_min({'copy': copy, 'ms': ms, 'seq': seq, 'nth': nth}, nth) filter (is_up) as up,
-                   arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'epoch': coordinator_epoch, 'target_no': target_no}, nth)
+                   arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'epoch': coordinator_epoch, 'nth': nth}, nth)
                        filter (is_claim) as claim,
                    arg_min({'seq': seq, 'ms': ms, 'at_ms': at_ms, 'what': what, 'word': word}, nth)
                        filter (is_down) as down,
@@ -293,7 +278,7 @@ def runs(part: Part) -> None:
         )
         select l.group_id, l.task, run, r.member as runner, up.ms as up_ms, up.seq as up_seq, grant_ms, grant_ready,
                claim.seq as claim_seq, claim.ms as claim_ms, claim.at_ms as claim_at_ms, claim.epoch as claim_epoch,
-               claim.target_no as claim_target_no, fell_seq,
+               claim.nth as claim_nth, fell_seq,
                down.seq as down_seq, down.ms as down_ms, down.at_ms as down_at_ms, down.what as down_what,
                down.word as down_word,
                t.member as taker, taken.ms as taken_ms, taken.seq as taken_seq, taken.at_ms as taken_at_ms,
