@@ -59,6 +59,15 @@ with opened(meanwhile=lambda: 1, master="local[1]") as session:
 """
 
 
+def test_functions_of_machine_learning_are_not_loaded(spark: SparkSession) -> None:
+    """Spark's jars bring some along for every session, which takes a second; others are there as ever."""
+    registry = getattr(spark._jvm, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$")
+    told = getattr(registry, "MODULE$").internal().listFunction()
+    names = {told.apply(place).funcName() for place in range(told.size())}
+    assert "bloom_filter_agg" in names
+    assert "vector_to_array" not in names
+
+
 def test_steps_run_in_the_workers_that_were_roused(spark: SparkSession) -> None:
     """The workers that a session rouses are those of its steps: Spark tells workers apart by their surroundings."""
     from batonpass.audit.session import rouse  # noqa: PLC0415 - tests here that need no Spark run without it

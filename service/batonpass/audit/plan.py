@@ -18,11 +18,14 @@ Rows = Callable[[str], Sequence[tuple[Any, ...]]]
 
 DAY_MS: Final = 86_400_000
 
-CHUNK: Final = 250_000
+CHUNK: Final = 500_000
 """About how many records one partition reads."""
 
+PIECE: Final = 250_000
+"""About how many records are exchanged in one piece."""
+
 ONE_PART: Final = 25_000
-"""Fewer records are exchanged in one piece."""
+"""Fewer records are not cut for an exchange."""
 
 
 class MissingDay(Exception):
@@ -150,4 +153,4 @@ def _ms(at: datetime) -> int:
 
 def partitions_for(records: int, cores: int) -> int:
     """Return into how many parts to cut what is exchanged: small enough for memory, and work for all cores."""
-    return 1 if records < ONE_PART else max(cores, min(2_000, records // CHUNK + 1))
+    return 1 if records < ONE_PART else max(cores, min(2_000, records // PIECE + 1))

@@ -37,9 +37,10 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 SIMPLER: Final = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 
-STOPS_S: Final = 0.3
-"""Spark's own end is waited for so long. What takes up to a second more is a listener of PySpark's that looks once a
-second whether it is over: another session of this process waits for it, the end of the process does not."""
+STOPS_S: Final = 0.05
+"""Spark's own end is waited for so long, until it has begun. What takes up to a second more is a listener of PySpark's
+that looks once a second whether it is over: another session of this process waits for it, the end of the process does
+not."""
 _STOPS: Final[list[threading.Thread]] = []
 
 PACKAGE: Final = "batonpass"
@@ -64,6 +65,9 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.python.daemon.module": "batonpass.audit.daemon",
+    # What jars bring along for each session are functions of machine learning: a second for their types alone. Named
+    # ones (spark.sql.extensions) are loaded as ever.
+    "spark.sql.extensions.test.loadFromCp": "false",
     # To look at sizes between steps makes a job of each of them, and forgets how what is kept is cut.
     "spark.sql.adaptive.enabled": "false",
 }
