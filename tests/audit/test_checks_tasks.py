@@ -28,6 +28,8 @@ def runs(member: str, word: str = "running") -> Row:
 
 
 TAKEN: Final = (row(0, "revoked", "a", TASK), row(0, "released", "a", TASK))
+DIED: Final = row(0, "gone", "a", until_ms=FAR_MS, word="expired")
+LEFT: Final = row(0, "gone", "a", until_ms=0, word="left")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,11 @@ TAKEN: Final = (row(0, "revoked", "a", TASK), row(0, "released", "a", TASK))
         (TAKEN, False),
         ((), True),
         (TAKEN[:1], True),
-        ((TAKEN[0], row(0, "gone", "a", until_ms=0, word="left")), False),
-        ((TAKEN[0], row(0, "gone", "a", until_ms=FAR_MS, word="expired")), True),
+        ((TAKEN[0], LEFT), False),
+        ((TAKEN[0], DIED), True),
+        ((DIED, LEFT), False),
+        ((LEFT, row(0, "claimed", "a", TASK)), True),
+        ((LEFT, row(0, "claimed", "a", TASK), LEFT), False),
         ((TAKEN[0], row(0, "waived", "a", TASK)), False),
     ],
 )
@@ -54,6 +59,12 @@ def test_a_task_is_granted_when_nobody_else_may_run_it(between: Sequence[Row], *
     seen = [(one["law"], one["task"], one["member"], one["sequences"], one["detail"]) for one in found(rows)]
     assert seen == (expected if at_once else [])
     assert found([*rows, row(last + 1)], first=last + 1) == []
+
+
+def test_a_late_confirmation_ends_no_newer_grant() -> None:
+    """What a member gives up after it was granted the task anew is the grant before."""
+    rows = in_order(grant("a", 1), TAKEN[0], grant("a", 2), TAKEN[1], grant("b", 3))
+    assert [(one["law"], one["member"], one["sequences"]) for one in found(rows)] == [("L1", "b", [3, 5])]
 
 
 @pytest.mark.parametrize(("token", "broken"), [(6, False), (5, True), (4, True)])

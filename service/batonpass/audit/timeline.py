@@ -95,8 +95,8 @@ def lines(part: Part) -> None:
 _OF_TASKS: Final = "task is not null and what <> 'stalled'"
 """Which rows of ``changes`` concern a task: all that name one, but for what is only said of a warmup."""
 
-_PLACES: Final = 2**24
-"""One record, or one snapshot, makes fewer rows than half of that."""
+_PLACES: Final = 2**25
+"""One record, or one snapshot, makes fewer rows than a quarter of that."""
 
 
 def story(part: Part) -> None:
@@ -129,15 +129,15 @@ def story(part: Part) -> None:
              group by line, copy
         ),
         every as (
-            select line, copy, seq, place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word
+            select line, copy, seq, 2 * place as place, at_ms, coordinator_epoch, what, ms, token, until_ms, ready, word
               from own
              union all
-            select line, copy, seq, place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word
+            select line, copy, seq, 2 * place, at_ms, coordinator_epoch, 'gone', ms, null, until_ms, null, word
               from held h join ends e on h.group_id = e.group_id and h.member = e.member and h.held_seq <= e.seq
              union all
-            -- Where somebody else turned out to run a task after lost commits, its holder gives it up.
+            -- Where somebody else turned out to run a task after lost commits, its holder gives it up, next in order.
             select distinct on (h.line, h.copy, a.seq)
-                   h.line, h.copy, a.seq, a.place, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null
+                   h.line, h.copy, a.seq, 2 * a.place + 1, a.at_ms, a.coordinator_epoch, 'dropped', a.ms, null, null, null, null
               from own h join own a on h.line = a.line and h.seq < a.seq and h.copy <> a.copy
              where h.what in ('active', 'adopted') and a.what = 'adopted'
         )
@@ -150,12 +150,12 @@ _HELD: Final = """
     stood as (
         select *,
                coalesce(last_value(role ignore nulls) over before, 'none') as role_before,
-               last_value(what) over before as what_before
+               coalesce(last_value(what = 'gone' and until_ms <= ms) over before, false) as was_gone
           from (select *, case when what in ('active', 'adopted') then 'active'
                                when what in ('standby', 'warmup') then what
                                when what in ('revoked', 'demoted', 'dropped', 'gone') then 'none' end as role
                   from story)
-         where role is not null or what = 'target'
+         where role is not null or what in ('target', 'claimed')
         window before as (partition by copy order by nth rows between unbounded preceding and 1 preceding)
     ),
     acts as (
@@ -165,7 +165,7 @@ _HELD: Final = """
          where what in ('active', 'adopted')
             or (what in ('revoked', 'demoted', 'dropped') and role_before = 'active')
             -- Many rows say that somebody went again who had come back to nothing of this task.
-            or (what = 'gone' and what_before is distinct from 'gone')
+            or (what = 'gone' and not was_gone)
          union all
         select n, line, copy, nth, ms, until_ms, token, null, if(what = 'claimed', 'claim', 'free')
           from story where what in ('claimed', 'released', 'waived')
