@@ -272,6 +272,16 @@ def test_a_timeline_shows_the_tasks_to_which_most_happened() -> None:
     assert report_figures.timeline(many, [], WORST_HOUR_MS + report_figures.HOUR_MS * 2) == (None, 0, 0)
 
 
+def test_nothing_is_drawn_beyond_what_was_read() -> None:
+    """What goes on when a day under way was read ends there; of a day that is over, with the hour."""
+    minute = 60_000
+    goes_on = [OwnershipInterval("orders", "0_1", "a", WORST_HOUR_MS + minute, None, "running")]
+    for read_ms, lasts in ((WORST_HOUR_MS + 16 * minute, 15), (WORST_HOUR_MS + 90 * minute, 59), (None, 59)):
+        made, *_ = report_figures.timeline(goes_on, [], WORST_HOUR_MS, read_ms)
+        assert made is not None
+        assert made["data"][0]["x"] == [lasts * minute]
+
+
 def test_the_frontier_is_what_nothing_beats() -> None:
     """From the cheapest to the dearest, each has less downtime than all that cost less."""
     tried = [Outcome({}, downtime, moves, None) for downtime, moves in ((9, 1), (8, 2), (8, 3), (5, 4), (6, 5), (1, 9))]

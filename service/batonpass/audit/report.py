@@ -285,7 +285,7 @@ def _pictured(result: AuditResult, ranked: Sequence[GroupDay], shown: dict[str, 
         }
         if begin_ms is not None:
             of_group = [finding for finding in result.findings if finding.group == one.group]
-            drawn, tasks, there = figures.timeline(intervals[one.group], of_group, begin_ms)
+            drawn, tasks, there = figures.timeline(intervals[one.group], of_group, begin_ms, result.so_far_ms)
             if drawn is not None:
                 part |= {"timeline": f"timeline-{number}", "tasks": tasks, "tasks_there": there, "hour": begin_ms}
                 shown[part["timeline"]] = drawn

@@ -238,14 +238,15 @@ def _settings(settings: Mapping[str, object]) -> list[str]:
 
 
 def timeline(
-    intervals: Sequence[OwnershipInterval], findings: Sequence[Finding], begin_ms: int
+    intervals: Sequence[OwnershipInterval], findings: Sequence[Finding], begin_ms: int, read_ms: int | None = None
 ) -> tuple[Figure | None, int, int]:
     """Return who had which task in the hour from ``begin_ms`` on, how many tasks are shown, and how many there were.
 
     Where there is no bar nobody had the task; two bars above one another are two owners at once. A red
-    diamond is where a law was broken.
+    diamond is where a law was broken. Of a day under way nothing is drawn beyond ``read_ms``, until when it was read.
     """
     end_ms = begin_ms + HOUR_MS
+    known_ms = end_ms if read_ms is None else min(read_ms, end_ms)
     within = [one for one in intervals if one.from_ms < end_ms and (one.to_ms is None or one.to_ms > begin_ms)]
     broken = [one for one in findings if one.severity is Severity.FATAL and one.task is not None]
     marks = [(one, at) for one in broken for at in one.at[-1:] if begin_ms <= at < end_ms]
@@ -255,7 +256,7 @@ def timeline(
     marked = {one.task for one, _ in marks}
     tasks = sorted(happened, key=lambda task: (task not in marked, -happened[task], _in_order(task)))[:TASKS_SHOWN]
     rows = sorted(tasks, key=_in_order)
-    data = _bars([one for one in within if one.task in set(rows)], begin_ms, end_ms)
+    data = _bars([one for one in within if one.task in set(rows)], begin_ms, known_ms)
     shown = [(one, at) for one, at in marks if one.task in set(rows)]
     if shown:
         data.append(
