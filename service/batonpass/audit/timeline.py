@@ -1,7 +1,8 @@
 """Who had what when: the story of each task, in the order of the log, by window functions.
 
-Every window is partitioned by group and task, with or without the member, and states its frame. Rights are followed in
-the order of the log (``seq``, then ``place``), times are only shown.
+Every window is partitioned by task, or by task and member, and rights are followed in the order of the log; times are
+only shown. Tasks, copies and places in the log are numbers here (``line``, ``copy``, ``nth``): what leaves this module
+for laws and measures (``runs``, ``warmups``, ``intervals``) has names again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STORY: Final = columns(
 )
 """One row for each thing that concerns one task, what befell its holders among them.
 
-``n`` is its own number, in no order; ``nth`` where it stands in the log.
+``n`` is its own number, in no order; ``nth`` grows with the number of the record, and with the place in the record.
 """
 
 RIGHTS: Final = columns(
@@ -41,7 +42,8 @@ FOLLOWED: Final = columns(
     " ms bigint, token bigint, ready boolean, word varchar, role_before varchar, act varchar, licensed boolean,"
     " is_up boolean, is_down boolean, runner int, run int"
 )
-"""The story with what follows from the rows before each; how standbys and warmups begin is left out.
+"""The story with what follows from the rows before each. Left out: how standbys and warmups begin, and departures of
+members that have had nothing of the task since their last one.
 
 ``is_up`` and ``is_down`` mark where a run begins and ends; ``run`` counts them, ``runner`` is the copy whose the last
 one was.
@@ -96,7 +98,7 @@ _OF_TASKS: Final = "task is not null and what <> 'stalled'"
 """Which rows of ``changes`` concern a task: all that name one, but for what is only said of a warmup."""
 
 _PLACES: Final = 2**25
-"""One record, or one snapshot, makes fewer rows than a quarter of that."""
+"""One record, or one snapshot, makes fewer rows than a quarter of that; a group may have 2**38 records."""
 
 
 def story(part: Part) -> None:

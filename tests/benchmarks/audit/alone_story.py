@@ -75,7 +75,8 @@ def before(values: pd.Series, key: pd.Series) -> pd.Series:
 def followed(told: pd.DataFrame) -> pd.DataFrame:
     """Return the story with what follows from the rows before each; standbys that stay such are left out.
 
-    The columns mean what they do in the table of this name in the audit (``timeline.FOLLOWED``); ``task_no`` stands for
+    The columns mean what they do in the audit's tables (``timeline.RIGHTS``, ``timeline.FOLLOWED``,
+    ``checks_tasks.DOUBTFUL``); ``target_no`` counts the changes of a task's target. ``task_no`` stands for
     a task, ``held_no`` for a task and member, ``stretch`` for a task and run.
     """
     told["held_no"] = told.groupby(HELD, observed=True, dropna=False, sort=False).ngroup()
