@@ -5,14 +5,12 @@ from dataclasses import replace
 from tests.core.scene import topology
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, mark_of, minus, plus
-from batonpass.core.evolve import evolve
+from batonpass.core.evolve import evolve, mark_of
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
     Cause,
     Claim,
-    Drain,
     Grant,
     Group,
     Member,
@@ -227,29 +225,6 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
         {"standbys": ()},
     ):
         assert mark_of(task._replace(**change)) is not None, change
-
-
-def test_members_are_added_and_taken_out_in_order() -> None:
-    """A list of members stays sorted and without doubles, and is the same list where nothing changes."""
-    both = plus(plus((), M2), M1)
-    assert both == (M1, M2)
-    assert plus(both, M1) is both
-    assert minus(both, M1) == (M2,)
-    assert minus((M2,), M1) == (M2,)
-
-
-def test_a_draft_tells_what_stands_now() -> None:
-    """While records are being folded, members and tasks are read as they stand, the ones taken out included."""
-    draft = Draft(small())
-    draft.members[M2] = None
-    draft.tasks[TaskId("9_9")] = Task(TaskId("9_9"))
-    assert draft.member(M2) is None
-    assert [member_id for member_id, _ in draft.every_member()] == [M1]
-    assert draft.every_task() == [T0, T1, "9_9"]
-    draft.change_member(M2, suspected=True)
-    assert draft.member(M2) is None
-    draft.change_member(M1, drain=Drain(1, None, 2))
-    assert draft.finish(9).members == {M1: Member(M1, 1, InstanceId("i1"), epoch=1, drain=Drain(1, None, 2))}
 
 
 def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:

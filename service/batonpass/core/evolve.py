@@ -3,54 +3,703 @@
 Used live, at load, in the simulator and in the audit, so that all of them agree on what the records mean. Folding
 decides nothing: it never looks at the time, never refuses, and never depends on anything but the group and the record.
 
-A batch is folded through one private draft; the group that comes out shares with the one before whatever did not
-change.
+A batch is folded through one ``GroupBuilder``; the group that comes out shares with the one before whatever did not
+change. The table at the end says which function folds which record; each of them says what is so afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, cast
 
-from batonpass.core import evolve_members as of_members
-from batonpass.core import evolve_tasks as of_tasks
 from batonpass.core import records as r
-from batonpass.core.draft import Draft
-from batonpass.core.model import Group
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.model import (
+    ActiveState,
+    Cause,
+    Claim,
+    Drain,
+    Failure,
+    GoneMember,
+    Grant,
+    Group,
+    Loss,
+    Member,
+    Revocation,
+    Role,
+    Stall,
+    Stop,
+    Task,
+    Topology,
+    altered,
+    with_copies,
+    with_owner,
+    with_target,
+)
+from batonpass.core.pmap import PMap
+from batonpass.core.topology import build_table
+
+REVOKED = "revoked"
+"""The ``cause`` of a stop that the member was told to make."""
+SUSPECTED = "suspected"
+"""The ``cause`` of a stop that a member was told to make because it seems to be dead."""
+
+
+class GroupBuilder:
+    """The group under construction: its plain fields, and the tasks and members that differ from before."""
+
+    __slots__ = ("before", "group", "members", "tasks")
+
+    def __init__(self, before: Group) -> None:
+        self.before = before
+        self.group = before
+        self.tasks: dict[TaskId, Task] = {}
+        self.members: dict[MemberId, Member | None] = {}
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return the task as it stands; a task never heard of is free and has no target."""
+        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
+
+    def member(self, member_id: MemberId) -> Member | None:
+        """Return the member as it stands; None when it is gone or was never there."""
+        if member_id in self.members:
+            return self.members[member_id]
+        return self.before.members.get(member_id)
+
+    def every_task(self) -> list[TaskId]:
+        """Return the ids of all tasks as things stand."""
+        return list(dict.fromkeys([*self.before.tasks, *self.tasks]))
+
+    def every_member(self) -> list[tuple[MemberId, Member]]:
+        """Return all members as things stand."""
+        ids = dict.fromkeys([*self.before.members, *self.members])
+        found = [(member_id, self.member(member_id)) for member_id in ids]
+        return [(member_id, member) for member_id, member in found if member is not None]
+
+    def change_member(self, member_id: MemberId, **fields: object) -> None:
+        """Change fields of a member; nothing happens when it is gone."""
+        member = self.member(member_id)
+        if member is not None:
+            self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]
+
+    def change(self, **fields: object) -> None:
+        """Change plain fields of the group."""
+        self.group = replace(self.group, **fields)  # type: ignore[arg-type]
+
+    def finish(self, version: int) -> Group:
+        """Return the group with everything folded in, at ``version``."""
+        before, group = self.before, self.group
+        fields: dict[str, object] = {"version": version}
+        if self.tasks:
+            fields["tasks"] = before.tasks.updated(self.tasks)
+            fields["unsettled"] = before.unsettled.updated(self._unsettled())
+        if self.members:
+            fields["members"] = before.members.updated(self.members)
+        return replace(group, **fields)  # type: ignore[arg-type]
+
+    def _unsettled(self) -> dict[TaskId, bool | None]:
+        rank = self.group.table.rank
+        known = self.before.unsettled
+        suspects = self._suspects()
+        changes: dict[TaskId, bool | None] = {}
+        for task_id, task in self.tasks.items():
+            if task_id not in rank:
+                mark = True if _held(task) else None
+            else:
+                mark = True if suspects and task.owner in suspects else mark_of(task)
+            if mark is not known.get(task_id):
+                changes[task_id] = mark
+        return changes
+
+    def _suspects(self) -> set[MemberId | None]:
+        """Return the suspected among the owners of the tasks that changed."""
+        owners = {task.owner for task in self.tasks.values()}
+        return {one for one in owners if self._is_suspected(one)}
+
+    def _is_suspected(self, member_id: MemberId | None) -> bool:
+        member = None if member_id is None else self.member(member_id)
+        return member is not None and member.suspected
+
+
+# The group and its members.
+
+
+def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
+    """The group exists; what stood before under its name lives on in epochs, tokens and the ids of gone members."""
+    longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
+    builder.change(
+        declared=True,
+        revision=builder.group.revision + 1,
+        config=record.config,
+        longest_session_ms=longest,
+        generation_epoch=0,
+    )
+    _set_topology(builder, record.topology)
+
+
+def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
+    table = build_table(topology)
+    dropped = [task_id for task_id in builder.group.table.ids if task_id not in table.rank]
+    builder.change(topology=topology, table=table)
+    for task_id in table.ids:
+        builder.tasks[task_id] = builder.task(task_id)
+    for task_id in dropped:
+        # Whoever holds it is told to give it up; the token outlives the task, should it ever come back.
+        builder.tasks[task_id] = builder.task(task_id)._replace(target=None, target_standbys=(), pin=None, heir=None)
+    if builder.group.pins:
+        builder.change(pins=builder.group.pins.updated(dict.fromkeys(dropped)))
+
+
+def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
+    """The tasks are those of the new topology."""
+    builder.change(revision=builder.group.revision + 1)
+    _set_topology(builder, record.topology)
+
+
+def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
+    """The settings are new; the longest session timeout ever answered is kept, because leases may still run by it."""
+    longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
+    builder.change(revision=builder.group.revision + 1, config=record.config, longest_session_ms=longest)
+
+
+def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
+    """A tombstone stays: epochs, generation, tokens and the ids of members."""
+    for task_id in builder.every_task():
+        builder.tasks[task_id] = Task(task_id, token=builder.task(task_id).token)
+    gone_now: dict[MemberId, GoneMember | None] = {}
+    for member_id, member in builder.every_member():
+        builder.members[member_id] = None
+        gone_now[member_id] = GoneMember(record.at_ms, Cause.EVICTED, record.lease_end_ms, member.instance_id)
+    nobody: PMap[InstanceId, MemberId] = PMap()
+    nowhere: PMap[TaskId, MemberId] = PMap()
+    builder.change(
+        declared=False,
+        revision=builder.group.revision + 1,
+        topology=Topology(),
+        table=build_table(Topology()),
+        gone=builder.group.gone.updated(gone_now),
+        instances=nobody,
+        pins=nowhere,
+        due_ms=None,
+        triggers=(),
+        next_probe_ms=None,
+        pause=None,
+        storm_since_ms=None,
+        losses=(),
+        grants_from_ms=max(builder.group.grants_from_ms, record.lease_end_ms),
+    )
+
+
+def _joined(builder: GroupBuilder, record: r.MemberJoined) -> None:
+    """A member runs; its instance id, if it has one, is its own."""
+    member = record.member
+    builder.members[member.id] = member
+    if member.instance_id is not None:
+        builder.change(instances=builder.group.instances.having(member.instance_id, member.id))
+
+
+def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
+    """A member is no more: nothing is meant for it, and it may run its actives until its lease ends."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    concerned = _involved(builder, member)
+    for task_id in concerned:
+        task = builder.task(task_id)
+        after = _left_by(task, record)
+        if after is not task:
+            builder.tasks[task_id] = after
+    builder.members[member.id] = None
+    _move_pins(builder, member.id, None)
+    if member.instance_id is not None and builder.group.instances.get(member.instance_id) == member.id:
+        builder.change(instances=builder.group.instances.without(member.instance_id))
+    entry = GoneMember(record.at_ms, record.cause, record.lease_end_ms, member.instance_id)
+    builder.change(gone=builder.group.gone.having(member.id, entry))
+    if record.cause is Cause.EXPIRED:
+        group = builder.group
+        oldest = record.at_ms - group.config.session_timeout_ms
+        recent = tuple(loss for loss in group.losses if loss.at_ms > oldest or group.storm_since_ms is not None)
+        builder.change(losses=(*recent, Loss(member.id, record.at_ms)))
+
+
+def _left_by(task: Task, record: r.MemberGone) -> Task:
+    member_id, claims = record.member_id, task.claims
+    if claims:
+        claims = tuple(claim for claim in claims if claim.member_id != member_id)
+    ran = task.owner == member_id
+    if record.lease_end_ms > record.at_ms and (ran or len(claims) != len(task.claims)):
+        claims = (*claims, Claim(member_id, record.lease_end_ms))
+    changes = _changes_without(task, member_id, claims)
+    stop = _stopped(task, claims, member_id, record.at_ms, record.cause.value)
+    if stop is not task.stop:
+        changes["stop"] = stop
+    if ran:
+        # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
+        changes |= {"since_ms": record.at_ms, "final": ()}
+        if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
+            changes["failures"] = _failed(task, Failure(member_id, record.at_ms))
+    if task.target == member_id:
+        changes["target"] = None
+    if member_id in task.target_standbys:
+        changes["target_standbys"] = _minus(task.target_standbys, member_id)
+    if task.pin == member_id:
+        changes["pin"] = None
+    if task.awaits == member_id:
+        changes["awaits"] = None
+    return altered(task, changes) if changes else task
+
+
+def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
+    """A member stopped to restart: it holds nothing, its place stays what it was."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    for task_id in _involved(builder, member):
+        task = builder.task(task_id)
+        after = _without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
+        stop = _stopped(task, after.claims, member.id, record.at_ms, Cause.RESTARTED.value)
+        if stop is not task.stop:
+            after = after._replace(stop=stop)
+        if task.owner == member.id:
+            after = after._replace(since_ms=record.at_ms, final=(), awaits=member.id)
+        if after != task:
+            builder.tasks[task_id] = after
+    builder.change_member(
+        member.id, picture=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
+    )
+
+
+def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
+    """Whatever was meant for one member is meant for its heir."""
+    old, heir = record.member_id, record.heir
+    member = builder.member(old)
+    if member is None:
+        return
+    for task_id in _involved(builder, member):
+        task = builder.task(task_id)
+        target = heir if task.target == old else task.target
+        standbys = _minus(task.target_standbys, old)
+        if standbys != task.target_standbys:
+            standbys = _plus(standbys, heir)
+        if target == heir:
+            # It may stand in the place of two members, of which one was to stand by the other.
+            standbys = _minus(standbys, heir)
+        after = task._replace(target=target, target_standbys=standbys, pin=heir if task.pin == old else task.pin)
+        if after != task:
+            builder.tasks[task_id] = after
+    _move_pins(builder, old, heir)
+
+
+def _move_pins(builder: GroupBuilder, old: MemberId, heir: MemberId | None) -> None:
+    """Keep the index of pins in step: those of ``old`` are the heir's, or nobody's."""
+    changes = {task_id: heir for task_id, pin in builder.group.pins.items() if pin == old}
+    if changes:
+        builder.change(pins=builder.group.pins.updated(changes))
+
+
+def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
+    """The member is on its way out, and may have come to the end of its time."""
+    drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
+    builder.change_member(record.member_id, drain=drain)
+
+
+def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
+    """The member stays."""
+    builder.change_member(record.member_id, drain=None)
+
+
+def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
+    """The member may be dead: whatever it runs may have to go elsewhere."""
+    _set_suspected(builder, record.member_id, is_suspected=True)
+
+
+def _suspicion_cleared(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
+    """The member spoke."""
+    _set_suspected(builder, record.member_id, is_suspected=False)
+
+
+def _set_suspected(builder: GroupBuilder, member_id: MemberId, *, is_suspected: bool) -> None:
+    member = builder.member(member_id)
+    if member is None:
+        return
+    builder.change_member(member_id, suspected=is_suspected)
+    for task_id, grant in member.picture.items():
+        if grant.role is Role.ACTIVE:
+            # Nothing about the task itself is new, but whether it is settled is looked at again.
+            builder.tasks[task_id] = builder.task(task_id)
+
+
+def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
+    """The group epoch grows; the earliest of the due times counts."""
+    group = builder.group
+    due = record.due_ms if group.due_ms is None else min(group.due_ms, record.due_ms)
+    triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)
+    builder.change(group_epoch=group.group_epoch + 1, due_ms=due, triggers=triggers)
+
+
+def _paused(builder: GroupBuilder, record: r.Paused) -> None:
+    """Moves are held."""
+    builder.change(pause=record.pause)
+
+
+def _resumed(builder: GroupBuilder, _record: r.Resumed) -> None:
+    """Moves go on."""
+    builder.change(pause=None)
+
+
+def _storm_began(builder: GroupBuilder, record: r.StormBegan) -> None:
+    """Too many members vanished."""
+    builder.change(storm_since_ms=record.at_ms)
+
+
+def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
+    """The storm is over; its losses no longer count."""
+    builder.change(storm_since_ms=None, losses=())
+
+
+def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
+    """Nothing is granted for a while; a hold never gets shorter."""
+    builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
+    if record.adopting:
+        builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))
+
+
+def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
+    """Epochs and tokens lie above whatever the lost commits may have given out."""
+    for member_id, epoch in record.epochs.items():
+        member = builder.member(member_id)
+        if member is not None and member.epoch < epoch:
+            builder.change_member(member_id, epoch=epoch)
+    builder.change(tokens_from=max(builder.group.tokens_from, record.tokens_from))
+
+
+def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
+    """The time of the next look survives a restart."""
+    builder.change(next_probe_ms=record.at_ms)
+
+
+def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
+    """Old ids are no longer remembered."""
+    builder.change(gone=builder.group.gone.updated(dict.fromkeys(record.member_ids)))
+
+
+# Its tasks.
+
+
+def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
+    """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
+    for task_id, target in record.changes.items():
+        builder.tasks[task_id] = with_target(builder.task(task_id), target)
+    builder.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
+
+
+def _picture_changed(builder: GroupBuilder, record: r.PictureChanged) -> None:
+    """What one member may hold is new, and so is its epoch; what it must give up it may still hold."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    picture: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    demoted = frozenset(record.demoted)
+    ready = frozenset(record.ready)
+    for task_id in record.revoked:
+        picture[task_id] = None
+        revoking[task_id] = _give_up(builder, member, task_id, record)
+    for task_id in [one for one in record.granted if one in demoted] if demoted else ():
+        revoking[task_id] = _give_up(builder, member, task_id, record)
+        task = builder.task(task_id)
+        if task.state is ActiveState.RUNNING:
+            builder.tasks[task_id] = task._replace(keeper=member.id)
+    picture.update(record.granted)
+    for task_id, grant in record.granted.items():
+        builder.tasks[task_id] = _taken_up(builder.task(task_id), member.id, grant, ready=task_id in ready)
+    builder.change_member(
+        member.id,
+        epoch=record.epoch,
+        picture=member.picture.updated(picture),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.PictureChanged) -> Revocation:
+    task = builder.task(task_id)
+    was_active = task.owner == member.id
+    claims = (*task.claims, Claim(member.id, None)) if was_active else task.claims
+    after = _without(task, member.id, claims)
+    if was_active:
+        cause = SUSPECTED if member.suspected else REVOKED
+        stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
+        after = after._replace(since_ms=record.at_ms, stop=stop)
+    builder.tasks[task_id] = after
+    return Revocation(record.epoch, record.at_ms, was_active)
+
+
+def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
+    """Return the task as it is once the member holds it as the grant says."""
+    role, standbys, warmups = grant.role, task.standbys, task.warmups
+    if standbys or warmups:
+        standbys, warmups = _minus(standbys, member_id), _minus(warmups, member_id)
+    if role is Role.STANDBY:
+        return with_copies(task, _plus(standbys, member_id), warmups)
+    if role is Role.WARMUP:
+        return with_copies(task, standbys, _plus(warmups, member_id))
+    if standbys is not task.standbys or warmups is not task.warmups:
+        task = with_copies(task, standbys, warmups)
+    return with_owner(task, member_id, grant, ready=ready)
+
+
+def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
+    """The member does not run the task any more; where it stopped is remembered for the next owner."""
+    task = builder.task(record.task)
+    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
+    if len(claims) != len(task.claims) or record.final:
+        stop = _ended(task.stop, claims, record.at_ms)
+        builder.tasks[record.task] = task._replace(claims=claims, final=record.final, stop=stop)
+    member = builder.member(record.member_id)
+    if member is not None and record.task in member.revoking:
+        builder.change_member(member.id, revoking=member.revoking.without(record.task))
+
+
+def _waived(builder: GroupBuilder, record: r.ClaimsWaived) -> None:
+    """A suspected member's claim holds nobody back; it must still confirm."""
+    task = builder.task(record.task)
+    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
+    stop = _ended(task.stop, claims, task.since_ms)
+    builder.tasks[record.task] = task._replace(claims=claims, final=(), stop=stop)
+
+
+def _heir_chosen(builder: GroupBuilder, record: r.HeirChosen) -> None:
+    """The task has somebody to go to."""
+    builder.tasks[record.task] = builder.task(record.task)._replace(heir=record.heir)
+
+
+def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
+    """The owner said how far it is; once it runs, the last owner's copy need not be kept for it."""
+    task = builder.task(record.task)
+    if task.owner != record.member_id:
+        return
+    if record.state is ActiveState.RUNNING:
+        task = task._replace(keeper=None, final=(), stop=None)
+    elif task.state is ActiveState.RUNNING:
+        task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
+    if record.state is ActiveState.FAILED:
+        task = task._replace(failures=_failed(task, Failure(record.member_id, record.at_ms)))
+    builder.tasks[record.task] = task._replace(state=record.state)
+
+
+def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
+    """The member is not tried again for a while."""
+    task = builder.task(record.task)
+    others = tuple(stall for stall in task.stalls if stall.member_id != record.member_id)
+    builder.tasks[record.task] = task._replace(stalls=(*others, Stall(record.member_id, record.until_ms)))
+
+
+def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
+    """The task is tried no more."""
+    builder.tasks[record.task] = builder.task(record.task)._replace(parked=True)
+
+
+def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
+    """The task may be tried again, with a clean slate."""
+    builder.tasks[record.task] = builder.task(record.task)._replace(parked=False, failures=())
+
+
+def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
+    """The task belongs to one member, or to whom placement says; a pin is a clean slate where it does not fail now."""
+    task = builder.task(record.task)
+    if task.owner != record.member_id or task.state is not ActiveState.FAILED:
+        failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)
+        task = task._replace(failures=failures)
+    builder.tasks[record.task] = task._replace(pin=record.member_id)
+    builder.change(pins=builder.group.pins.updated({record.task: record.member_id}))
+
+
+def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
+    """What a member runs is its own, whatever the log that survived says; another holder must give it up."""
+    member = builder.member(record.member_id)
+    if member is None:
+        return
+    picture: dict[TaskId, Grant | None] = {}
+    revoking: dict[TaskId, Revocation | None] = {}
+    for task_id in record.dropped:
+        task = builder.task(task_id)
+        picture[task_id] = None
+        revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
+        after = _without(task, member.id, (*task.claims, Claim(member.id, None)))
+        builder.tasks[task_id] = after._replace(stop=task.stop or Stop(member.id, record.at_ms, REVOKED))
+    for task_id, token in record.tokens.items():
+        task = builder.task(task_id)
+        if task.owner is not None and task.owner != member.id:
+            _dispossess(builder, task_id, record)
+            task = builder.task(task_id)
+        grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
+        picture[task_id] = grant
+        revoking[task_id] = None
+        claims = tuple(claim for claim in task.claims if claim.member_id != member.id)
+        builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
+            state=ActiveState.RUNNING, claims=claims, keeper=None, stop=None
+        )
+    builder.change_member(
+        member.id,
+        picture=member.picture.updated(picture),
+        revoking=member.revoking.updated(revoking),
+    )
+
+
+def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) -> None:
+    task = builder.task(task_id)
+    other = builder.member(task.owner) if task.owner is not None else None
+    if other is None:
+        return
+    epoch = other.epoch + 1
+    builder.tasks[task_id] = _without(task, other.id, (*task.claims, Claim(other.id, None)))
+    builder.change_member(
+        other.id,
+        epoch=epoch,
+        picture=other.picture.without(task_id),
+        revoking=other.revoking.having(task_id, Revocation(epoch, record.at_ms, active=True)),
+    )
+
+
+# What several folds have in common.
+
+
+def mark_of(task: Task) -> bool | None:
+    """Return how the index of unsettled tasks marks a task of the topology: None where it is settled.
+
+    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. False: there
+    is nothing to do for it but to wait, for a target, while nobody has anything of it, or for the word of its owner,
+    which is where it belongs and has yet to say that it runs.
+    """
+    if task.standbys != task.target_standbys or task.claims or task.warmups or task.keeper is not None:
+        return True
+    owner, state = task.owner, task.state
+    if owner is None:
+        return task.target is not None or task.heir is not None or bool(task.standbys)
+    if owner != task.target:
+        return True
+    return None if state is ActiveState.RUNNING else state not in _STARTING
+
+
+_STARTING: Final = (ActiveState.GRANTED, ActiveState.RESTORING)
+
+
+def _held(task: Task) -> bool:
+    return bool(task.owner or task.claims or task.standbys or task.warmups)
+
+
+def _involved(builder: GroupBuilder, member: Member) -> list[TaskId]:
+    """Return every task that the member may have to do with: what it holds or held, its pins, what is unsettled."""
+    ids = dict.fromkeys(member.picture)
+    ids.update(dict.fromkeys(member.revoking))
+    ids.update(dict.fromkeys(builder.before.unsettled))
+    ids.update(dict.fromkeys(builder.tasks))
+    ids.update({task_id: None for task_id, pin in builder.group.pins.items() if pin == member.id})
+    return list(ids)
+
+
+def _without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
+    """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
+    changes = _changes_without(task, member_id, claims)
+    return altered(task, changes) if changes else task
+
+
+def _changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> dict[str, object]:
+    """Return what is other than before when the member holds nothing of a task any more, by the names of fields.
+
+    A member that leaves may have to do with thousands of tasks: only what changes is named.
+    """
+    changes: dict[str, object] = {}
+    if task.owner == member_id:
+        changes["owner"] = None
+    if member_id in task.standbys:
+        changes["standbys"] = _minus(task.standbys, member_id)
+    if member_id in task.warmups:
+        changes["warmups"] = _minus(task.warmups, member_id)
+    if claims != task.claims:
+        changes["claims"] = claims
+    if task.heir == member_id:
+        changes["heir"] = None
+    if task.keeper == member_id:
+        changes["keeper"] = None
+    return changes
+
+
+def _stopped(task: Task, claims: tuple[Claim, ...], member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
+    """Return how the last run of a task ended, now that ``member_id`` went and these claims are left."""
+    stop = task.stop
+    if task.owner == member_id and task.state is ActiveState.RUNNING:
+        stop = Stop(member_id, None, cause)
+    elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
+        stop = stop._replace(cause=cause)
+    return _ended(stop, claims, at_ms)
+
+
+def _ended(stop: Stop | None, claims: tuple[Claim, ...], at_ms: int) -> Stop | None:
+    """Return ``stop`` with the instant since when nobody can be running the task, if no claim on it is left.
+
+    An instant of 0 was not recorded: then nothing is known of the stop.
+    """
+    if stop is None or stop.at_ms is not None or claims:
+        return stop
+    return stop._replace(at_ms=at_ms) if at_ms else None
+
+
+def _failed(task: Task, failure: Failure) -> tuple[Failure, ...]:
+    """Return the failures of the task with one more; of each member the last counts."""
+    return (*(one for one in task.failures if one.member_id != failure.member_id), failure)
+
+
+def _minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    """Return ``members`` without ``member_id``."""
+    if member_id not in members:
+        return members
+    return tuple([one for one in members if one != member_id]) if len(members) > 1 else ()
+
+
+def _plus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+    """Return ``members`` with ``member_id``, in order."""
+    if not members:
+        return (member_id,)
+    if member_id > members[-1]:
+        return (*members, member_id)
+    return members if member_id in members else tuple(sorted((*members, member_id)))
+
 
 _FOLD: Final[Mapping[type[r.Record], object]] = {
-    r.GroupDeclared: of_members.declared,
-    r.TopologyChanged: of_members.topology_changed,
-    r.ConfigChanged: of_members.config_changed,
-    r.GroupDeleted: of_members.deleted,
-    r.MemberJoined: of_members.joined,
-    r.MemberGone: of_members.gone,
-    r.MemberAway: of_members.away,
-    r.PlaceInherited: of_members.inherited,
-    r.DrainStarted: of_members.drain_started,
-    r.DrainCancelled: of_members.drain_cancelled,
-    r.MemberSuspected: of_members.suspected,
-    r.SuspicionCleared: of_members.suspicion_cleared,
-    r.RebalanceScheduled: of_members.rebalance_scheduled,
-    r.Paused: of_members.paused,
-    r.Resumed: of_members.resumed,
-    r.StormBegan: of_members.storm_began,
-    r.StormEnded: of_members.storm_ended,
-    r.GrantsHeld: of_members.grants_held,
-    r.EpochsRaised: of_members.epochs_raised,
-    r.ProbeScheduled: of_members.probe_scheduled,
-    r.GoneForgotten: of_members.gone_forgotten,
-    r.TargetPlaced: of_tasks.target_placed,
-    r.PictureChanged: of_tasks.picture_changed,
-    r.TaskReleased: of_tasks.released,
-    r.ClaimsWaived: of_tasks.waived,
-    r.HeirChosen: of_tasks.heir_chosen,
-    r.ActiveReported: of_tasks.active_reported,
-    r.WarmupStalled: of_tasks.stalled,
-    r.TaskParked: of_tasks.parked,
-    r.TaskUnparked: of_tasks.unparked,
-    r.TaskPinned: of_tasks.pinned,
-    r.TasksAdopted: of_tasks.adopted,
+    r.GroupDeclared: _declared,
+    r.TopologyChanged: _topology_changed,
+    r.ConfigChanged: _config_changed,
+    r.GroupDeleted: _deleted,
+    r.MemberJoined: _joined,
+    r.MemberGone: _gone,
+    r.MemberAway: _away,
+    r.PlaceInherited: _inherited,
+    r.DrainStarted: _drain_started,
+    r.DrainCancelled: _drain_cancelled,
+    r.MemberSuspected: _suspected,
+    r.SuspicionCleared: _suspicion_cleared,
+    r.RebalanceScheduled: _rebalance_scheduled,
+    r.Paused: _paused,
+    r.Resumed: _resumed,
+    r.StormBegan: _storm_began,
+    r.StormEnded: _storm_ended,
+    r.GrantsHeld: _grants_held,
+    r.EpochsRaised: _epochs_raised,
+    r.ProbeScheduled: _probe_scheduled,
+    r.GoneForgotten: _gone_forgotten,
+    r.TargetPlaced: _target_placed,
+    r.PictureChanged: _picture_changed,
+    r.TaskReleased: _released,
+    r.ClaimsWaived: _waived,
+    r.HeirChosen: _heir_chosen,
+    r.ActiveReported: _active_reported,
+    r.WarmupStalled: _stalled,
+    r.TaskParked: _parked,
+    r.TaskUnparked: _unparked,
+    r.TaskPinned: _pinned,
+    r.TasksAdopted: _adopted,
 }
 
 
@@ -59,10 +708,10 @@ def evolve(group: Group, records: Iterable[r.Record]) -> Group:
 
     Its version has grown by the number of records.
     """
-    draft = Draft(group)
+    builder = GroupBuilder(group)
     count = 0
     for record in records:
-        fold = cast("Callable[[Draft, r.Record], None]", _FOLD[type(record)])
-        fold(draft, record)
+        fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
+        fold(builder, record)
         count += 1
-    return draft.finish(group.version + count) if count else group
+    return builder.finish(group.version + count) if count else group
