@@ -1,4 +1,4 @@
-"""The house style as far as a machine can see it: sizes, names, docstrings, and what must not be left behind."""
+"""The house style as far as a machine can see it: what the core may import, and what must not be left behind."""
 
 import ast
 import re
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "service" / "batonpass" / "core"
@@ -24,11 +23,8 @@ TOP_LEVEL = {
     "service",
     "tests",
 }
-LINES_OF_A_MODULE = 400
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 6
-CORE_WORDS = ("errors", "ids", "inputs", "model", "policy", "reasons", "records", "replies", "soft")
-IMPORTS_OF_A_CORE_MODULE = 10
 # Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
 CORE_MAY_IMPORT = {
     "__future__",
@@ -47,8 +43,6 @@ CORE_MAY_IMPORT = {
     "types",
     "typing",
 }
-# Words that say nothing about what a thing is.
-EMPTY_WORDS = {"manager", "handler", "helper", "util", "utils", "data", "info"}
 # A letter in brackets keeps these patterns from finding themselves.
 MARKERS = re.compile(
     r"F[I]XME|X[X]X|T[O]DO|N[o]tImplementedError|pytest\.mark\.(s[k]ip|x[f]ail)|assert T[r]ue\b|pragma: n[o] cover"
@@ -115,12 +109,6 @@ def test_the_top_level_holds_only_what_is_listed() -> None:
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
 
 
-def test_modules_fit_their_size() -> None:
-    """A module that outgrows its size is two modules."""
-    lines = {where(path): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: count for name, count in lines.items() if count > LINES_OF_A_MODULE} == {}
-
-
 def test_functions_fit_their_size() -> None:
     """A function fits on a screen, its docstring included."""
     sizes = {
@@ -141,23 +129,6 @@ def test_functions_take_few_parameters() -> None:
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             counts[f"{where(path, node.lineno)} {node.name}"] = len([a for a in given if a.arg not in {"self", "cls"}])
     assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
-
-
-def test_core_modules_import_little() -> None:
-    """A core module with many imports decides more than one thing; the words of the core are for all, and do not count.
-
-    Only `decide` may know more: it is the protocol's table of contents.
-    """
-    words = {f"batonpass.core.{name}" for name in CORE_WORDS} | {
-        "__future__",
-        "typing",
-        "dataclasses",
-        "collections.abc",
-    }
-    counts = {
-        where(path): len(imported(tree) - words) for path, tree in CORE_MODULES.items() if path.name != "decide.py"
-    }
-    assert {name: count for name, count in counts.items() if count > IMPORTS_OF_A_CORE_MODULE} == {}
 
 
 def test_the_core_imports_values_only() -> None:
@@ -183,31 +154,6 @@ def test_the_core_knows_its_types() -> None:
         if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
     ]
     assert found == []
-
-
-def test_names_say_what_a_thing_is() -> None:
-    """Nothing of the service, but what asyncio and uvicorn name, is named by a word that fits everything."""
-    found = []
-    for path, tree in MODULES.items():
-        if "service" not in path.parts:
-            continue
-        defined = [node.name for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)]
-        for name in (path.stem, *[one for one in defined if not hasattr(HttpToolsProtocol, one)]):
-            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
-            found += [f"{where(path)} {name}" for word in words if word in EMPTY_WORDS]
-    assert found == []
-
-
-def test_every_test_states_its_law() -> None:
-    """Every test function has a docstring."""
-    silent = [
-        f"{where(path, node.lineno)} {node.name}"
-        for path, tree in MODULES.items()
-        if "tests" in path.parts
-        for node in functions(tree)
-        if node.name.startswith("test_") and not ast.get_docstring(node)
-    ]
-    assert silent == []
 
 
 @pytest.mark.parametrize(

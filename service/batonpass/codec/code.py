@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from batonpass import __version__
 
@@ -18,7 +20,15 @@ def code_version() -> str:
     Two programs of one code version decide the same on the same input (L10). It reads the sources once.
     """
     digest = hashlib.sha256()
-    for source in sorted(files("batonpass.core").iterdir(), key=lambda one: one.name):
-        if source.name.endswith(".py"):
-            digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for name, text in sorted(_sources(files("batonpass.core"))):
+        digest.update(name.encode() + b"\0" + text + b"\0")
     return f"{__version__}+{digest.hexdigest()[:DIGITS]}"
+
+
+def _sources(folder: Traversable, within: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the text of every module below a folder, packages of the core included."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sources(entry, f"{within}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield within + entry.name, entry.read_bytes()
