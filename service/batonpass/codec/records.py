@@ -7,12 +7,12 @@ A field that is added at the end with a default needs neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
+from batonpass.core import records as r
 from batonpass.core.pmap import PMap
 from batonpass.core.records import Record
 
@@ -36,12 +36,41 @@ class UnwritableRecord(Exception):
     """A record holds a value that JSON cannot carry back unchanged."""
 
 
-def _kind(record_type: type) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", record_type.__name__).lower()
-
-
-RECORD_TYPES: Final[Mapping[str, type]] = {_kind(record_type): record_type for record_type in get_args(Record)}
-"""The record type of every kind that this program can read."""
+RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
+    "group-declared": r.GroupDeclared,
+    "topology-changed": r.TopologyChanged,
+    "config-changed": r.ConfigChanged,
+    "group-deleted": r.GroupDeleted,
+    "member-joined": r.MemberJoined,
+    "member-gone": r.MemberGone,
+    "member-away": r.MemberAway,
+    "place-inherited": r.PlaceInherited,
+    "drain-started": r.DrainStarted,
+    "drain-cancelled": r.DrainCancelled,
+    "member-suspected": r.MemberSuspected,
+    "suspicion-cleared": r.SuspicionCleared,
+    "rebalance-scheduled": r.RebalanceScheduled,
+    "target-placed": r.TargetPlaced,
+    "picture-changed": r.PictureChanged,
+    "task-released": r.TaskReleased,
+    "claims-waived": r.ClaimsWaived,
+    "heir-chosen": r.HeirChosen,
+    "active-reported": r.ActiveReported,
+    "warmup-stalled": r.WarmupStalled,
+    "task-parked": r.TaskParked,
+    "task-unparked": r.TaskUnparked,
+    "task-pinned": r.TaskPinned,
+    "paused": r.Paused,
+    "resumed": r.Resumed,
+    "storm-began": r.StormBegan,
+    "storm-ended": r.StormEnded,
+    "grants-held": r.GrantsHeld,
+    "epochs-raised": r.EpochsRaised,
+    "tasks-adopted": r.TasksAdopted,
+    "probe-scheduled": r.ProbeScheduled,
+    "gone-forgotten": r.GoneForgotten,
+}
+"""The record type of every kind that this program can read. A class may be renamed; its kind is in the logs for ever."""
 
 VERSIONS: Final[dict[str, int]] = dict.fromkeys(RECORD_TYPES, 1)
 """The version in which each kind is written."""
