@@ -245,14 +245,18 @@ class _Special:
                 self.bound.setdefault(rank, seat)
 
     def bind_pinned(self) -> None:
-        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first."""
+        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first.
+
+        A drain suspends the pins on its member: until it is taken back, placement has them as if there were none.
+        """
         table, number = self._view.group.table, self._number
         room = {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
         for seat in self.bound.values():
             member_id = self._seated[seat].id
             if member_id in room:
                 room[member_id] -= 1
-        pinned = [task for task in self._marked if task.pin in number and task.id in table.rank]
+        staying = {one.id for one in self._members.values() if one.drain is None}
+        pinned = [task for task in self._marked if task.pin in staying and task.id in table.rank]
         for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.rank[one.id])):
             rank, pin = table.rank[task.id], task.pin
             if pin is None or rank in self.bound or room.get(pin, 1) <= 0:
