@@ -125,7 +125,7 @@ def test_taking_back_no_drain_is_nothing() -> None:
     assert scene.group is group
 
 
-def pinned_stage(**config: object) -> tuple[Scene, str]:
+def pinned_stage(**config: int) -> tuple[Scene, str]:
     """Return a settled scene of two members, and the task of m2, which is pinned to it."""
     scene = stage(**config)
     (task,) = scene.held("m2", Role.ACTIVE)

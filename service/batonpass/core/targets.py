@@ -12,6 +12,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
+from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
 _CLASS: Mapping[Readiness, int] = {
@@ -68,6 +69,7 @@ def build_request(view: View) -> PlacementRequest:
         known_at=lambda rank: special.known_at(table.ids[rank]),
         level_at=lambda seat: view.is_noted_level(members[seat]),
         stocked=lambda seat: special.stocked(members[seat]),
+        state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
         balance_held=pause_held,
