@@ -36,14 +36,20 @@ def _reported(group: Group, soft: Soft) -> dict[int, int]:
 
 
 def _read(group: Group, soft: Soft) -> dict[int, int]:
-    if not soft.end_offsets:
-        return {}
     ends, begins = soft.end_offsets.plain(), soft.begin_offsets.plain()
     found: dict[int, int] = {}
-    for part in group.topology.subtopologies:
-        for partition in range(part.partitions or 0):
-            keys = [(topic, partition) for topic in part.changelog_topics]
-            if keys and all(key in ends for key in keys):
-                size = sum(max(0, ends[key].offset - begins.get(key, 0)) for key in keys)
-                found[group.table.rank[task_id(part.id, partition)]] = size
+    for part in group.topology.subtopologies if ends else ():
+        if not part.partitions or not part.changelog_topics:
+            continue
+        first = group.table.rank[task_id(part.id, 0)]
+        for partition in range(part.partitions):
+            size = 0
+            for topic in part.changelog_topics:
+                log = (topic, partition)
+                end = ends.get(log)
+                if end is None:
+                    break
+                size += max(0, end.offset - begins.get(log, 0))
+            else:
+                found[first + partition] = size
     return found
