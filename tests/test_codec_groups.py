@@ -10,11 +10,12 @@ from batonpass.codec import groups as codec
 from batonpass.codec.groups import FIELDS, GROUP_VERSION, UnreadableGroup, decode_group, encode_group
 from batonpass.codec.records import encode_records
 from batonpass.core.decide import Decision, decide
-from batonpass.core.ids import GroupId
+from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.inputs import Input
-from batonpass.core.model import Group
+from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
+from batonpass.core.topology import build_table
 from batonpass.simulate import coordinators
 from batonpass.simulate.run import run_many
 
@@ -63,6 +64,19 @@ def test_a_field_that_is_new_at_the_end_hinders_nobody() -> None:
     payload["fields"]["Task"].pop()
     del payload["group"]["tokens_from"]
     assert decode_group(1, json.dumps(payload).encode()) == Group(GroupId("orders"), version=7)
+
+
+def test_weights_of_tasks_come_back_and_weigh() -> None:
+    """A group is stored with them; one that was stored before there were any has none."""
+    part = Subtopology("0", 2, task_weights={TaskId("0_1"): 4.0})
+    topology = Topology(1, (part,))
+    group = Group(GroupId("orders"), topology=topology, table=build_table(topology))
+    payload = encode_group(group)
+    assert decode_group(GROUP_VERSION, payload) == group
+    assert decode_group(GROUP_VERSION, payload).table.weight == (1.0, 4.0)
+    old = json.loads(payload)
+    del old["group"]["topology"]["subtopologies"][0]["task_weights"]
+    assert decode_group(GROUP_VERSION, json.dumps(old).encode()).table.weight == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

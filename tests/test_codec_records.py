@@ -24,9 +24,16 @@ from batonpass.codec.records import (
     encode_records,
 )
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Grant, Member, Revocation, Role
+from batonpass.core.model import Grant, Member, Revocation, Role, Subtopology, Topology
 from batonpass.core.pmap import PMap
-from batonpass.core.records import MemberJoined, PictureChanged, ProbeScheduled, RebalanceScheduled, Record
+from batonpass.core.records import (
+    MemberJoined,
+    PictureChanged,
+    ProbeScheduled,
+    RebalanceScheduled,
+    Record,
+    TopologyChanged,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures" / "records-v1.jsonl"
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -78,6 +85,17 @@ def test_every_kind_that_was_ever_written_can_be_read() -> None:
         assert type(decode_record(stored)) is RECORD_TYPES[entry["kind"]]
         seen.add(entry["kind"])
     assert seen == set(RECORD_TYPES)
+
+
+def test_a_topology_from_before_weights_of_tasks_is_read_without_them() -> None:
+    """The field came later, with a default: neither way needs another version."""
+    record = TopologyChanged(Topology(2, (Subtopology("0", 4, task_weights={TaskId("0_3"): 5.0}),)))
+    stored = encode_record(record)
+    assert decode_record(stored) == record
+    old = json.loads(stored.payload)
+    del old["topology"]["subtopologies"][0]["task_weights"]
+    plain = TopologyChanged(Topology(2, (Subtopology("0", 4),)))
+    assert decode_record(stored._replace(payload=json.dumps(old).encode())) == plain
 
 
 def test_a_persistent_mapping_comes_back_as_one() -> None:

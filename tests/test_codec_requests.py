@@ -47,6 +47,7 @@ KEYS = st.sampled_from(
         "id",
         "partitions",
         "weight",
+        "task_weights",
         "scope",
         "expires_at",
         "join",

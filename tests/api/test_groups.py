@@ -1,5 +1,6 @@
 """Groups are declared, changed and deleted, and operators' commands taken, with the names and codes of PROTOCOL."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,11 @@ from tests.api.conftest import Api
 
 PROBLEM = "application/problem+json"
 TOPOLOGY = {"epoch": 1, "subtopologies": [{"id": "0", "partitions": 2, "changelog_topics": ["store"]}]}
+
+
+def weighed(weights: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of two partitions with weights of tasks."""
+    return {"id": "0", "partitions": 2, "changelog_topics": ["store"], "task_weights": weights}
 
 
 async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> None:
@@ -48,6 +54,16 @@ async def test_a_group_is_created_once_and_changed_under_its_etag(api: Api) -> N
             "invalid-topology",
             ["topology.subtopologies[1].id"],
         ),
+        (
+            {"topology": {"subtopologies": [weighed({"0_0": 0, "0_1": 1_000_001, "0_00": "heavy", "nonsense": 1})]}},
+            "invalid-topology",
+            [f"topology.subtopologies[0].task_weights.{task}" for task in ("0_0", "0_1", "0_00", "nonsense")],
+        ),
+        (
+            {"topology": {"subtopologies": [weighed({"0_0": 1, "0_2": 1, "1_0": 1, "0_00": 1})]}},
+            "invalid-topology",
+            [f"topology.subtopologies[0].task_weights.{task}" for task in ("0_2", "1_0", "0_00")],
+        ),
         ({"topology": TOPOLOGY, "config": {"colour": "red"}}, "invalid-config", ["config.colour"]),
         ({"topology": TOPOLOGY, "config": []}, "invalid-config", ["config"]),
         (
@@ -77,6 +93,34 @@ async def test_a_topology_never_goes_back(api: Api) -> None:
     for topology in (fewer, TOPOLOGY | {"epoch": 0}):
         answer = await api.call("PUT", "/orders", {"topology": topology}, headers={"If-Match": etag})
         assert (answer.status_code, answer.json()["type"]) == (422, "invalid-topology")
+
+
+async def actives_at(api: Api, generation: int) -> dict[str, list[str]]:
+    """Return which actives each member of ``orders`` is to have by a generation that is on its way."""
+    async with asyncio.timeout(5):
+        while (await api.call("GET", "/orders")).json()["generation"] < generation:
+            await asyncio.sleep(0.01)
+    target = (await api.call("GET", "/orders/assignment")).json()["target"]
+    return {member: roles["active"] for member, roles in target.items()}
+
+
+async def test_a_heavy_task_weighs_what_it_is_declared_to_weigh(api: Api) -> None:
+    """A joiner takes the one heavy task off the others; a declaration without its weight evens out the numbers."""
+    etag = (await api.declare(partitions=8)).headers["etag"]
+    part = {"id": "0", "partitions": 8, "changelog_topics": ["store"]}
+    heavy = {"topology": {"epoch": 1, "subtopologies": [part | {"task_weights": {"0_3": 5.0}}]}}
+    changed = await api.call("PUT", "/orders", heavy, headers={"If-Match": etag})
+    assert changed.json()["topology"]["subtopologies"][0]["task_weights"] == {"0_3": 5.0}
+    epoch = (await api.join("m1")).json()["member_epoch"]
+    tasks = {f"0_{number}": {"role": "active", "state": "running"} for number in range(8)}
+    await api.beat("m1", 1, epoch, tasks)
+    await api.join("m2")
+    assert (await actives_at(api, 2))["m2"] == ["0_3"]
+    assert (await api.call("GET", "/orders/tasks/0_3/explain")).json()["weight"] == 5.0
+    assert (await api.call("GET", "/orders/snapshot")).json()["tasks"][3]["weight"] == 5.0
+    equal = {"topology": {"epoch": 1, "subtopologies": [part]}}
+    await api.call("PUT", "/orders", equal, headers={"If-Match": changed.headers["etag"]})
+    assert sorted(map(len, (await actives_at(api, 3)).values())) == [4, 4]
 
 
 async def test_why_a_group_was_declared_is_noted(api: Api) -> None:

@@ -39,7 +39,14 @@ MEMBERS = [member(M1, "orders-1"), member(M2, "orders-2", draining=True), member
 
 def group(**more: Any) -> dict[str, Any]:
     """Return a group as the coordinator shows it."""
-    part = {"id": "0", "partitions": 4, "stateful": True, "weight": 1.0, "source_topics": ["in"]}
+    part = {
+        "id": "0",
+        "partitions": 4,
+        "stateful": True,
+        "weight": 1.0,
+        "source_topics": ["in"],
+        "task_weights": {"0_2": 9.5},
+    }
     return {
         "group": "orders",
         "state": "balancing",
@@ -168,6 +175,7 @@ def test_groups_are_listed_and_shown(server: Canned) -> None:
         "Warning: beware",
         "max_warmup_replicas",
         "store",
+        "0_2=9.5",
     ):
         assert line in shown
     server.on("GET", "/v1/groups", (200, {"groups": [], "next": None}))

@@ -3,9 +3,12 @@
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.ids import MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Leave
+from batonpass.core.explain import explain_task
+from batonpass.core.explain_group import explain_group
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, DrainReversal, Leave, PinRequest
 from batonpass.core.model import Drain, Role
+from batonpass.core.reasons import Held
 from batonpass.core.records import DrainStarted, PictureChanged
 from batonpass.core.replies import Answer, Done, DrainProgress
 
@@ -120,6 +123,83 @@ def test_taking_back_no_drain_is_nothing() -> None:
     group = scene.group
     scene.ok(DrainReversal(M2), Done)
     assert scene.group is group
+
+
+def pinned_stage(**config: int) -> tuple[Scene, str]:
+    """Return a settled scene of two members, and the task of m2, which is pinned to it."""
+    scene = stage(**config)
+    (task,) = scene.held("m2", Role.ACTIVE)
+    scene.ok(PinRequest(TaskId(task), M2), Done)
+    scene.settle()
+    return scene, task
+
+
+def explained(scene: Scene, task: str) -> str:
+    """Return what is said of a task now."""
+    return " ".join(explain_task(scene.group, scene.soft, TaskId(task), scene.now_ms, scene.policy).sentences)
+
+
+def test_a_drain_suspends_the_pins_on_its_member_until_it_is_taken_back() -> None:
+    """A pinned task leaves a draining member once, at its deadline at the latest, and returns warm when that stays."""
+    scene, task = pinned_stage(acceptable_recovery_lag=100)
+    told: list[str] = []
+
+    def play(seconds: int, lag: int) -> None:
+        for _ in range(seconds // 3):
+            for name in ("m1", "m2"):
+                scene.obey(name, lag=lag)
+            scene.wait(3_000)
+            owner, target = scene.task(task).owner, scene.task(task).target
+            word = f"{owner} has it, {target} is to have it"
+            if owner is not None and told[-1:] != [word]:
+                told.append(word)
+
+    scene.do(DrainRequest(M2, 30_000))
+    play(36, lag=99_999)
+    play(600, lag=0)
+    assert told == ["m2 has it, m1 is to have it", "m1 has it, m1 is to have it"]
+    assert "pinned it to m2, which drains: the pin is suspended" in explained(scene, task)
+    scene.do(DrainReversal(M2))
+    play(30, lag=99_999)
+    play(60, lag=0)
+    assert told[2:] == ["m1 has it, m2 is to have it", "m2 has it, m2 is to have it"]
+    assert "An operator pinned it to m2." in explained(scene, task)
+
+
+def test_a_pin_on_a_draining_member_is_taken_and_holds_when_the_drain_is_taken_back() -> None:
+    """It moves nothing meanwhile, and nobody says that there is no room for it."""
+    scene = stage()
+    (task,) = scene.held("m1", Role.ACTIVE)
+    scene.do(DrainRequest(M2))
+    scene.settle()
+    scene.ok(PinRequest(TaskId(task), M2), Done)
+    assert scene.last is not None
+    assert Held.NO_CAPACITY.value not in {reason.code for reason in scene.last.reasons}
+    scene.settle()
+    assert scene.owners()[task] == "m1"
+    assert "the pin is suspended" in explained(scene, task)
+    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9)
+    (obstacle,) = found.obstacles
+    assert obstacle.detail == "it has no active task left; 1 pin on it suspended until the drain is taken back"
+    scene.do(DrainReversal(M2))
+    scene.settle(60)
+    assert scene.owners()[task] == "m2"
+
+
+def test_a_pin_in_force_that_finds_no_room_says_so() -> None:
+    """A member that is full has none for what is pinned to it; that it drains as well says nothing of room."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1")
+    scene.join("m2", max_tasks=0)
+    scene.settle()
+    for drains, codes_ in ((False, {Held.NO_CAPACITY.value}), (True, set())):
+        if drains:
+            scene.do(DrainRequest(M2))
+        else:
+            scene.do(PinRequest(TaskId("0_0"), M2))
+        assert scene.last is not None
+        assert {reason.code for reason in scene.last.reasons if reason.to == M2} == codes_
 
 
 def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:

@@ -59,6 +59,18 @@ def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
     assert reasons(scene) == set()
 
 
+def test_a_pin_that_a_drain_suspends_makes_a_move_for_balance_no_other() -> None:
+    """What goes elsewhere than to the member to which it is pinned moves for balance, and waits like all that does."""
+    scene = overdue_scene()
+    scene.join("m5")
+    scene.do(DrainRequest(MemberId("m5")))
+    for task in scene.group.table.ids:
+        scene.do(PinRequest(task, MemberId("m5")))
+    live(scene, "m1", "m2", "m4", "m5", ms=12_000)
+    assert actives(scene.member("m4")) == []
+    assert reasons(scene) == {Held.MEMBER_OVERDUE}
+
+
 def test_when_the_overdue_member_expires_everything_is_balanced_once() -> None:
     """The wait is bounded by the session timeout; nobody that lives hands a task over more than once."""
     scene = overdue_scene()

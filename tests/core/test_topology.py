@@ -3,9 +3,15 @@
 import pytest
 
 from batonpass.core.errors import InvalidTopology
+from batonpass.core.ids import TaskId
 from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
 from batonpass.core.placement_types import TaskTable
 from batonpass.core.topology import build_table, is_ready, missing, succeed, with_partitions
+
+
+def weights(named: dict[str, float]) -> dict[TaskId, float]:
+    """Return weights by task."""
+    return {TaskId(task): weight for task, weight in named.items()}
 
 
 def test_the_table_lists_tasks_by_subtopology_and_partition() -> None:
@@ -22,6 +28,52 @@ def test_the_table_lists_tasks_by_subtopology_and_partition() -> None:
         weight=(0.5, 0.5, 2.0, 1.0),
         topology_epoch=(1, 1, 4, 3),
     )
+
+
+def test_a_task_weighs_what_is_said_of_it_alone() -> None:
+    """Every other task of the subtopology weighs what the subtopology says."""
+    parts = (Subtopology("0", 3, weight=2.0, task_weights=weights({"0_1": 5.0, "0_7": 9.0})), Subtopology("1", 2))
+    table = build_table(Topology(1, parts))
+    assert dict(zip(table.ids, table.weight, strict=True)) == {
+        "0_0": 2.0,
+        "0_1": 5.0,
+        "0_2": 2.0,
+        "1_0": 1.0,
+        "1_1": 1.0,
+    }
+    assert not table.uniform
+
+
+def test_weights_of_tasks_that_are_not_there_are_refused_by_path() -> None:
+    """A weight names a task of its own subtopology, by its one id, within the partitions that are declared."""
+    foreign = weights({"0_0": 2.0, "0_2": 2.0, "1_0": 2.0, "0_01": 2.0})
+    with pytest.raises(InvalidTopology) as refused:
+        succeed(Topology(), Topology(1, (Subtopology("0", 2, task_weights=foreign), Subtopology("1", 2))))
+    path = "topology.subtopologies[0].task_weights"
+    assert dict(refused.value.errors) == {
+        f"{path}.0_2": "there is no task 0_2: subtopology 0 has 2 partitions, up to 0_1",
+        f"{path}.1_0": "1_0 is no task of subtopology 0; name it in its own",
+        f"{path}.0_01": "'0_01' is not a task id; without the zeros before its partition it is 0_1",
+    }
+
+
+def test_a_partition_that_kafka_is_still_to_have_may_be_weighed() -> None:
+    """Where partitions are left out their number may grow, and the weight is there before its task."""
+    part = Subtopology("0", source_topics=("orders",), task_weights=weights({"0_2": 4.0}))
+    topology = with_partitions(succeed(Topology(), Topology(1, (part,))), {"orders": 2})
+    assert build_table(topology).weight == (1.0, 1.0)
+    assert build_table(with_partitions(topology, {"orders": 3})).weight == (1.0, 1.0, 4.0)
+
+
+def test_a_weight_of_a_task_is_a_change_of_its_part_under_any_epoch() -> None:
+    """As a weight of the part is: the epoch need not grow, and the other parts keep theirs."""
+    before = succeed(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
+    heavy = weights({"0_1": 3.0})
+    wanted = (Subtopology("0", 2, task_weights=heavy), Subtopology("1", 2))
+    for epoch in (1, 2):
+        after = succeed(before, Topology(epoch, wanted))
+        assert [part.epoch for part in after.subtopologies] == [epoch, 1]
+        assert build_table(after).weight == (1.0, 3.0, 1.0, 1.0)
 
 
 def test_a_part_without_known_partitions_has_no_tasks() -> None:

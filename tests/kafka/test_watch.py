@@ -16,7 +16,9 @@ from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.policy import IsolationLevel
+from batonpass.core.replies import Answer
 from batonpass.core.soft import EndOffset, Report
+from batonpass.core.state_size import state_sizes
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
 from batonpass.runtime.coordinator import Coordinator
@@ -98,6 +100,36 @@ async def test_an_emptied_changelog_keeps_its_end(bootstrap: str, new_topic: New
     async with admin_of(bootstrap) as admin:
         await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=5)})
     assert await reader.ends([(topic, 0)], IsolationLevel.READ_COMMITTED) == {(topic, 0): 5}
+
+
+async def test_the_task_with_little_left_to_restore_moves(
+    bootstrap: str, new_topic: NewTopics, reader: TopicReader
+) -> None:
+    """What was deleted from a changelog is not restored: with more written and less left, it is the cheaper one."""
+    source, changelog = await new_topic("orders", partitions=2), await new_topic("store", partitions=2)
+    async with LocalCoordinator() as local, AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        coordinator = await declare(local, source, changelog, 2)
+        for partition, records in ((0, 9), (1, 20)):
+            for _ in range(records):
+                await producer.send_and_wait(changelog, b"x", partition=partition)
+        async with admin_of(bootstrap) as admin:
+            await admin.delete_records({TopicPartition(changelog, 1): RecordsToDelete(before_offset=18)})
+        await ClusterWatch(coordinator, reader).look()
+        group, soft = await coordinator.look(GROUP)
+        assert dict(soft.begin_offsets.items()) == {(changelog, 0): 0, (changelog, 1): 18}
+        assert [state_sizes(group, soft)(rank) for rank in (0, 1)] == [9, 2]
+        answer = await coordinator.ask(GROUP, read_join(MemberId("m1"), b"{}", tasks_max=9))
+        assert isinstance(answer, Answer)
+        tasks = {task: {"role": "active", "state": "running"} for task in ("0_0", "0_1")}
+        body = {"seq": 1, "member_epoch": answer.member_epoch, "tasks": tasks}
+        await coordinator.ask(GROUP, read_heartbeat(MemberId("m1"), to_json(body), tasks_max=9))
+        await coordinator.ask(GROUP, read_join(MemberId("m2"), b"{}", tasks_max=9))
+
+        async def placed() -> bool:
+            tasks = (await coordinator.look(GROUP))[0].tasks
+            return [tasks[TaskId(task)].target for task in ("0_0", "0_1")] == ["m1", "m2"]
+
+        await until(placed)
 
 
 async def test_partitions_are_counted_and_missing_topics_left_out(

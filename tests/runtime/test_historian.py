@@ -9,7 +9,7 @@ from tests.core.relay import Relay
 from tests.core.scene import Scene, failed, topology
 
 from batonpass.codec.replay import replay
-from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace
+from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace, soft_after
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import (
@@ -25,6 +25,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.invariants import check_repeated
 from batonpass.core.model import Group
+from batonpass.core.pmap import PMap
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import Soft
@@ -198,12 +199,14 @@ def test_end_offsets_come_back() -> None:
     scene = Chronicle()
     scene.declare(topology(1))
     scene.join("m1")
-    scene.ok(EndOffsets({("store-changelog", 0): 70}, read_ms=scene.now_ms), Done)
+    log = ("store-changelog", 0)
+    scene.ok(EndOffsets({log: 70}, scene.now_ms, {log: 12}), Done)
     scene.join("m2")
     trace = scene.written[-1].history.trace
     assert trace is not None
     assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
-    ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, read_ms=9)
+    assert soft_after(Soft(), trace.soft).begin_offsets == PMap({log: 12})
+    ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, 9, {("a", 0): 2})
     assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, item=ends))).item == ends
 
 

@@ -15,6 +15,7 @@ GROUP_PUT = {
                 "partitions": 8,
                 "stateful": True,
                 "weight": 1.0,
+                "task_weights": {"0_3": 5.0},
                 "source_topics": ["orders"],
                 "changelog_topics": ["orders-store-changelog"],
             }

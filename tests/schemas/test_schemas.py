@@ -184,6 +184,8 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("group_put", "topology/subtopologies/0/id", DROP),
         ("group_put", "topology/subtopologies/0/partitions", 0),
         ("group_put", "topology/subtopologies/0/weight", 0),
+        ("group_put", "topology/subtopologies/0/task_weights/0_3", 0),
+        ("group_put", "topology/subtopologies/0/task_weights/nonsense", 2.0),
         ("group_put", "topology/subtopologies/0/partition", 8),
         ("group_put", "config/acceptable_recovery_lags", 5),
         ("group_put", "config/max_warmup_replicas", 0),

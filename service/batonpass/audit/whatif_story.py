@@ -387,7 +387,7 @@ def _workers(teller: _Teller, rates: Rates) -> tuple[Worker, ...]:
 
 def _left_out(group: Group) -> list[str]:
     found = []
-    if any(one.weight != 1.0 for one in group.topology.subtopologies):
+    if any(weight != 1.0 for weight in group.table.weight):
         found.append("weights of tasks are left out")
     if any(member.max_tasks is not None for member in group.members.values()):
         found.append("limits of tasks per member are left out")

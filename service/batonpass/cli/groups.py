@@ -63,9 +63,8 @@ def show(desk: Desk, group: GroupName) -> None:
         return
     for line in standing(body):
         desk.say(line)
-    desk.table(
-        "subtopology", "partitions", "stateful", "weight", "sources", "changelogs", rows=_parts(body["topology"])
-    )
+    names = ("subtopology", "partitions", "stateful", "weight", "sources", "changelogs", "weights of tasks")
+    desk.table(*names, rows=_parts(body["topology"]))
     desk.table("setting", "value", rows=sorted(body["config"].items()))
 
 
@@ -164,5 +163,5 @@ def standing(body: dict[str, Any]) -> list[str]:
 
 
 def _parts(topology: dict[str, Any]) -> list[list[Any]]:
-    names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics")
+    names = ("id", "partitions", "stateful", "weight", "source_topics", "changelog_topics", "task_weights")
     return [[part.get(name) for name in names] for part in topology["subtopologies"]]

@@ -225,6 +225,7 @@ def _topology(said: TopologyBody) -> Topology:
                 weight=part.weight,
                 source_topics=part.source_topics,
                 changelog_topics=part.changelog_topics,
+                task_weights={TaskId(task): weight for task, weight in part.task_weights.items()},
             )
             for part in said.subtopologies
         ),

@@ -119,6 +119,7 @@ def _copy(said: _CopyBody) -> SnapshotCopy:
         lag=lag,
         lost=said.lost,
         progress_at_ms=None if isinstance(said.progress_at_ms, UnsetType) else said.progress_at_ms,
+        end_offset=None if isinstance(said.end_offset, UnsetType) else said.end_offset,
     )
 
 
@@ -194,6 +195,8 @@ def _written_copy(copy: SnapshotCopy) -> dict[str, object]:
         written["lost"] = True
     if copy.progress_at_ms is not None:
         written["progress_at_ms"] = copy.progress_at_ms
+    if copy.end_offset is not None:
+        written["end_offset"] = copy.end_offset
     return written
 
 

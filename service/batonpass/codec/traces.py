@@ -35,6 +35,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     bound_target: bool
     members: Mapping[MemberId, MemberSoft | None]
     end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
+    begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -56,6 +57,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
     """Return what turns ``older`` (None: empty soft state) into ``soft``."""
     base = older or Soft()
     ends = soft.end_offsets.changed_since(base.end_offsets)
+    begins = soft.begin_offsets.changed_since(base.begin_offsets)
     return SoftDelta(
         from_empty=older is None,
         started_ms=soft.started_ms,
@@ -68,6 +70,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
             for member_id, heard in soft.members.changed_since(base.members).items()
         },
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
+        begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
     )
 
 
@@ -79,6 +82,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         judge_from_ms=delta.judge_from_ms,
         members=base.members.updated(delta.members),
         end_offsets=base.end_offsets.updated({(topic, part): end for topic, part, end in delta.end_offsets}),
+        begin_offsets=base.begin_offsets.updated({(topic, part): at for topic, part, at in delta.begin_offsets}),
         wake_ms=delta.wake_ms,
         bound_target=delta.bound_target,
     )
@@ -88,7 +92,7 @@ def encode_trace(trace: Trace) -> bytes:
     """Return a trace as a JSON object in UTF-8."""
     item: object = trace.item
     if isinstance(item, EndOffsets):
-        item = _StoredEnds(tuple((*key, offset) for key, offset in sorted(item.offsets.items())), item.read_ms)
+        item = _StoredEnds(_listed(item.offsets), item.read_ms, _listed(item.begin_offsets))
     return _encoder.encode(
         _Stored(
             _KINDS[type(trace.item)],
@@ -119,15 +123,27 @@ def decode_trace(version: int, payload: bytes) -> Trace:
     except msgspec.MsgspecError as error:
         raise UnreadableTrace(f"a trace that does not fit: {error}") from error
     if isinstance(item, _StoredEnds):
-        item = EndOffsets({(topic, part): offset for topic, part, offset in item.offsets}, item.read_ms)
+        item = EndOffsets(_by_partition(item.offsets), item.read_ms, _by_partition(item.begin_offsets))
     return Trace(item, stored.now_ms, stored.version, stored.soft, stored.policy, stored.code, stored.decide_ms)
+
+
+_Offsets = tuple[tuple[str, int, int], ...]
 
 
 class _StoredEnds(msgspec.Struct, frozen=True):
     """End offsets as JSON has them: without keys that are pairs."""
 
-    offsets: tuple[tuple[str, int, int], ...]
+    offsets: _Offsets
     read_ms: int
+    begin_offsets: _Offsets = ()
+
+
+def _listed(offsets: Mapping[tuple[str, int], int]) -> _Offsets:
+    return tuple((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
+
+
+def _by_partition(offsets: _Offsets) -> dict[tuple[str, int], int]:
+    return {(topic, partition): offset for topic, partition, offset in offsets}
 
 
 class _Stored(msgspec.Struct, frozen=True):

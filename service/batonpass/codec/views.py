@@ -89,6 +89,7 @@ def topology_body(topology: Topology) -> dict[str, Any]:
                 "weight": part.weight,
                 "source_topics": list(part.source_topics),
                 "changelog_topics": list(part.changelog_topics),
+                "task_weights": dict(part.task_weights),
             }
             for part in topology.subtopologies
         ],

@@ -6,8 +6,8 @@ again that decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from batonpass.core.budget import HeldBack
@@ -18,6 +18,7 @@ from batonpass.core.policy import GroupConfig, Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.core.soft import Report, Soft
+from batonpass.core.state_size import state_sizes
 from batonpass.core.step import plan_step
 from batonpass.core.topology import is_ready, missing
 from batonpass.core.view import View
@@ -207,7 +208,8 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
         )
         for rank, task_id in enumerate(table.ids)
     )
-    members = tuple(_snapshot_member(group, soft, member_id) for member_id in sorted(group.members))
+    sizes = state_sizes(group, soft)
+    members = tuple(_snapshot_member(group, soft, member_id, sizes) for member_id in sorted(group.members))
     placed = [group.tasks[task_id] for task_id in table.ids]
     return Snapshot(
         config=group.config,
@@ -228,14 +230,15 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 
-def _snapshot_member(group: Group, soft: Soft, member_id: MemberId) -> SnapshotMember:
+def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Callable[[int], int]) -> SnapshotMember:
     member = group.members[member_id]
     heard = soft.members.get(member_id)
     reports: Mapping[TaskId, Report] = heard.reports if heard is not None else {}
     copies: dict[TaskId, SnapshotCopy] = {}
     known = [one for one in {*member.picture, *reports, *member.revoking} if one in group.table.rank]
     for task_id in _in_order(group, known):
-        copies[task_id] = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
+        copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
+        copies[task_id] = replace(copy, end_offset=sizes(group.table.rank[task_id]) or None)
     return SnapshotMember(
         id=member_id,
         capacity=member.capacity,

@@ -318,7 +318,7 @@ def _sentences(
     held, waits = more
     found = [_where(view, task, state)]
     if task.pin is not None:
-        found.append(f"An operator pinned it to {task.pin}.")
+        found.append(_pin(view, task.pin))
     if task.target is not None and task.target != task.owner:
         found.append(f"It belongs to {task.target}.")
     elif task.target is None and task.waiting:
@@ -333,6 +333,13 @@ def _sentences(
     if state is TaskState.RUNNING and not waits and task.target == task.owner:
         found.append("It is where it belongs, and waits for nothing.")
     return found
+
+
+def _pin(view: View, pin: MemberId) -> str:
+    member = view.group.members.get(pin)
+    if member is None or member.drain is None:
+        return f"An operator pinned it to {pin}."
+    return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
 
 
 def _where(view: View, task: Task, state: TaskState) -> str:

@@ -188,6 +188,9 @@ def _draining(view: View, member: Member) -> Obstacle:
     detail = (
         blocked if blocked and left else (f"{left} active tasks are left" if left else "it has no active task left")
     )
+    pins = sum(pin == member.id for pin in view.group.pins.values())
+    if pins:
+        detail += f"; {_count(pins, 'pin', 'pins')} on it suspended until the drain is taken back"
     return Obstacle(member.id, what, left, drain.since_ms if drain else None, until_ms, detail)
 
 

@@ -124,7 +124,7 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
 
 def _awaits_word(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
-    for_balance = owner.drain is None and task.pin is None
+    for_balance = owner.drain is None and task.target != task.pin
     if for_balance:
         view.passes()
     return Held.MEMBER_OVERDUE if for_balance and view.is_somebody_overdue() else None

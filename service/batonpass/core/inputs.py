@@ -144,10 +144,14 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Ends of changelog partitions, read by the coordinator; ``read_ms`` is when the read was begun."""
+    """Ends of changelog partitions, read by the coordinator; ``read_ms`` is when the read was begun.
+
+    ``begin_offsets`` are where partitions begin, of those that were looked at for that and begin elsewhere than known.
+    """
 
     offsets: Mapping[tuple[str, int], int]
     read_ms: int
+    begin_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ class Subtopology:
     """A part of the topology whose partitions become tasks.
 
     ``partitions`` is None until the source topics have been read. ``epoch`` is the topology epoch that added or last
-    changed it: a member needs at least that epoch to be given its tasks.
+    changed it: a member needs at least that epoch to be given its tasks. A task weighs ``weight`` unless
+    ``task_weights`` names it; what is named there may still be missing where partitions are read from Kafka.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Subtopology:
     source_topics: tuple[str, ...] = ()
     changelog_topics: tuple[str, ...] = ()
     epoch: int = 0
+    task_weights: Mapping[TaskId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def park(work: Work, suspects: list[TaskId]) -> None:
 
 
 def end_offsets(work: Work, item: EndOffsets) -> Reply:
-    """Take ends of changelogs that the coordinator read, and measure anew every copy that they concern."""
+    """Take ends and beginnings of changelogs that the coordinator read; measure anew every copy that ends concern."""
     known = work.soft.end_offsets
     changes: dict[tuple[str, int], EndOffset | None] = {}
     for key, offset in item.offsets.items():
@@ -243,7 +243,8 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
             continue  # It was overtaken by a later read: it is older than what is known, not lower.
         changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
     ends = known.updated(changes)
-    work.soft = replace(work.soft, end_offsets=ends)
+    begins = work.soft.begin_offsets.updated(item.begin_offsets)
+    work.soft = replace(work.soft, end_offsets=ends, begin_offsets=begins)
     for member_id in sorted(work.soft.members):
         heard = work.soft.members[member_id]
         reports = dict(heard.reports)

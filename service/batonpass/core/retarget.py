@@ -75,7 +75,9 @@ def place_now(work: Work) -> None:
     else:
         found = aim(work.view())
         request, placed, changes = found.request, found.placed, found.changes
-        is_bound = found.waits or any(group.tasks[group.table.ids[rank]].pin is None for rank in request.bound)
+        is_bound = found.waits or any(
+            group.tasks[group.table.ids[rank]].pin != request.seats[seat].member for rank, seat in request.bound.items()
+        )
         moves = placed.moves - _count_stateful(work, placed, found.kept)
         lower_bound = min(placed.lower_bound, moves) if found.kept else placed.lower_bound
         _explain(work, found)
@@ -103,7 +105,9 @@ def _explain(work: Work, found: Aim) -> None:
     moved = [(_CODE[why], ids[rank]) for rank, why in found.placed.why.items() if ids[rank] in changes]
     work.reasons.extend([reason_of(why, task, changes[task][0]) for why, task in moved if task not in kept])
     for task, pin in sorted(group.pins.items()):
-        if pin in group.members and task in group.table.rank and group.table.rank[task] not in found.request.bound:
+        # On a member that drains a pin is suspended, and asks for no room.
+        is_in_force = pin in group.members and group.members[pin].drain is None
+        if is_in_force and task in group.table.rank and group.table.rank[task] not in found.request.bound:
             work.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     for task, full in kept.items():
         work.explain(

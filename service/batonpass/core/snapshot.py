@@ -45,13 +45,17 @@ class SnapshotTask:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCopy:
-    """What one member has of one task. ``lag`` of None is unknown; ``progress_at_ms`` of None: it has just got on."""
+    """What one member has of one task. ``lag`` of None is unknown; ``progress_at_ms`` of None: it has just got on.
+
+    ``end_offset`` is about how many records a restore of the task from nothing reads; None is unknown.
+    """
 
     role: str
     state: ActiveState | None = None
     lag: int | None = None
     lost: bool = False
     progress_at_ms: int | None = None
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +269,7 @@ def _member(snapshot: Snapshot, told: SnapshotMember, tasks: Mapping[TaskId, Tas
 
 
 def _report(snapshot: Snapshot, copy: SnapshotCopy) -> Report:
-    said = TaskReport(copy.role, copy.state, None if copy.lost else copy.lag, lost=copy.lost)
+    position = () if copy.end_offset is None else (("", max(0, copy.end_offset - (copy.lag or 0))),)
+    said = TaskReport(copy.role, copy.state, None if copy.lost else copy.lag, position, lost=copy.lost)
     progress_ms = snapshot.now_ms if copy.progress_at_ms is None else copy.progress_at_ms
     return Report(said, snapshot.now_ms, said.lag, progress_ms=progress_ms)

@@ -6,6 +6,7 @@ What each absence means, and which way is safe:
   unknown, so that nothing healthy is moved; its lease is not judged before ``Soft.judge_from_ms``.
 * no ``Report`` of a task: the same, for that task alone.
 * no end offset: the lag of a copy that reports positions only is unknown.
+* no begin offset: the changelog is taken to begin at 0, so that a restore counts as dearer than it may be.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class Soft:
     judge_from_ms: int = 0
     members: PMap[MemberId, MemberSoft] = field(default_factory=heard_of_nobody)
     end_offsets: PMap[tuple[str, int], EndOffset] = field(default_factory=PMap)
+    begin_offsets: PMap[tuple[str, int], int] = field(default_factory=PMap)
     wake_ms: int | None = None
     bound_target: bool = True
     rest: Rest | None = field(default=None, compare=False, repr=False)

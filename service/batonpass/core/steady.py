@@ -72,6 +72,7 @@ def answer_to_repeated(
         soft.judge_from_ms,
         soft.members.having(member.id, kept),
         soft.end_offsets,
+        soft.begin_offsets,
         soft.wake_ms,
         soft.bound_target,
         soft.rest,

@@ -12,6 +12,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
+from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
 _CLASS: Mapping[Readiness, int] = {
@@ -68,6 +69,7 @@ def build_request(view: View) -> PlacementRequest:
         known_at=lambda rank: special.known_at(table.ids[rank]),
         level_at=lambda seat: view.is_noted_level(members[seat]),
         stocked=lambda seat: special.stocked(members[seat]),
+        state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
         balance_held=pause_held,
@@ -245,14 +247,18 @@ class _Special:
                 self.bound.setdefault(rank, seat)
 
     def bind_pinned(self) -> None:
-        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first."""
+        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first.
+
+        A drain suspends the pins on its member: until it is taken back, placement has them as if there were none.
+        """
         table, number = self._view.group.table, self._number
         room = {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
         for seat in self.bound.values():
             member_id = self._seated[seat].id
             if member_id in room:
                 room[member_id] -= 1
-        pinned = [task for task in self._marked if task.pin in number and task.id in table.rank]
+        staying = {one.id for one in self._members.values() if one.drain is None}
+        pinned = [task for task in self._marked if task.pin in staying and task.id in table.rank]
         for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.rank[one.id])):
             rank, pin = table.rank[task.id], task.pin
             if pin is None or rank in self.bound or room.get(pin, 1) <= 0:

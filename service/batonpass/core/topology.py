@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core.errors import InvalidTopology
-from batonpass.core.ids import TaskId, subtopology_order, task_id
+from batonpass.core.ids import TaskId, split_task_id, subtopology_order, task_id
 from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
 from batonpass.core.placement_types import TaskTable
 
@@ -24,10 +24,11 @@ def build_table(topology: Topology) -> TaskTable:
     epoch: list[int] = []
     for number, part in enumerate(sorted(topology.subtopologies, key=lambda one: subtopology_order(one.id))):
         count = part.partitions or 0
-        ids.extend(task_id(part.id, partition) for partition in range(count))
+        tasks = [task_id(part.id, partition) for partition in range(count)]
+        ids.extend(tasks)
         index.extend([number] * count)
         stateful.extend([part.stateful] * count)
-        weight.extend([part.weight] * count)
+        weight.extend([part.task_weights.get(task, part.weight) for task in tasks])
         epoch.extend([part.epoch] * count)
     if not ids:
         return EMPTY_TABLE
@@ -54,8 +55,8 @@ def succeed(before: Topology, wanted: Topology) -> Topology:
     """Return ``wanted`` as the successor of ``before``: unchanged parts keep their epoch and known partition counts.
 
     Raises:
-        InvalidTopology: when the epoch goes back,
-            or when a subtopology would lose partitions.
+        InvalidTopology: when the epoch goes back, when a subtopology would lose partitions, or when it weighs a task
+            that it does not have.
     """
     if wanted.epoch < before.epoch:
         message = f"topology epoch {wanted.epoch} is below the present one, {before.epoch}; an epoch never goes back"
@@ -71,12 +72,34 @@ def succeed(before: Topology, wanted: Topology) -> Topology:
         if old is not None and old.partitions is not None and partitions is not None and partitions < old.partitions:
             path = f"topology.subtopologies[{number}].partitions"
             faults.append((path, f"{part.id} has {old.partitions} partitions and cannot shrink to {partitions}"))
+        faults.extend(_foreign_weights(part, f"topology.subtopologies[{number}].task_weights"))
         same = old is not None and replace(part, epoch=0, partitions=None) == replace(old, epoch=0, partitions=None)
         epoch = old.epoch if old is not None and same else wanted.epoch
         parts.append(replace(part, partitions=partitions, epoch=epoch))
     if faults:
         raise InvalidTopology("; ".join(reason for _, reason in faults), errors=faults)
     return Topology(wanted.epoch, tuple(sorted(parts, key=lambda one: subtopology_order(one.id))))
+
+
+def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:
+    """Return, as (path, reason), the tasks that ``part`` weighs and that are not its own.
+
+    Where the partition count is left to Kafka, a task may be weighed before its partition is there.
+    """
+    faults: list[tuple[str, str]] = []
+    for task in part.task_weights:
+        try:
+            name, partition = split_task_id(task)
+        except ValueError as error:
+            faults.append((f"{path}.{task}", str(error)))
+            continue
+        if name != part.id:
+            faults.append((f"{path}.{task}", f"{task} is no task of subtopology {part.id}; name it in its own"))
+        elif part.partitions is not None and partition >= part.partitions:
+            last = task_id(part.id, part.partitions - 1)
+            reason = f"there is no task {task}: subtopology {part.id} has {part.partitions} partitions, up to {last}"
+            faults.append((f"{path}.{task}", reason))
+    return faults
 
 
 def with_partitions(topology: Topology, counts: Mapping[str, int]) -> Topology:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -50,15 +50,26 @@ class TopicReader:
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        wanted = [TopicPartition(*partition) for partition in sorted(partitions)]
-        if not wanted:
-            return {}
+        wanted = _listed(partitions)
+        return _by_partition(await (await self._consumer(isolation)).end_offsets(wanted)) if wanted else {}
+
+    async def begins(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+        """Return where each partition begins, whoever reads it: what was deleted before that is gone.
+
+        Compaction moves no beginning. The partitions must exist; the isolation level only names the connection.
+
+        Raises:
+            KafkaError: when the cluster cannot be asked.
+        """
+        wanted = _listed(partitions)
+        return _by_partition(await (await self._consumer(isolation)).beginning_offsets(wanted)) if wanted else {}
+
+    async def _consumer(self, isolation: IsolationLevel) -> AIOKafkaConsumer:
         consumer = self._consumers.get(isolation)
         if consumer is None:
             made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
             consumer = self._consumers[isolation] = await _started(made)
-        found = await consumer.end_offsets(wanted)
-        return {(partition.topic, partition.partition): offset for partition, offset in found.items()}
+        return consumer
 
     async def close(self) -> None:
         """Disconnect; whatever is asked next connects anew."""
@@ -67,6 +78,14 @@ class TopicReader:
         if admin is not None:
             await admin.close()
         await asyncio.gather(*(consumer.stop() for consumer in consumers.values()))
+
+
+def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(*partition) for partition in sorted(partitions)]
+
+
+def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[Partition, int]:
+    return {(partition.topic, partition.partition): offset for partition, offset in offsets.items()}
 
 
 async def _started(client: Any) -> Any:

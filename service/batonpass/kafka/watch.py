@@ -1,4 +1,4 @@
-"""What a coordinator looks up in Kafka for its groups: ends of changelogs, and partition counts of sources.
+"""What a coordinator looks up in Kafka for its groups: where changelogs begin and end, and partition counts of sources.
 
 So workers need report no more than positions, and a partition that is added becomes a task. Nothing here decides: what
 was read goes to the groups as inputs. While the cluster is away they keep what they know; nothing moves for that.
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from batonpass.core.soft import EndOffset, Soft
 
 ALL_AFTER_MS = 30_000
-"""How long an end that does not move is not told again. It is told then all the same, because only an end that was read
-after a report can show that the report's position belongs to another changelog of that name."""
+"""How long an end that does not move is not told again, and beginnings are not read again. An end is told then all the
+same, because only one that was read after a report can show that the report's position belongs to another changelog of
+that name."""
 
 
 class Groups(Protocol):
@@ -127,12 +128,15 @@ class ClusterWatch:
             return
         begun_ms = self._groups.now_ms()
         ends = await self._reader.ends(wanted, group.config.isolation_level)
+        begins: Mapping[tuple[str, int], int] = {}
         is_all = begun_ms - self._all_told_ms.get(group.id, 0) >= ALL_AFTER_MS
         if is_all:
+            begins = await self._reader.begins(wanted, group.config.isolation_level)
             self._all_told_ms[group.id] = begun_ms
         news = {key: end for key, end in ends.items() if is_all or _is_news(soft.end_offsets.get(key), end)}
         if news:
-            await self._groups.ask(group.id, EndOffsets(news, begun_ms))
+            moved = {key: begin for key, begin in begins.items() if begin != soft.begin_offsets.get(key)}
+            await self._groups.ask(group.id, EndOffsets(news, begun_ms, moved))
 
 
 def _is_news(known: EndOffset | None, end: int) -> bool:

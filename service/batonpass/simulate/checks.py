@@ -49,7 +49,14 @@ def reordered(group: Group, soft: Soft) -> tuple[Group, Soft]:
             unsettled=_reversed(group.unsettled),
         ),
         # What is only noted, to spare the next decision a look, must make no difference to it either.
-        replace(soft, members=_reversed(soft.members), end_offsets=_reversed(soft.end_offsets), rest=None, agenda=None),
+        replace(
+            soft,
+            members=_reversed(soft.members),
+            end_offsets=_reversed(soft.end_offsets),
+            begin_offsets=_reversed(soft.begin_offsets),
+            rest=None,
+            agenda=None,
+        ),
     )
 
 

@@ -33,5 +33,5 @@ def test_every_test_that_a_record_names_exists(name: str, letter: str) -> None:
     for text in rows(name, letter).values():
         for path, function in _NAMED.findall(text):
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-            functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
             assert function in functions, f"{path}::{function}"

@@ -1,0 +1,55 @@
+"""How much there is to restore of each task: among equal moves placement makes the one that restores least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+from batonpass.core.ids import task_id
+from batonpass.core.model import Group
+from batonpass.core.placement_types import size_unknown
+from batonpass.core.soft import Soft
+
+
+def state_sizes(group: Group, soft: Soft) -> Callable[[int], int]:
+    """Return, by the rank of a task, about how many records a restore from nothing reads; 0 where nobody knows.
+
+    That is from the beginning to the end of its changelogs where the coordinator has read them. Where it has not, it is
+    the farthest end that a member's report implies, its position and its lag: too much for a log that was cut, and
+    too little where only a lag is reported.
+    """
+    found = _reported(group, soft) | _read(group, soft)
+    return (lambda rank: found.get(rank, 0)) if found else size_unknown
+
+
+def _reported(group: Group, soft: Soft) -> dict[int, int]:
+    rank_of = group.table.rank
+    found: dict[int, int] = {}
+    for task, report in chain.from_iterable(heard.reports.items() for heard in soft.members.values()):
+        if not report.lag and not report.said.positions:
+            continue
+        size = (report.lag or 0) + sum(position for _, position in report.said.positions)
+        rank = rank_of.get(task)
+        if rank is not None and size > found.get(rank, 0):
+            found[rank] = size
+    return found
+
+
+def _read(group: Group, soft: Soft) -> dict[int, int]:
+    ends, begins = soft.end_offsets.plain(), soft.begin_offsets.plain()
+    found: dict[int, int] = {}
+    for part in group.topology.subtopologies if ends else ():
+        if not part.partitions or not part.changelog_topics:
+            continue
+        first = group.table.rank[task_id(part.id, 0)]
+        for partition in range(part.partitions):
+            size = 0
+            for topic in part.changelog_topics:
+                log = (topic, partition)
+                end = ends.get(log)
+                if end is None:
+                    break
+                size += max(0, end.offset - begins.get(log, 0))
+            else:
+                found[first + partition] = size
+    return found

@@ -1,0 +1,121 @@
+"""How much there is to restore: what is known of it, and that little state moves first."""
+
+import pytest
+from tests.core.scene import Scene, copy, restoring, running
+
+from batonpass.codec.answers import to_json
+from batonpass.codec.snapshots import read_snapshot, write_snapshot
+from batonpass.core.describe import snapshot_of
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import EndOffsets
+from batonpass.core.model import Role, Subtopology, Topology
+from batonpass.core.plan import plan_snapshot
+from batonpass.core.replies import Done
+from batonpass.core.soft import TaskReport
+from batonpass.core.state_size import state_sizes
+from batonpass.core.whatif import Newcomers, WhatIf, imagine
+
+M2 = MemberId("m2")
+Offsets = dict[tuple[str, int], int]
+
+
+def stage(partitions: int = 2, logs: tuple[str, ...] = ("log",)) -> Scene:
+    """Return a group whose tasks all run on m1."""
+    scene = Scene()
+    scene.declare(Topology(1, (Subtopology("0", partitions, changelog_topics=logs),)))
+    scene.join("m1")
+    scene.settle()
+    return scene
+
+
+def read(scene: Scene, ends: Offsets, begins: Offsets | None = None) -> None:
+    """Let the coordinator have read where changelogs end and begin."""
+    scene.ok(EndOffsets(ends, scene.now_ms, begins or {}), Done)
+
+
+def say(scene: Scene, **reports: TaskReport) -> None:
+    """Let m1 report its actives: as running, or as given by ``_0_1`` and the like."""
+    said = {task.removeprefix("_"): report for task, report in reports.items()}
+    scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | said)
+
+
+def sizes(scene: Scene) -> list[int]:
+    """Return what is known of each task, by rank."""
+    size = state_sizes(scene.group, scene.soft)
+    return [size(rank) for rank in range(len(scene.group.table.ids))]
+
+
+def goes(scene: Scene) -> list[str]:
+    """Let m2 join; return the tasks that are to go to it."""
+    scene.join("m2")
+    scene.tick()
+    return [task for task in scene.group.table.ids if scene.task(task).target == M2]
+
+
+def test_what_was_read_counts_from_the_beginning_to_the_end_of_all_changelogs() -> None:
+    """Without a beginning the whole counts; a task of which a changelog was not read is not known."""
+    scene = stage(3, ("left", "right"))
+    assert sizes(scene) == [0, 0, 0]
+    read(
+        scene,
+        {("left", 0): 900, ("right", 0): 50, ("left", 1): 70, ("right", 1): 5, ("left", 2): 9},
+        {("left", 0): 880, ("right", 0): 50},
+    )
+    assert sizes(scene) == [20, 75, 0]
+    read(scene, {("left", 0): 910}, {("left", 0): 905})
+    assert sizes(scene) == [5, 75, 0]
+
+
+def test_what_members_report_counts_where_nothing_was_read() -> None:
+    """The farthest end that a report implies: position and lag, or the lag alone; what was read goes before that."""
+    scene = stage(4)
+    positions = (("", 300),)
+    say(scene, _0_0=restoring(positions=positions, end_offsets=(("", 450),)), _0_1=restoring(70))
+    scene.join("m2", {"0_0": copy("none", lag=None, positions=positions), "0_2": copy("none", 8)})
+    assert sizes(scene) == [450, 70, 8, 0]
+    read(scene, {("log", 0): 500, ("log", 3): 30})
+    assert sizes(scene) == [500, 70, 8, 30]
+
+
+@pytest.mark.parametrize("small", ["0_0", "0_1"])
+def test_of_two_tasks_that_are_otherwise_equal_the_one_with_little_state_moves(small: str) -> None:
+    """A join moves the one that restores less, as the coordinator read it, whichever comes first in order."""
+    scene = stage()
+    large = {"0_0": "0_1", "0_1": "0_0"}[small]
+    ends = {("log", int(task[-1])): end for task, end in ((small, 900_000), (large, 800_000))}
+    read(scene, ends, {("log", int(small[-1])): 899_000})
+    assert goes(scene) == [small]
+
+
+@pytest.mark.parametrize("small", ["0_0", "0_1"])
+def test_without_kafka_what_members_report_decides_alike(small: str) -> None:
+    """Positions that an owner reports say how much there is."""
+    scene = stage()
+    ends = dict.fromkeys(("0_0", "0_1"), 500000) | {small: 400_000}
+    say(scene, **{f"_{task}": running(positions=(("", end),), end_offsets=(("", end),)) for task, end in ends.items()})
+    assert goes(scene) == [small]
+
+
+def test_the_smaller_half_moves_and_another_size_later_moves_nothing() -> None:
+    """Sizes choose among moves that are needed; they are no reason for one."""
+    scene = stage(6)
+    read(scene, {("log", partition): 1_000 * (6 - partition) for partition in range(6)})
+    assert goes(scene) == ["0_3", "0_4", "0_5"]
+    scene.settle(60)
+    generation = scene.group.generation
+    read(scene, {("log", partition): 10_000 * (partition + 1) for partition in range(6)})
+    scene.wait(1_300_000)
+    assert scene.group.generation == generation
+
+
+def test_a_snapshot_carries_sizes_so_that_its_plan_is_the_groups() -> None:
+    """What a plan says would move is what then moves."""
+    scene = stage(4)
+    read(scene, {("log", partition): 1_000 * (4 - partition) for partition in range(4)})
+    snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
+    m1 = next(member for member in snapshot.members if member.id == "m1")
+    assert [m1.tasks[TaskId(f"0_{partition}")].end_offset for partition in range(4)] == [4_000, 3_000, 2_000, 1_000]
+    read_again = read_snapshot(to_json(write_snapshot(snapshot)))
+    assert read_again == snapshot
+    plan = plan_snapshot(imagine(read_again, WhatIf(join=(Newcomers(),)), max_members=9), scene.policy)
+    assert list(plan.target[MemberId("join-1")]["active"]) == goes(scene) == ["0_2", "0_3"]
