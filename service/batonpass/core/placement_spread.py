@@ -153,6 +153,7 @@ class Spread:
                 offered = {
                     subtopology: float(self.request.state_size(lot[-1])) if sizes_known else 0.0
                     for subtopology, lot in self._lots(seat).items()
+                    if lot
                 }
             else:
                 offered = {subtopology: 0.0 for subtopology, count in enumerate(even.counts[seat]) if count}
