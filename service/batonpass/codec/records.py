@@ -70,7 +70,7 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "probe-scheduled": r.ProbeScheduled,
     "gone-forgotten": r.GoneForgotten,
 }
-"""The record type of every kind that this program can read. A class may be renamed: its kind stands in logs for ever."""
+"""The record type of every kind that this program can read. A class may be renamed, a kind never."""
 
 VERSIONS: Final[dict[str, int]] = dict.fromkeys(RECORD_TYPES, 1)
 """The version in which each kind is written."""
