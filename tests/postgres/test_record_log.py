@@ -1,25 +1,22 @@
 """What the record log owes beyond the contract because it is on Postgres: epochs, and a database that goes away."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from asyncpg.transaction import Transaction  # type: ignore[import-untyped]
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.records import UnreadableRecord
-from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.postgres import connect as connecting
-from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.schema import upgrade
-from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable, Superseded, VersionConflict
 
 ORDERS = GroupId("orders")
@@ -118,38 +115,6 @@ async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, pos
         (1, 1, "probe-scheduled", 1, {"at_ms": 1}, True),
         (2, 2, "probe-scheduled", 1, {"at_ms": 2}, True),
     ]
-
-
-async def test_a_writer_that_stops_in_the_middle_holds_nobody_up(
-    engine: AsyncEngine, postgres_log: PostgresRecordLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large commit whose process freezes before its end is undone by the server, and others go on after that."""
-    frozen, other = asyncio.Event(), PostgresRecordLog(engine)
-    event = Event("x", 1, 1, None, None, {})
-    change = Change(TaskId("0_1"), MemberId("m1"), "granted", "none", "active", 1, 1)
-
-    async def freeze(_self: object) -> None:
-        frozen.set()
-        await asyncio.sleep(60)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "commit", freeze)
-        large = asyncio.create_task(
-            append_with(postgres_log, ORDERS, History(changes=(change,) * 999, events=(event,)))
-        )
-        await frozen.wait()
-    started = time.monotonic()
-    await append_with(other, GroupId("clicks"), History(events=(event,)))
-    assert 1 < time.monotonic() - started < 9
-    large.cancel()
-    archive = PostgresArchive(engine)
-    assert [(one.position, one.group) for one in await archive.events(None, after=0, limit=9)] == [(1, "clicks")]
-    assert (await postgres_log.read(ORDERS)).version == 0
-
-
-async def append_with(log: PostgresRecordLog, group_id: GroupId, history: History) -> None:
-    """Append a record with a history to a new group."""
-    await log.append(Commit(group_id, 1, 0, [ProbeScheduled(1)], history))
 
 
 async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:

@@ -1,4 +1,4 @@
-"""The changes of a large commit are found at once, and exactly once, while they are put where they belong."""
+"""Changes are found as soon as they are committed, and exactly once, while they are put where they belong."""
 
 import asyncio
 
@@ -10,12 +10,14 @@ from batonpass.core.records import ProbeScheduled
 from batonpass.postgres import sorting
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.sorting import keep_sorted, sort_chunk
+from batonpass.postgres.rows import BATCH_CHANGES_MAX
+from batonpass.postgres.sorting import keep_sorted, sort_some
 from batonpass.runtime.history import Change, History
 from batonpass.runtime.ports import Commit
 
 ORDERS = GroupId("orders")
 MANY = 25_000
+BATCHES = MANY // BATCH_CHANGES_MAX
 
 
 def change(number: int) -> Change:
@@ -30,22 +32,22 @@ async def count(engine: AsyncEngine, table: str) -> int:
 
 
 async def test_every_change_is_seen_once_at_any_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """While chunk after chunk is moved, each question is answered as if nothing were going on."""
+    """While some batches after others are moved, each question is answered as if nothing were going on."""
     changes = tuple(map(change, range(MANY)))
     await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=changes)))
     await postgres_log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], History(changes=changes[:3])))
-    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (MANY, 3)
+    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (MANY + 3, 0)
+    assert await count(engine, "change_batches") == BATCHES + 1
     expected = [changes[1], *(one for one in reversed(changes) if one.task == "0_1")]
     archive = PostgresArchive(engine)
-    moving = asyncio.create_task(sort_chunk(engine))
+    moving = asyncio.create_task(sort_some(engine))
     seen = 0
     while not moving.done() or seen < 2:
         assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
         seen += 1
     assert await moving
-    assert await count(engine, "fresh_changes") == MANY - sorting.CHUNK
-    assert await sort_chunk(engine)
-    assert not await sort_chunk(engine)
+    assert await count(engine, "change_batches") == BATCHES + 1 - sorting.BATCHES_AT_ONCE
+    assert not await sort_some(engine)
     assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (0, MANY + 3)
     assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
     assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=2)) == expected[:2]

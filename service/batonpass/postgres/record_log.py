@@ -15,14 +15,12 @@ from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, de
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import CHANGE_COLUMNS, PLANNED, copied, parameters, positional, statement
-from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
-from batonpass.postgres.rows import CHANGES, Prepared, prepare
-from batonpass.postgres.tables import fresh_changes
+from batonpass.postgres.append import PLANNED, parameters, statement
+from batonpass.postgres.connect import reaching
+from batonpass.postgres.rows import Prepared, prepare
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
-IDLE_MS: Final = 2_000
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
@@ -122,7 +120,7 @@ class PostgresRecordLog:
             UnwritableRecord: when a record has no stored form.
         """
         prepared = prepare(commit, self._tenure.writes_up_to())
-        await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
+        await (self._large if prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def get_ready(self) -> None:
         """Have the statements that append planned before they are needed, which takes longer than carrying them out.
@@ -135,12 +133,10 @@ class PostgresRecordLog:
                 await _carried_out(connection, (), parts, self._tenure.id)
 
     async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
-        many = any(one.many for one in batch)
         owner = self._tenure.id
+        parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
         async with reaching(self._writing) as connection:
-            made = await (_copy if many else _add)(connection, batch, owner)
-            if made is None:
-                return [(await self._write([one]))[0] for one in batch]
+            made = await _carried_out(connection, batch, parts, owner)
             outcomes = await _outcomes(connection, batch, made, owner)
             missing = [one for one, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, _NoHead)]
             made_now = [one for one in missing if not one.commit.expected_version]
@@ -195,21 +191,13 @@ class PostgresRecordLog:
             await snapshots.keep(self._engine, group, self._tenure.id)
 
 
-async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
-    """Write a batch with one statement; return the places of the commits that were made."""
-    parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
-    return await _carried_out(connection, batch, parts, owner)
-
-
 async def _carried_out(
     connection: AsyncConnection, batch: Sequence[Prepared], parts: frozenset[str], owner: str
 ) -> set[int]:
-    sql, names = positional(parts)
-    given = parameters(batch, parts, owner)
-    # The driver itself is asked: SQLAlchemy's way with seventy parameters takes longer than the disk.
+    # The driver itself is asked: SQLAlchemy's way with fifty parameters takes longer than the disk.
     driver: Any = (await connection.get_raw_connection()).driver_connection
     try:
-        return {row[0] for row in await driver.fetch(sql, *[given[name] for name in names])}
+        return {row[0] for row in await driver.fetch(statement(parts), *parameters(batch, parts, owner))}
     except TimeoutError:
         await _cancelled(driver)
         raise
@@ -221,34 +209,6 @@ async def _cancelled(driver: Any) -> None:
         await driver.execute("select 1", timeout=CANCEL_TIMEOUT_S)
     except (OSError, TimeoutError, PostgresError, InterfaceError):
         driver.terminate()
-
-
-async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int] | None:
-    """Write a batch with many changes, all or nothing; None: one of several was refused, so each must go alone.
-
-    The changes are copied first. So the heads, and the counter of events, are locked for no longer than otherwise.
-    """
-    parts = frozenset(name for one in batch for name in one.rows) - {CHANGES}
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-    transaction = driver.transaction()
-    await transaction.start()
-    try:
-        # Others wait for the counter of events. Should this process be frozen before it commits, the server undoes it.
-        await driver.execute(f"set local idle_in_transaction_session_timeout = {IDLE_MS}")
-        await driver.copy_records_to_table(
-            fresh_changes.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
-        )
-        made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
-    except BaseException:
-        if not driver.is_closed():
-            await transaction.rollback()
-        raise
-    if len(made) == len(batch):
-        await transaction.commit()
-        # They are indexed later, and found without an index until then (``sorting``).
-        return made
-    await transaction.rollback()
-    return None if len(batch) > 1 else made
 
 
 async def _outcomes(
