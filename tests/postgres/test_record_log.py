@@ -213,6 +213,23 @@ def test_urls_in_any_spelling_reach_the_driver() -> None:
         async_url("sqlite:///x")
 
 
+async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(database_url: str) -> None:
+    """One connection serves all appends; a lost one is replaced, and none outlives its engine."""
+    writing, engine = connect(database_url), connect(database_url)
+    log = PostgresRecordLog(engine, writing=writing)
+    pids = []
+    for version in range(4):
+        await append(log, [ProbeScheduled(version)], version)
+        driver = await log._lines[0].driver()
+        pids.append(driver.get_server_pid())
+        if version == 1:
+            driver.terminate()
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+    await writing.dispose()
+    assert driver.is_closed()
+    await engine.dispose()
+
+
 async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: PostgresRecordLog) -> None:
     """A refused append leaves its connection fit for use."""
     for _ in range(12):
@@ -231,12 +248,13 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
         for version in range(12):
             events = (Event("probe", 1, 1, None, None, {}),) * (version % 3)
             await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
-        async with writing.connect() as connection:
-            rows = await connection.execute(
-                text("select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'")
+        plans = [
+            await (await line.driver()).fetch(
+                "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
             )
-            plans = sorted(tuple(row) for row in rows)
+            for line in log._lines
+        ]
         # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
-        assert plans == [(0, 1), (0, 1), (0, 13)]
+        assert [sorted(tuple(row) for row in rows) for rows in plans] == [[(0, 1), (0, 1), (0, 13)], [(0, 1)] * 3]
     finally:
         await writing.dispose()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, decode_records
@@ -16,7 +17,7 @@ from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
 from batonpass.postgres.append import PLANNED, parameters, statement
-from batonpass.postgres.connect import reaching
+from batonpass.postgres.connect import Line, reaching, unavailable_when_away
 from batonpass.postgres.rows import Prepared, prepare
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
@@ -25,12 +26,12 @@ CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
 
-_HEADS: Final = text(
-    "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast(:groups as text[]))"
+_HEADS: Final = (
+    "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast($1 as text[]))"
 )
-_MAKE_HEADS: Final = text(
+_MAKE_HEADS: Final = (
     "insert into group_heads (group_id, version, coordinator_epoch, owner)"
-    " select group_id, 0, epoch, :owner from unnest(cast(:groups as text[]), cast(:epochs as bigint[])) as a(group_id, epoch)"
+    " select group_id, 0, epoch, $3 from unnest(cast($1 as text[]), cast($2 as bigint[])) as a(group_id, epoch)"
     " order by group_id on conflict (group_id) do nothing"
 )
 # An owner lives as long as it has a row; whoever finds that its lease is over takes the row away (fleet).
@@ -89,10 +90,9 @@ class PostgresRecordLog:
     ) -> None:
         """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
         self._engine = engine
-        self._writing = writing or engine
         self._tenure = tenure or Unleased()
-        self._small = Writer(self._write)
-        self._large = Writer(self._write)
+        self._lines = (Line(writing or engine), Line(writing or engine))
+        self._small, self._large = (Writer(partial(self._write, line)) for line in self._lines)
 
     async def take_over(self, group_id: GroupId) -> int:
         """Become the group's only writer, and return the epoch to write under; it is higher than any before.
@@ -128,25 +128,27 @@ class PostgresRecordLog:
         Raises:
             StoreUnavailable: when the database is away.
         """
-        async with reaching(self._writing) as connection:
-            for parts in PLANNED:
-                await _carried_out(connection, (), parts, self._tenure.id)
+        with unavailable_when_away():
+            for line in self._lines:
+                for parts in PLANNED:
+                    await _carried_out(await line.driver(), (), parts, self._tenure.id)
 
-    async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
+    async def _write(self, line: Line, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         owner = self._tenure.id
         parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
-        async with reaching(self._writing) as connection:
-            made = await _carried_out(connection, batch, parts, owner)
-            outcomes = await _outcomes(connection, batch, made, owner)
+        with unavailable_when_away():
+            driver = await line.driver()
+            made = await _carried_out(driver, batch, parts, owner)
+            outcomes = await _outcomes(driver, batch, made, owner)
             missing = [one for one, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, _NoHead)]
             made_now = [one for one in missing if not one.commit.expected_version]
             if made_now:
                 groups = [one.commit.group_id for one in made_now]
                 epochs = [one.commit.coordinator_epoch for one in made_now]
-                await connection.execute(_MAKE_HEADS, {"groups": groups, "epochs": epochs, "owner": owner})
+                await driver.execute(_MAKE_HEADS, groups, epochs, owner)
         if not made_now:
             return outcomes
-        again = dict(zip(map(id, made_now), await self._write(made_now), strict=True))
+        again = dict(zip(map(id, made_now), await self._write(line, made_now), strict=True))
         return [again.get(id(one), outcome) for one, outcome in zip(batch, outcomes, strict=True)]
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
@@ -191,11 +193,8 @@ class PostgresRecordLog:
             await snapshots.keep(self._engine, group, self._tenure.id)
 
 
-async def _carried_out(
-    connection: AsyncConnection, batch: Sequence[Prepared], parts: frozenset[str], owner: str
-) -> set[int]:
-    # The driver itself is asked: SQLAlchemy's way with fifty parameters takes longer than the disk.
-    driver: Any = (await connection.get_raw_connection()).driver_connection
+async def _carried_out(driver: Any, batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> set[int]:
+    """Write a batch; return the places of the commits that were made."""
     try:
         return {row[0] for row in await driver.fetch(statement(parts), *parameters(batch, parts, owner))}
     except TimeoutError:
@@ -211,13 +210,11 @@ async def _cancelled(driver: Any) -> None:
         driver.terminate()
 
 
-async def _outcomes(
-    connection: AsyncConnection, batch: Sequence[Prepared], made: set[int], owner: str
-) -> list[Outcome]:
+async def _outcomes(driver: Any, batch: Sequence[Prepared], made: set[int], owner: str) -> list[Outcome]:
     if len(made) == len(batch):
         return [None] * len(batch)
     failed = [one.commit for place, one in enumerate(batch, start=1) if place not in made]
-    rows = await connection.execute(_HEADS, {"groups": [commit.group_id for commit in failed]})
+    rows = await driver.fetch(_HEADS, [commit.group_id for commit in failed])
     heads = {name: (version, epoch, holder) for name, version, epoch, holder in rows}
     why = {commit.group_id: _refusal(commit, heads.get(commit.group_id), owner) for commit in failed}
     return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]
