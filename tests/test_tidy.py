@@ -24,7 +24,6 @@ TOP_LEVEL = {
     "service",
     "tests",
 }
-LINES_OF_A_MODULE = 400
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 6
 CORE_WORDS = ("errors", "ids", "inputs", "model", "policy", "reasons", "records", "replies", "soft")
@@ -113,12 +112,6 @@ def test_the_top_level_holds_only_what_is_listed() -> None:
     """The first level of the tree is fixed; whatever is new belongs into one of its folders."""
     top = {path.relative_to(ROOT).parts[0] for path in FILES}
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
-
-
-def test_modules_fit_their_size() -> None:
-    """A module that outgrows its size is two modules."""
-    lines = {where(path): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: count for name, count in lines.items() if count > LINES_OF_A_MODULE} == {}
 
 
 def test_functions_fit_their_size() -> None:

@@ -218,6 +218,7 @@ async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(dat
     writing, engine = connect(database_url), connect(database_url)
     log = PostgresRecordLog(engine, writing=writing)
     pids = []
+    driver = await log._lines[0].driver()
     for version in range(4):
         await append(log, [ProbeScheduled(version)], version)
         driver = await log._lines[0].driver()
