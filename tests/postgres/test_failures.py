@@ -78,16 +78,31 @@ async def test_of_an_append_that_was_cut_the_fate_is_in_the_log(
     history = History(changes=(CHANGE,) * many)
     await log.append(commit(0, history=history))
     writing = await held(proxy, log, commit(1, history=history))
-    if many == 1:
-        await reached(postgres_log, 2)
+    await reached(postgres_log, 2)
     proxy.cut()
     with pytest.raises(StoreUnavailable):
         await writing
     proxy.hangs = False
     found = await log.read(ORDERS, after_version=1)
-    # The small one was a single statement, which was made; the large one had not come to its end.
-    assert found == (Loaded(2, (ProbeScheduled(1),)) if many == 1 else Loaded(1, ()))
+    assert found == Loaded(2, (ProbeScheduled(1),))
     await log.append(commit(found.version))
+
+
+async def test_a_writer_that_freezes_in_the_middle_holds_nobody_up(
+    proxy: Proxy, far: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
+    """A large commit needs nothing more of its process once it is sent, so others go on at once."""
+    log, other = PostgresRecordLog(far, tenure=postgres_log._tenure), GroupId("clicks")
+    history = History(changes=(CHANGE,) * 50_000, events=(Event("x", 1, 1, None, None, {}),))
+    await log.append(commit(0, history=history))
+    writing = await held(proxy, log, commit(1, history=history))
+    started = time.monotonic()
+    await postgres_log.append(commit(0, other, history))
+    assert time.monotonic() - started < 1
+    await reached(postgres_log, 2)
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        await writing
 
 
 async def test_a_coordinator_finds_out_what_became_of_its_append(
@@ -140,7 +155,8 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
     await log.append(commit(0, GroupId("large")))
     async with engine.execution_options(isolation_level="READ COMMITTED").begin() as holder:
         await holder.execute(text("select * from group_heads where group_id = 'large' for update"))
-        large = asyncio.create_task(log.append(commit(1, GroupId("large"), History(changes=(CHANGE,) * 2_000))))
+        changes = tuple(CHANGE._replace(task=TaskId(f"0_{number}")) for number in range(50_000))
+        large = asyncio.create_task(log.append(commit(1, GroupId("large"), History(changes=changes))))
         for version in range(1, 4):
             await log.append(commit(version))
         assert not large.done()
@@ -150,7 +166,7 @@ async def test_a_large_commit_holds_up_no_small_one(engine: AsyncEngine) -> None
 async def test_one_that_the_database_cannot_take_fails_alone(engine: AsyncEngine) -> None:
     """Of commits that go out together, one with something in it that cannot be stored costs the others nothing."""
     log = PostgresRecordLog(engine)
-    bad = History(changes=(CHANGE._replace(task=TaskId("0_\0")),))
+    bad = History(events=(Event("x", 1, 1, None, TaskId("0_\0"), {}),))
     commits = [commit(0, GroupId(f"group-{number}"), bad if number == 7 else None) for number in range(20)]
     outcomes = await asyncio.gather(*(log.append(one) for one in commits), return_exceptions=True)
     assert [number for number, one in enumerate(outcomes) if one is not None] == [7]

@@ -17,7 +17,7 @@ from batonpass.postgres.fleet import Berth, Fleet
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.sorting import sort_chunk
+from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.upkeep import Upkeep
 from batonpass.runtime.history import Change, Event, History
 from batonpass.runtime.ports import Commit
@@ -47,7 +47,7 @@ async def test_each_transaction_may_have_a_session_of_its_own(forgetful: AsyncEn
     await log.append(Commit(ORDERS, epoch, 1, [ProbeScheduled(1)], History(changes=(change,) * 999, events=(event,))))
     await log.keep_snapshot(evolve(Group(ORDERS), [ProbeScheduled(0), ProbeScheduled(1)]))
     await Upkeep(forgetful).turn(datetime.now(UTC))
-    await sort_chunk(forgetful)
+    await sort_some(forgetful)
     await fleet.round()
     assert len(await archive.task_changes(ORDERS, TASK, limit=9_999)) == 1_000
     assert [one.position for one in await Outbox(forgetful, "kafka").next(9)] == [1, 2]

@@ -1,25 +1,22 @@
 """What the record log owes beyond the contract because it is on Postgres: epochs, and a database that goes away."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from asyncpg.transaction import Transaction  # type: ignore[import-untyped]
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.records import UnreadableRecord
-from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.postgres import connect as connecting
-from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.schema import upgrade
-from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable, Superseded, VersionConflict
 
 ORDERS = GroupId("orders")
@@ -120,38 +117,6 @@ async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, pos
     ]
 
 
-async def test_a_writer_that_stops_in_the_middle_holds_nobody_up(
-    engine: AsyncEngine, postgres_log: PostgresRecordLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large commit whose process freezes before its end is undone by the server, and others go on after that."""
-    frozen, other = asyncio.Event(), PostgresRecordLog(engine)
-    event = Event("x", 1, 1, None, None, {})
-    change = Change(TaskId("0_1"), MemberId("m1"), "granted", "none", "active", 1, 1)
-
-    async def freeze(_self: object) -> None:
-        frozen.set()
-        await asyncio.sleep(60)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "commit", freeze)
-        large = asyncio.create_task(
-            append_with(postgres_log, ORDERS, History(changes=(change,) * 999, events=(event,)))
-        )
-        await frozen.wait()
-    started = time.monotonic()
-    await append_with(other, GroupId("clicks"), History(events=(event,)))
-    assert 1 < time.monotonic() - started < 9
-    large.cancel()
-    archive = PostgresArchive(engine)
-    assert [(one.position, one.group) for one in await archive.events(None, after=0, limit=9)] == [(1, "clicks")]
-    assert (await postgres_log.read(ORDERS)).version == 0
-
-
-async def append_with(log: PostgresRecordLog, group_id: GroupId, history: History) -> None:
-    """Append a record with a history to a new group."""
-    await log.append(Commit(group_id, 1, 0, [ProbeScheduled(1)], history))
-
-
 async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
     """A group is not loaded without one of its records: state that leaves out a fact would break laws."""
     await append(postgres_log, [ProbeScheduled(number) for number in range(3)], 0)
@@ -248,6 +213,24 @@ def test_urls_in_any_spelling_reach_the_driver() -> None:
         async_url("sqlite:///x")
 
 
+async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(database_url: str) -> None:
+    """One connection serves all appends; a lost one is replaced, and none outlives its engine."""
+    writing, engine = connect(database_url), connect(database_url)
+    log = PostgresRecordLog(engine, writing=writing)
+    pids = []
+    driver = await log._lines[0].driver()
+    for version in range(4):
+        await append(log, [ProbeScheduled(version)], version)
+        driver = await log._lines[0].driver()
+        pids.append(driver.get_server_pid())
+        if version == 1:
+            driver.terminate()
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+    await writing.dispose()
+    assert driver.is_closed()
+    await engine.dispose()
+
+
 async def test_a_conflict_is_not_an_error_of_the_database(postgres_log: PostgresRecordLog) -> None:
     """A refused append leaves its connection fit for use."""
     for _ in range(12):
@@ -266,12 +249,13 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
         for version in range(12):
             events = (Event("probe", 1, 1, None, None, {}),) * (version % 3)
             await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], History(events=events)))
-        async with writing.connect() as connection:
-            rows = await connection.execute(
-                text("select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'")
+        plans = [
+            await (await line.driver()).fetch(
+                "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
             )
-            plans = sorted(tuple(row) for row in rows)
+            for line in log._lines
+        ]
         # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
-        assert plans == [(0, 1), (0, 1), (0, 13)]
+        assert [sorted(tuple(row) for row in rows) for rows in plans] == [[(0, 1), (0, 1), (0, 13)], [(0, 1)] * 3]
     finally:
         await writing.dispose()

@@ -34,6 +34,8 @@ CATALOG = """
       from pg_indexes join pg_class c on c.relname = tablename and c.relnamespace = 'public'::regnamespace
      where schemaname = 'public' and tablename <> 'alembic_version' and not c.relispartition
      union all
+    select 'view', viewname, definition, '', '', '', '', '' from pg_views where schemaname = 'public'
+     union all
     select 'options', relname, relkind::text, coalesce(reloptions::text, ''), '', '', '', ''
       from pg_class where relnamespace = 'public'::regnamespace and relname not like 'alembic_version%'
        and not relispartition

@@ -1,7 +1,11 @@
-"""The changes of a large commit are found at once, and exactly once, while they are put where they belong."""
+"""Changes are found as soon as they are committed, and exactly once, while they are put where they belong."""
 
 import asyncio
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
 
+import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -10,12 +14,16 @@ from batonpass.core.records import ProbeScheduled
 from batonpass.postgres import sorting
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.sorting import keep_sorted, sort_chunk
+from batonpass.postgres.rows import BATCH_CHANGES_MAX
+from batonpass.postgres.schema import migrations, upgrade
+from batonpass.postgres.sorting import keep_sorted, sort_some
 from batonpass.runtime.history import Change, History
 from batonpass.runtime.ports import Commit
 
 ORDERS = GroupId("orders")
+NOW = datetime(2031, 5, 17, 12, tzinfo=UTC)
 MANY = 25_000
+BATCHES = MANY // BATCH_CHANGES_MAX
 
 
 def change(number: int) -> Change:
@@ -30,22 +38,22 @@ async def count(engine: AsyncEngine, table: str) -> int:
 
 
 async def test_every_change_is_seen_once_at_any_time(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:
-    """While chunk after chunk is moved, each question is answered as if nothing were going on."""
+    """While some batches after others are moved, each question is answered as if nothing were going on."""
     changes = tuple(map(change, range(MANY)))
     await postgres_log.append(Commit(ORDERS, 1, 0, [ProbeScheduled(1)], History(changes=changes)))
     await postgres_log.append(Commit(ORDERS, 1, 1, [ProbeScheduled(1)], History(changes=changes[:3])))
-    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (MANY, 3)
+    assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (MANY + 3, 0)
+    assert await count(engine, "change_batches") == BATCHES + 1
     expected = [changes[1], *(one for one in reversed(changes) if one.task == "0_1")]
     archive = PostgresArchive(engine)
-    moving = asyncio.create_task(sort_chunk(engine))
+    moving = asyncio.create_task(sort_some(engine))
     seen = 0
     while not moving.done() or seen < 2:
         assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
         seen += 1
     assert await moving
-    assert await count(engine, "fresh_changes") == MANY - sorting.CHUNK
-    assert await sort_chunk(engine)
-    assert not await sort_chunk(engine)
+    assert await count(engine, "change_batches") == BATCHES + 1 - sorting.BATCHES_AT_ONCE
+    assert not await sort_some(engine)
     assert (await count(engine, "fresh_changes"), await count(engine, "assignment_events")) == (0, MANY + 3)
     assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=999)) == expected
     assert list(await archive.task_changes(ORDERS, TaskId("0_1"), limit=2)) == expected[:2]
@@ -64,3 +72,40 @@ async def test_it_goes_on_in_the_background(engine: AsyncEngine, postgres_log: P
         one.cancel()
     await asyncio.gather(*sorters, return_exceptions=True)
     assert await count(engine, "assignment_events") == MANY
+
+
+async def test_every_field_comes_back_whether_it_is_kept_once_or_for_each(
+    engine: AsyncEngine, postgres_log: PostgresRecordLog
+) -> None:
+    """Batches of changes that differ in everything, in nothing, and in whether there is a value at all."""
+    first = change(0)._replace(member_epoch=4, token=2**40, state="lost", warm=True, why='it\'s "so", \\ [null] \u00e9')
+    other = Change(TaskId("a b_7"), MemberId("m2"), "revoked", "active", "none", 2**41, 3, 5, 6, "", None, "")
+    for number, changes in enumerate(
+        [(first,), (first, first), (first, other), (other, first), (other, other._replace(warm=False))]
+    ):
+        await postgres_log.append(Commit(ORDERS, 1, number, [ProbeScheduled(1)], History(changes=changes)))
+        archive = PostgresArchive(engine)
+        for more in (True, False):
+            for task in {one.task for one in changes}:
+                expected = [one for one in reversed(changes) if one.task == task]
+                assert list(await archive.task_changes(ORDERS, task, limit=len(expected))) == expected
+            if more:
+                await sort_some(engine)
+
+
+async def test_programs_before_batches_go_on(bare_url: str, tmp_path: Path) -> None:
+    """What they had written in bulk goes where it belongs with the upgrade, and so does what they write after it."""
+    rows = [
+        (ORDERS, NOW, 1, place, "0_1", "m1", "granted", "none", "active", "", 1, 1, 1, None, "") for place in range(6)
+    ]
+    before = shutil.copytree(migrations(), tmp_path / "before")
+    for path in sorted((before / "versions").glob("0*.py"))[6:]:
+        path.unlink()
+    await upgrade(bare_url, folder=before)
+    driver = await asyncpg.connect(bare_url)
+    await driver.copy_records_to_table("fresh_changes", records=rows[:3])
+    await upgrade(bare_url)
+    await driver.copy_records_to_table("fresh_changes", records=rows[3:])
+    assert [tuple(row) for row in await driver.fetch("select * from assignment_events order by place")] == rows
+    assert await driver.fetch("select * from fresh_changes") == []
+    await driver.close()

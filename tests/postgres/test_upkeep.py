@@ -1,21 +1,28 @@
 """Rows always find a place, days are made ahead and dropped when they are old, and what is needed is never deleted."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.traces import Trace, soft_delta
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.inputs import Tick
 from batonpass.core.model import Group
+from batonpass.core.policy import Policy
 from batonpass.core.records import ProbeScheduled
+from batonpass.core.soft import Soft
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.tables import PARTITIONED, assignment_events
 from batonpass.postgres.upkeep import DAYS_AHEAD, Retention, Upkeep, day_of, name_of
 from batonpass.runtime.history import Asked, Change, Event, Generation, History
@@ -55,9 +62,15 @@ def change(at: datetime) -> Change:
     return Change(TASK, MemberId("m1"), "granted", "none", "active", int(at.timestamp() * 1_000), 1)
 
 
+def trace(version: int) -> Trace:
+    """Return the trace of a decision on nothing."""
+    return Trace(Tick(), int(NOW.timestamp() * 1_000), version, soft_delta(None, Soft()), Policy(), "x")
+
+
 async def write(log: PostgresRecordLog, version: int, history: History) -> None:
-    """Append one record with a history."""
+    """Append one record with a history, and have its changes put where they belong."""
     await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], history))
+    await sort_some(log._engine)
 
 
 async def test_a_row_finds_a_place_whatever_its_day(own_engine: AsyncEngine) -> None:
@@ -128,14 +141,17 @@ async def test_appends_go_on_beside_it_and_it_waits_for_nobody(own_engine: Async
 
 
 async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
-    """Appends for a day that is just being made go on, and all of them are found in it afterwards."""
+    """Appends for a day that is just being made go on, so does sorting, and all is found in it afterwards."""
     log, archive = PostgresRecordLog(own_engine), PostgresArchive(own_engine)
     made = asyncio.Event()
 
     async def append_on() -> int:
         version = 0
         while not made.is_set():
-            await write(log, version, History(changes=(change(NOW),)))
+            history = History(at_ms=int(NOW.timestamp() * 1_000), changes=(change(NOW),), trace=trace(version))
+            await log.append(Commit(ORDERS, 1, version, [ProbeScheduled(version)], history))
+            with contextlib.suppress(DBAPIError):
+                await sort_some(own_engine)
             version += 1
         return version
 
@@ -144,8 +160,10 @@ async def test_days_are_made_while_rows_come(own_engine: AsyncEngine) -> None:
     await Upkeep(own_engine).turn(NOW)
     made.set()
     count = await appending
+    await sort_some(own_engine)
     assert len(await archive.task_changes(ORDERS, TASK, limit=10**6)) == count
     assert await sql(own_engine, "select count(*) from assignment_events_20310517") == [count]
+    assert await sql(own_engine, "select count(*) from traces_20310517") == [count]
 
 
 def test_names_of_days_can_be_read_back() -> None:

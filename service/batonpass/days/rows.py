@@ -18,7 +18,6 @@ from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
-from batonpass.postgres.append import CHANGE_COLUMNS, copied
 from batonpass.postgres.rows import Row, prepare
 from batonpass.postgres.snapshots import KEPT
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, sample_of
@@ -34,7 +33,10 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("group_id", "number", "version", "group_epoch", "at", "triggers", "members", "tasks", "moves"),
         *("lower_bound", "warmups", "score_before", "score", "decide_ms", "reasons", "moved"),
     ),
-    "assignment_events": CHANGE_COLUMNS,
+    "assignment_events": (
+        *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),
+        *("generation", "member_epoch", "token", "state", "warm", "why"),
+    ),
     "traces": ("group_id", "at", "version", "format", "code", "cause", "payload"),
     "samples": ("group_id", "at", "copies"),
     "commands": ("group_id", "at", "command", "who", "asked", "subject"),
@@ -131,7 +133,9 @@ class GroupRecorder:
         tables["generations"] += [
             (group_id, *row[:3], at, msgspec.json.decode(row[4]), *row[5:]) for row in parts.get("generations", ())
         ]
-        tables["assignment_events"] += copied([prepared])
+        tables["assignment_events"] += [
+            (group_id, group.version, place, *one[:5], at, *one[6:]) for place, one in enumerate(history.changes)
+        ]
         tables["traces"] += [(group_id, at, *row[1:]) for row in parts.get("traces", ())]
         tables["commands"] += [(group_id, at, *row[1:]) for row in parts.get("commands", ())]
         tables["events"] += [(0, group_id, at, *row[2:]) for row in parts.get("events", ())]

@@ -7,16 +7,11 @@ row of its head: the second one waits for the first, then sees what it has done.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import TextClause, text
-
-from batonpass.postgres.rows import CHANGES, Prepared, Row
+from batonpass.postgres.rows import Prepared
 
 
 class Part(NamedTuple):
@@ -35,11 +30,6 @@ def instant(column: str) -> str:
 
 
 AT: Final = instant("at_ms")
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-CHANGE_COLUMNS: Final = (
-    *("group_id", "version", "place", "task_id", "member_id", "kind", "role_before", "role", "at"),
-    *("generation", "member_epoch", "token", "state", "warm", "why"),
-)
 
 PARTS: Final[Mapping[str, Part]] = {
     "records": Part(
@@ -88,26 +78,11 @@ PARTS: Final[Mapping[str, Part]] = {
         "insert into commands (group_id, at, command, who, asked, subject)"
         f" select m.group_id, {AT}, r.command, r.who, cast(r.asked as json), cast(r.subject as json) $from",
     ),
-    CHANGES: Part(
-        {
-            "version": "bigint",
-            "number": "int",
-            "task_id": "text",
-            "member_id": "text",
-            "kind": "text",
-            "role_before": "text",
-            "role": "text",
-            "at_ms": "bigint",
-            "generation": "bigint",
-            "member_epoch": "bigint",
-            "token": "bigint",
-            "state": "text",
-            "warm": "boolean",
-            "why": "text",
-        },
-        f"insert into assignment_events ({', '.join(CHANGE_COLUMNS)})"
-        f" select m.group_id, r.version, r.number, r.task_id, r.member_id, r.kind, r.role_before, r.role, {AT},"
-        " r.generation, r.member_epoch, r.token, r.state, r.warm, r.why $from",
+    # Each change becomes a row later (``sorting``).
+    "changes": Part(
+        {"version": "bigint", "number": "int", "changes": "text"},
+        "insert into change_batches (group_id, version, place, changes)"
+        " select m.group_id, r.version, r.number, r.changes $from",
     ),
     "joined": Part(
         {
@@ -170,7 +145,7 @@ PARTS: Final[Mapping[str, Part]] = {
 }
 
 ALL_PARTS: Final = frozenset(PARTS)
-MOVING_PARTS: Final = frozenset({"records", "traces", CHANGES, "events"})
+MOVING_PARTS: Final = frozenset({"records", "traces", "changes", "events"})
 """What heartbeats commit while tasks move, which is what somebody waits for."""
 
 PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "fates"}, ALL_PARTS)
@@ -178,11 +153,19 @@ PLANNED: Final = (MOVING_PARTS, MOVING_PARTS | {"generations", "joined", "fates"
 its parts. What is not needed costs Postgres a tenth of a millisecond each, and one statement for each mixture that may
 come would have to be planned on each connection."""
 
-_GUARDS: Final = """
+GUARDS: Final[Mapping[str, str]] = {
+    "groups": "text",
+    "expected": "bigint",
+    "added": "bigint",
+    "epochs": "bigint",
+    "tells": "bigint",
+    "heals": "boolean",
+}
+"""What each commit says of its group, after the owner, which is the first parameter."""
+
+_GUARDED: Final = """
     asked as (
-        select * from unnest(cast(:groups as text[]), cast(:expected as bigint[]), cast(:added as bigint[]),
-                             cast(:epochs as bigint[]), cast(:tells as bigint[]), cast(:heals as boolean[]))
-                      with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
+        select * from unnest({guards}) with ordinality as a(group_id, expected, added, epoch, tells, heals, place)
     ), locked as (
         -- In one order, so that two coordinators that write to the same groups never wait for each other in a circle.
         select h.group_id from group_heads h join asked a on a.group_id = h.group_id order by h.group_id for update of h
@@ -192,7 +175,7 @@ _GUARDS: Final = """
                recovered_at = case when a.heals then null else h.recovered_at end
           from asked a join locked l on l.group_id = a.group_id
          where h.group_id = a.group_id and h.version = a.expected and h.coordinator_epoch <= a.epoch
-           and h.owner = :owner
+           and h.owner = $1
         returning h.group_id, a.expected, a.epoch, a.tells, a.place
     )
 """
@@ -206,64 +189,47 @@ _COUNTED: Final = """
 
 
 @lru_cache
-def statement(parts: frozenset[str]) -> TextClause:
+def statement(parts: frozenset[str]) -> str:
     """Return the statement that writes these parts. What it returns are the places of the commits that it has made."""
+    steps = [_GUARDED.format(guards=_arrays(GUARDS.values(), first=2))]
+    first = 2 + len(GUARDS)
+    written = {}
+    for name in _in_order(parts):
+        kinds = ("bigint", *PARTS[name].columns.values())
+        written[name] = _step(PARTS[name], name, _arrays(kinds, first))
+        first += len(kinds)
     # The last one in the list is carried out first; the counter, which other coordinators wait for, is to be last.
-    steps = [_COUNTED] if "events" in parts else []
-    steps += [_step(name) for name in ("events", *(other for other in PARTS if other != "events")) if name in parts]
-    return text(f"with {', '.join([_GUARDS, *steps])} select place from moved")  # noqa: S608 - constants
+    if "events" in written:
+        steps += [_COUNTED, written.pop("events")]
+    return f"with {', '.join([*steps, *written.values()])} select place from moved"  # noqa: S608 - constants
 
 
-def _step(name: str) -> str:
-    part = PARTS[name]
-    arrays = ", ".join(f"cast(:{name}_{column} as {kind}[])" for column, kind in part.columns.items())
-    columns = ", ".join(part.columns)
-    joined = (
-        f"from unnest(cast(:{name}_place as bigint[]), {arrays}) as r(place, {columns})"
-        f" join moved m on m.place = r.place"
-    )
+def _in_order(parts: frozenset[str]) -> list[str]:
+    return [name for name in PARTS if name in parts]
+
+
+def _arrays(kinds: Iterable[str], first: int) -> str:
+    return ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, start=first))
+
+
+def _step(part: Part, name: str, arrays: str) -> str:
+    joined = f"from unnest({arrays}) as r(place, {', '.join(part.columns)}) join moved m on m.place = r.place"
     return f"{name} as ({part.sql.replace('$from', joined)})"
 
 
-@lru_cache
-def positional(parts: frozenset[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the statement as the driver takes it, and the names of its parameters in their order."""
-    names: list[str] = []
-
-    def number(found: re.Match[str]) -> str:
-        if found[1] not in names:
-            names.append(found[1])
-        return f"${names.index(found[1]) + 1}"
-
-    return re.sub(r"(?<!:):(\w+)", number, str(statement(parts))), tuple(names)
-
-
-def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> dict[str, Any]:
-    """Return the parameters of the statement; commits are known by their place in the batch, from 1."""
+def parameters(batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> list[Any]:
+    """Return the parameters of the statement, in order; commits are known by their place in the batch, from 1."""
     commits = [one.commit for one in batch]
-    given: dict[str, Any] = {
-        "owner": owner,
-        "groups": [commit.group_id for commit in commits],
-        "expected": [commit.expected_version for commit in commits],
-        "added": [len(commit.records) for commit in commits],
-        "epochs": [commit.coordinator_epoch for commit in commits],
-        "tells": [len(commit.history.events) for commit in commits],
-        "heals": [one.heals for one in batch],
-    }
-    for name in sorted(parts):
+    given: list[Any] = [
+        owner,
+        [commit.group_id for commit in commits],
+        [commit.expected_version for commit in commits],
+        [len(commit.records) for commit in commits],
+        [commit.coordinator_epoch for commit in commits],
+        [len(commit.history.events) for commit in commits],
+        [one.heals for one in batch],
+    ]
+    for name in _in_order(parts):
         rows = [(place, *row) for place, one in enumerate(batch, start=1) for row in one.rows.get(name, ())]
-        values: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else repeat(())
-        columns = (f"{name}_{column}" for column in ("place", *PARTS[name].columns))
-        given.update(zip(columns, values, strict=bool(rows)))
+        given += zip(*rows, strict=True) if rows else [()] * (1 + len(PARTS[name].columns))
     return given
-
-
-def copied(batch: Sequence[Prepared]) -> Iterator[Row]:
-    """Yield the changes of a batch as rows of ``CHANGE_COLUMNS``."""
-    at_ms, at = 0, EPOCH
-    for one in batch:
-        group_id, version = one.commit.group_id, one.commit.expected_version
-        for number, change in enumerate(one.commit.history.changes):
-            if change.at_ms != at_ms:
-                at_ms, at = change.at_ms, EPOCH + timedelta(milliseconds=change.at_ms)
-            yield (group_id, version, number, *change[:5], at, *change[6:])

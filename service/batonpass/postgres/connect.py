@@ -6,13 +6,13 @@ transaction by name. Nothing relies on the state of a session, so a pooler may s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -80,17 +80,16 @@ def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
         raise DisconnectionError
 
 
-@asynccontextmanager
-async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Lend a connection, in autocommit; what goes wrong with the database comes out as ``StoreUnavailable``.
+@contextmanager
+def unavailable_when_away() -> Iterator[None]:
+    """Turn what goes wrong with the database into ``StoreUnavailable``; faults of a statement itself stay as they are.
 
     Raises:
         StoreUnavailable: when the database cannot be reached, or does not answer in time or as expected.
-        DBAPIError: when a statement is itself at fault.
+        DBAPIError: when a statement is itself at fault; ``PostgresError`` where the driver was asked.
     """
     try:
-        async with engine.connect() as connection:
-            yield connection
+        yield
     except DBAPIError as error:
         if (sqlstate(error) or "")[:2] in OWN_FAULTS:
             raise
@@ -106,6 +105,44 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         raise StoreUnavailable(f"Postgres: no answer within {STATEMENT_TIMEOUT_S:.0f} s") from error
     except OSError as error:
         raise StoreUnavailable(f"Postgres: {_first_line(error)}") from error
+
+
+@asynccontextmanager
+async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection, in autocommit; what goes wrong with the database comes out as ``StoreUnavailable``.
+
+    Raises:
+        StoreUnavailable, DBAPIError: as ``unavailable_when_away`` does.
+    """
+    with unavailable_when_away():
+        async with engine.connect() as connection:
+            yield connection
+
+
+class Line:
+    """A connection that is kept by who uses it again and again, one statement at a time; it ends with its engine.
+
+    To take one from the pool and to give it back takes longer than a small statement.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Connect when it is first used."""
+        self._engine = engine
+        self._driver: Any = None
+        event.listen(engine.sync_engine, "engine_disposed", self._end)
+
+    async def driver(self) -> Any:
+        """Return the connection as the driver knows it: a new one if there is none, or the last one was lost."""
+        if self._driver is None or self._driver.is_closed():
+            connection = await self._engine.raw_connection()
+            self._driver = connection.driver_connection
+            # The pool forgets it, and may have another one in its place.
+            connection.detach()
+        return self._driver
+
+    def _end(self, _engine: Engine) -> None:
+        if self._driver is not None:
+            self._driver.terminate()
 
 
 @asynccontextmanager

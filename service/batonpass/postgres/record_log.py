@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, decode_records
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import CHANGE_COLUMNS, PLANNED, copied, parameters, positional, statement
-from batonpass.postgres.connect import STATEMENT_TIMEOUT_S, reaching
-from batonpass.postgres.rows import CHANGES, Prepared, prepare
-from batonpass.postgres.tables import fresh_changes
+from batonpass.postgres.append import PLANNED, parameters, statement
+from batonpass.postgres.connect import Line, reaching, unavailable_when_away
+from batonpass.postgres.rows import Prepared, prepare
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
-IDLE_MS: Final = 2_000
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
 
-_HEADS: Final = text(
-    "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast(:groups as text[]))"
+_HEADS: Final = (
+    "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast($1 as text[]))"
 )
-_MAKE_HEADS: Final = text(
+_MAKE_HEADS: Final = (
     "insert into group_heads (group_id, version, coordinator_epoch, owner)"
-    " select group_id, 0, epoch, :owner from unnest(cast(:groups as text[]), cast(:epochs as bigint[])) as a(group_id, epoch)"
+    " select group_id, 0, epoch, $3 from unnest(cast($1 as text[]), cast($2 as bigint[])) as a(group_id, epoch)"
     " order by group_id on conflict (group_id) do nothing"
 )
 # An owner lives as long as it has a row; whoever finds that its lease is over takes the row away (fleet).
@@ -91,10 +90,9 @@ class PostgresRecordLog:
     ) -> None:
         """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
         self._engine = engine
-        self._writing = writing or engine
         self._tenure = tenure or Unleased()
-        self._small = Writer(self._write)
-        self._large = Writer(self._write)
+        self._lines = (Line(writing or engine), Line(writing or engine))
+        self._small, self._large = (Writer(partial(self._write, line)) for line in self._lines)
 
     async def take_over(self, group_id: GroupId) -> int:
         """Become the group's only writer, and return the epoch to write under; it is higher than any before.
@@ -122,7 +120,7 @@ class PostgresRecordLog:
             UnwritableRecord: when a record has no stored form.
         """
         prepared = prepare(commit, self._tenure.writes_up_to())
-        await (self._large if prepared.many or prepared.weight >= LARGE_BYTES else self._small).append(prepared)
+        await (self._large if prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def get_ready(self) -> None:
         """Have the statements that append planned before they are needed, which takes longer than carrying them out.
@@ -130,27 +128,27 @@ class PostgresRecordLog:
         Raises:
             StoreUnavailable: when the database is away.
         """
-        async with reaching(self._writing) as connection:
-            for parts in PLANNED:
-                await _carried_out(connection, (), parts, self._tenure.id)
+        with unavailable_when_away():
+            for line in self._lines:
+                for parts in PLANNED:
+                    await _carried_out(await line.driver(), (), parts, self._tenure.id)
 
-    async def _write(self, batch: Sequence[Prepared]) -> Sequence[Outcome]:
-        many = any(one.many for one in batch)
+    async def _write(self, line: Line, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         owner = self._tenure.id
-        async with reaching(self._writing) as connection:
-            made = await (_copy if many else _add)(connection, batch, owner)
-            if made is None:
-                return [(await self._write([one]))[0] for one in batch]
-            outcomes = await _outcomes(connection, batch, made, owner)
+        parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
+        with unavailable_when_away():
+            driver = await line.driver()
+            made = await _carried_out(driver, batch, parts, owner)
+            outcomes = await _outcomes(driver, batch, made, owner)
             missing = [one for one, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, _NoHead)]
             made_now = [one for one in missing if not one.commit.expected_version]
             if made_now:
                 groups = [one.commit.group_id for one in made_now]
                 epochs = [one.commit.coordinator_epoch for one in made_now]
-                await connection.execute(_MAKE_HEADS, {"groups": groups, "epochs": epochs, "owner": owner})
+                await driver.execute(_MAKE_HEADS, groups, epochs, owner)
         if not made_now:
             return outcomes
-        again = dict(zip(map(id, made_now), await self._write(made_now), strict=True))
+        again = dict(zip(map(id, made_now), await self._write(line, made_now), strict=True))
         return [again.get(id(one), outcome) for one, outcome in zip(batch, outcomes, strict=True)]
 
     async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
@@ -195,21 +193,10 @@ class PostgresRecordLog:
             await snapshots.keep(self._engine, group, self._tenure.id)
 
 
-async def _add(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int]:
-    """Write a batch with one statement; return the places of the commits that were made."""
-    parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
-    return await _carried_out(connection, batch, parts, owner)
-
-
-async def _carried_out(
-    connection: AsyncConnection, batch: Sequence[Prepared], parts: frozenset[str], owner: str
-) -> set[int]:
-    sql, names = positional(parts)
-    given = parameters(batch, parts, owner)
-    # The driver itself is asked: SQLAlchemy's way with seventy parameters takes longer than the disk.
-    driver: Any = (await connection.get_raw_connection()).driver_connection
+async def _carried_out(driver: Any, batch: Sequence[Prepared], parts: frozenset[str], owner: str) -> set[int]:
+    """Write a batch; return the places of the commits that were made."""
     try:
-        return {row[0] for row in await driver.fetch(sql, *[given[name] for name in names])}
+        return {row[0] for row in await driver.fetch(statement(parts), *parameters(batch, parts, owner))}
     except TimeoutError:
         await _cancelled(driver)
         raise
@@ -223,41 +210,11 @@ async def _cancelled(driver: Any) -> None:
         driver.terminate()
 
 
-async def _copy(connection: AsyncConnection, batch: Sequence[Prepared], owner: str) -> set[int] | None:
-    """Write a batch with many changes, all or nothing; None: one of several was refused, so each must go alone.
-
-    The changes are copied first. So the heads, and the counter of events, are locked for no longer than otherwise.
-    """
-    parts = frozenset(name for one in batch for name in one.rows) - {CHANGES}
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-    transaction = driver.transaction()
-    await transaction.start()
-    try:
-        # Others wait for the counter of events. Should this process be frozen before it commits, the server undoes it.
-        await driver.execute(f"set local idle_in_transaction_session_timeout = {IDLE_MS}")
-        await driver.copy_records_to_table(
-            fresh_changes.name, records=copied(batch), columns=CHANGE_COLUMNS, timeout=STATEMENT_TIMEOUT_S
-        )
-        made = set((await connection.execute(statement(parts), parameters(batch, parts, owner))).scalars())
-    except BaseException:
-        if not driver.is_closed():
-            await transaction.rollback()
-        raise
-    if len(made) == len(batch):
-        await transaction.commit()
-        # They are indexed later, and found without an index until then (``sorting``).
-        return made
-    await transaction.rollback()
-    return None if len(batch) > 1 else made
-
-
-async def _outcomes(
-    connection: AsyncConnection, batch: Sequence[Prepared], made: set[int], owner: str
-) -> list[Outcome]:
+async def _outcomes(driver: Any, batch: Sequence[Prepared], made: set[int], owner: str) -> list[Outcome]:
     if len(made) == len(batch):
         return [None] * len(batch)
     failed = [one.commit for place, one in enumerate(batch, start=1) if place not in made]
-    rows = await connection.execute(_HEADS, {"groups": [commit.group_id for commit in failed]})
+    rows = await driver.fetch(_HEADS, [commit.group_id for commit in failed])
     heads = {name: (version, epoch, holder) for name, version, epoch, holder in rows}
     why = {commit.group_id: _refusal(commit, heads.get(commit.group_id), owner) for commit in failed}
     return [None if place in made else why[one.commit.group_id] for place, one in enumerate(batch, start=1)]

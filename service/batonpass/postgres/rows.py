@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,16 +13,12 @@ from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId
 from batonpass.core.model import Member
-from batonpass.runtime.history import Generation, History
+from batonpass.runtime.history import Change, Generation, History
 from batonpass.runtime.ports import Commit
 
 Row = tuple[Any, ...]
-COPIED_ROWS: Final = 200
-"""From so many changes on they are copied, which takes more round trips and far less time for each row."""
-
-CHANGES: Final = "changes"
-LONG_PARTS_MAX: Final = 1_000
-"""What has more rows than this weighs enough without a look at them."""
+BATCH_CHANGES_MAX: Final = 200
+"""So many changes stand in one row, until each of them gets its own: what is sorted at once must not take long."""
 
 ROW_BYTES: Final = 100
 """About how many bytes a row has beside its payloads."""
@@ -31,15 +27,13 @@ ROW_BYTES: Final = 100
 class Prepared(NamedTuple):
     """A commit in its stored form. ``rows`` has those of each part that has any; ``weight`` is about their bytes.
 
-    ``heals`` says that with it the group has been told that the store lost commits. Where there are ``many`` changes,
-    their rows are not made: they are copied.
+    ``heals`` says that with it the group has been told that the store lost commits.
     """
 
     commit: Commit
     rows: Mapping[str, list[Row]]
     weight: int
     heals: bool = False
-    many: bool = False
 
 
 def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
@@ -50,23 +44,21 @@ def prepare(commit: Commit, up_to: Mapping[str, int] = VERSIONS) -> Prepared:
     """
     stored = encode_records(commit.records, up_to)
     history, version = commit.history, commit.expected_version
-    many = len(history.changes) >= COPIED_ROWS
     rows: dict[str, list[Row]] = {
         "records": _record_rows(stored, version),
         "generations": [_generation_row(history.generation, version)] if history.generation else [],
         "traces": _trace_rows(history, version),
         "commands": _command_rows(history),
+        "changes": _change_rows(history.changes, version),
         "events": [
             (number, one.at_ms, one.type, one.generation, one.member, one.task, _json(one.body))
             for number, one in enumerate(history.events)
         ],
     }
     rows |= member_rows(commit.records)
-    if not many:
-        rows[CHANGES] = [(version, number, *one) for number, one in enumerate(history.changes)]
-    weight = sum(_weight(part) for part in rows.values()) + (ROW_BYTES * len(history.changes) if many else 0)
+    weight = sum(_weight(part) for part in rows.values())
     heals = any(isinstance(one, r.EpochsRaised) for one in commit.records)
-    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, heals=heals, many=many)
+    return Prepared(commit, {name: part for name, part in rows.items() if part}, weight, heals=heals)
 
 
 def plain(said: str) -> str:
@@ -80,12 +72,23 @@ def _json(value: object) -> str:
 
 def _weight(part: list[Row]) -> int:
     # Only the last column may be long.
-    long = sum(len(row[-1]) for row in part if isinstance(row[-1], str)) if len(part) < LONG_PARTS_MAX else 0
-    return ROW_BYTES * len(part) + long
+    return sum(ROW_BYTES + len(row[-1]) if isinstance(row[-1], str) else ROW_BYTES for row in part)
 
 
 def _record_rows(stored: Iterable[StoredRecord], version: int) -> list[Row]:
     return [(seq, one.kind, one.version, one.payload.decode()) for seq, one in enumerate(stored, start=version + 1)]
+
+
+def _change_rows(changes: Sequence[Change], version: int) -> list[Row]:
+    rows: list[Row] = []
+    for first in range(0, len(changes), BATCH_CHANGES_MAX):
+        tasks, *others = zip(*changes[first : first + BATCH_CHANGES_MAX], strict=True)
+        rows.append((version, first, _json([tasks, *map(_once_if_same, others)])))
+    return rows
+
+
+def _once_if_same(column: tuple[Any, ...]) -> tuple[Any, ...]:
+    return column[:1] if column.count(column[0]) == len(column) else column
 
 
 def _generation_row(one: Generation, version: int) -> Row:

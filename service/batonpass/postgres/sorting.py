@@ -1,7 +1,8 @@
-"""Puts the changes of large commits where they belong, after the commit.
+"""Puts changes where they belong, after their commit: a row each, in the part of their day, with an index.
 
-They are copied into a table without an index, because the index costs most of what such a commit takes. Whoever asks
-for changes looks into both tables in one statement, so that every change is seen exactly once, wherever it is.
+A commit writes them as they come, a batch in one text, because rows and an index cost most of what a large commit
+takes. Whoever asks for changes looks into ``assignment_events`` and ``fresh_changes``, which shows the batches that are
+left as rows, in one statement: so every change is seen exactly once, wherever it is.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import transacting
-from batonpass.postgres.tables import assignment_events
+from batonpass.postgres.tables import assignment_events, batches_as_rows
 from batonpass.runtime.ports import StoreUnavailable
 
-CHUNK: Final = 10_000
+BATCHES_AT_ONCE: Final = 100
 EVERY_S: Final = 5.0
 PAUSE_S: Final = 0.1
 ONE_AT_A_TIME: Final = 7_046_029_254_386_355
@@ -26,14 +27,16 @@ ONE_AT_A_TIME: Final = 7_046_029_254_386_355
 
 _COLUMNS: Final = ", ".join(column.name for column in assignment_events.columns)
 _MOVE: Final = text(
-    "with moved as (delete from fresh_changes where ctid = any(array(select ctid from fresh_changes limit :chunk))"  # noqa: S608
-    f" returning {_COLUMNS}) insert into assignment_events ({_COLUMNS}) select {_COLUMNS} from moved"
+    "with taken as (delete from change_batches"  # noqa: S608 - constants
+    " where ctid = any(array(select ctid from change_batches limit :batches)) returning *),"
+    f" moved as (insert into assignment_events ({_COLUMNS}) {batches_as_rows('taken')})"
+    " select count(*) from taken"
 )
 _TURN: Final = text("select pg_try_advisory_xact_lock(:key)")
 
 
-async def sort_chunk(engine: AsyncEngine) -> bool:
-    """Move some changes; say whether there may be more. Of several coordinators one does so at a time.
+async def sort_some(engine: AsyncEngine) -> bool:
+    """Move some batches; say whether there may be more. Of several coordinators one does so at a time.
 
     Raises:
         StoreUnavailable: when the database is away; nothing was moved.
@@ -41,7 +44,8 @@ async def sort_chunk(engine: AsyncEngine) -> bool:
     async with transacting(engine) as connection:
         if not (await connection.execute(_TURN, {"key": ONE_AT_A_TIME})).scalar_one():
             return False
-        return (await connection.execute(_MOVE, {"chunk": CHUNK})).rowcount == CHUNK
+        moved: int = (await connection.execute(_MOVE, {"batches": BATCHES_AT_ONCE})).scalar_one()
+        return moved == BATCHES_AT_ONCE
 
 
 async def keep_sorted(engine: AsyncEngine) -> None:
@@ -49,6 +53,6 @@ async def keep_sorted(engine: AsyncEngine) -> None:
     while True:
         more = False
         with contextlib.suppress(StoreUnavailable, DBAPIError):
-            more = await sort_chunk(engine)
+            more = await sort_some(engine)
         # In between, appends go first.
         await asyncio.sleep(PAUSE_S if more else EVERY_S)

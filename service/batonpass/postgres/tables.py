@@ -11,9 +11,10 @@ audits come to is jsonb: nothing is decided on it again, and people ask into it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -31,6 +32,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    event,
     func,
     text,
 )
@@ -136,12 +138,52 @@ assignment_events = Table(
     postgresql_partition_by="RANGE (at)",
 )
 
-# The same columns in the same order. An index costs more than the rows themselves, and very many rows come at once.
-fresh_changes = Table(
-    "fresh_changes",
+change_batches = Table(
+    "change_batches",
     metadata,
-    *(Column(one.name, one.type, nullable=one.nullable) for one in assignment_events.columns),
+    _required("group_id", Text),
+    _required("version", BigInteger, "how many records the group held before the decision"),
+    _required("place", Integer, "of the first one among the changes of the decision"),
+    _required("changes", Text, "JSON: an array for each field of a change"),
 )
+"""Where a commit puts its changes. A row and an entry of an index for each would be most of what a large commit takes.
+
+``changes`` has an array for each field, the tasks first, with the value of each change; where all have the same, it is
+there once.
+"""
+
+_FIELDS: Final = (
+    *("task_id", "member_id", "kind", "role_before", "role", "at", "generation", "member_epoch", "token", "state"),
+    *("warm", "why"),
+)
+
+
+def batches_as_rows(batches: str) -> str:
+    """Return the query that shows batches as rows of ``assignment_events``, with the columns in the same order."""
+    shown = {
+        name: f"cast(coalesce(r.{name}, packed -> {number} -> 0) #>> '{{}}' as bigint)"
+        if name in {"at", "generation", "member_epoch", "token"}
+        else f"coalesce(r.{name}, packed -> {number} -> 0) #>> '{{}}'"
+        for number, name in enumerate(_FIELDS)
+    }
+    shown |= {
+        "group_id": "b.group_id",
+        "version": "b.version",
+        "place": "b.place + cast(r.number as integer) - 1",
+        "at": f"timestamptz 'epoch' + {shown['at']} * interval '1 millisecond'",
+        "warm": f"cast({shown['warm']} as boolean)",
+    }
+    # Without the offset Postgres would read the JSON again for each value.
+    columns = ", ".join(f"{shown[column.name]} as {column.name}" for column in assignment_events.columns)
+    arrays = ", ".join(f"jsonb_array_elements(packed -> {number})" for number in range(len(_FIELDS)))
+    return (
+        f"select {columns} from {batches} b cross join lateral (select cast(b.changes as jsonb) as packed offset 0) p"  # noqa: S608
+        f" cross join lateral rows from ({arrays}) with ordinality as r({', '.join(_FIELDS)}, number)"
+    )
+
+
+_FRESH_CHANGES = DDL(f"create view fresh_changes as {batches_as_rows('change_batches')}")  # type: ignore[no-untyped-call]
+event.listen(change_batches, "after_create", _FRESH_CHANGES)
 
 traces = Table(
     "traces",

@@ -6,6 +6,7 @@ generation alone. A decision that does one thing to more than ``MANY`` tasks of 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, TypeAlias
 
 from batonpass.codec.answers import rfc3339
@@ -16,7 +17,6 @@ from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
 from batonpass.runtime.events import MANY, EventType
-from batonpass.runtime.events_of_members import Told, running, time_of, told_of_group, told_of_member
 from batonpass.runtime.history import Event
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.ids import MemberId, TaskId
     from batonpass.core.inputs import Input
+    from batonpass.core.policy import GroupConfig
 
 _WHYS = frozenset(Why)
 _FELL_BACK = {
@@ -33,6 +34,9 @@ _FELL_BACK = {
     ActiveState.RESTORING: EventType.TASK_RESTORING,
 }
 _Kind: TypeAlias = "tuple[str, bool, MemberId | None, object]"
+_Told: TypeAlias = "tuple[EventType, MemberId | None, dict[str, object]]"
+"""The type of an event, the member that it concerns, and its body."""
+
 _TAKEN = frozenset({"revoked"})
 _OWN = frozenset(state.value for state in _FELL_BACK)
 
@@ -123,8 +127,8 @@ class _Teller:
                 case r.WarmupStalled() | r.TaskParked() | r.TaskUnparked() | r.TaskPinned():
                     self._task(record)
                 case _:
-                    self._add_all(told_of_member(self._before, record, self._decision))
-                    self._add_all(told_of_group(self._before, record, self._item, self._after))
+                    self._add_all(_of_member(self._before, record, self._decision))
+                    self._add_all(_of_group(self._before, record, self._item, self._after))
         self._blocked()
         self._drained()
 
@@ -133,7 +137,7 @@ class _Teller:
     ) -> None:
         self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, task, body))
 
-    def _add_all(self, told: Told | None) -> None:
+    def _add_all(self, told: _Told | None) -> None:
         if told is not None:
             kind, member, body = told
             self.events.append(Event(kind.value, self._now_ms, self._after.generation, member, None, body))
@@ -233,7 +237,7 @@ class _Teller:
     def _runs_again(self, task: Task, member: MemberId, stop: Stop) -> None:
         gap_ms = None if stop.at_ms is None else max(0, self._now_ms - stop.at_ms)
         if stop.cause in _OWN and stop.member_id == member:
-            stopped_at = time_of(stop.at_ms)
+            stopped_at = _time(stop.at_ms)
             self._add(
                 EventType.TASK_RECOVERED,
                 member=member,
@@ -274,7 +278,7 @@ class _Teller:
         due_ms = self._before.next_probe_ms
         if isinstance(self._item, Tick) and due_ms is not None and due_ms <= self._now_ms:
             changed = any(isinstance(one, r.TargetPlaced | r.PictureChanged) for one in self._decision.records)
-            self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
+            self._add(EventType.PROBED, changed=changed, next_probe_at=_time(record.at_ms))
         if record.at_ms is None and self._after.members:
             self._add(EventType.AT_REST)
 
@@ -302,7 +306,7 @@ class _Teller:
             before = self._before.members.get(member_id)
             why = why_drain_is_blocked(self._after, after)
             if why and (before is None or not why_drain_is_blocked(self._before, before)):
-                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=running(after))
+                self._add(EventType.DRAIN_BLOCKED, member=member_id, why=why, running=_running(after))
 
     def _drained(self) -> None:
         """Tell of every member that drains and has, since this decision, no active left."""
@@ -334,10 +338,109 @@ def _claims_left(before: Task, after: Task, released: MemberId) -> bool:
 
 
 def _of(stop: Stop) -> dict[str, object]:
-    return {"from": stop.member_id, "cause": stop.cause, "stopped_at": time_of(stop.at_ms)}
+    return {"from": stop.member_id, "cause": stop.cause, "stopped_at": _time(stop.at_ms)}
 
 
 def _has_actives(member: Member) -> bool:
     return any(grant.role is Role.ACTIVE for grant in member.picture.values()) or any(
         one.active for one in member.revoking.values()
     )
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | None:
+    """Return what a record about a member tells; None where it is not one, or tells nothing."""
+    match record:
+        case r.MemberJoined(member=joined):
+            places = (one for one in decision.records if isinstance(one, r.PlaceInherited) and one.heir == joined.id)
+            return EventType.MEMBER_JOINED, joined.id, _profile(joined, next(places, None))
+        case r.MemberGone(member_id=member_id) if member_id in before.members:
+            return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
+        case r.MemberAway(member_id=member_id, until_ms=until_ms):
+            away = before.members[member_id]
+            body = {"until_at": rfc3339(until_ms), "running": _running(away), "instance_id": away.instance_id}
+            return EventType.MEMBER_AWAY, member_id, body
+        case r.MemberSuspected(member_id=member_id):
+            return EventType.MEMBER_SUSPECTED, member_id, {"running": _running(before.members[member_id])}
+        case r.SuspicionCleared(member_id=member_id):
+            return EventType.SUSPICION_CLEARED, member_id, {}
+        case r.TasksAdopted(member_id=member_id, tokens=tokens, dropped=dropped):
+            return EventType.TASKS_ADOPTED, member_id, {"tasks": len(tokens), "dropped": len(dropped)}
+        case r.DrainStarted(member_id=member_id, deadline_ms=deadline_ms, gives_up_ms=gives_up_ms, blocked=""):
+            times = {"deadline_at": _time(deadline_ms), "gives_up_at": rfc3339(gives_up_ms)}
+            return EventType.DRAIN_STARTED, member_id, {**times, "running": _running(before.members[member_id])}
+        case r.DrainCancelled(member_id=member_id):
+            drain = before.members[member_id].drain
+            return EventType.DRAIN_CANCELLED, member_id, {"since_at": _time(drain.since_ms if drain else None)}
+        case _:
+            return None
+
+
+def _running(member: Member) -> int:
+    """Return how many tasks a member has as active."""
+    return sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+
+
+def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object]:
+    return {
+        "instance_id": member.instance_id,
+        "capacity": member.capacity,
+        "max_tasks": member.max_tasks,
+        "client_tags": dict(member.client_tags),
+        "endpoint": member.endpoint,
+        "on_lease_lost": member.on_lease_lost.value,
+        "in_place_of": place.member_id if place is not None else None,
+    }
+
+
+def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str, object]:
+    heard = decision.soft.members.get(member.id)
+    return {
+        "cause": record.cause.value,
+        "running": _running(member),
+        "lease_end_at": rfc3339(record.lease_end_ms),
+        "last_heard_at": _time(heard.heard_ms if heard is not None else None),
+        "instance_id": member.instance_id,
+        "joined_at": rfc3339(member.joined_ms),
+    }
+
+
+def _of_group(before: Group, record: r.Record, item: Input, after: Group) -> _Told | None:
+    """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
+    match record:
+        case r.GroupDeclared(topology=topology):
+            return EventType.GROUP_DECLARED, None, {"topology_epoch": topology.epoch, "tasks": len(after.table.ids)}
+        case r.TopologyChanged(topology=topology):
+            sizes = {"tasks": len(after.table.ids), "tasks_before": len(before.table.ids)}
+            return EventType.TOPOLOGY_CHANGED, None, {"topology_epoch": topology.epoch, **sizes}
+        case r.ConfigChanged(config=config):
+            return EventType.CONFIG_CHANGED, None, {"changed": _differences(before.config, config)}
+        case r.GroupDeleted(lease_end_ms=lease_end_ms):
+            body = {"members": len(before.members), "granted_from_at": rfc3339(lease_end_ms)}
+            return EventType.GROUP_DELETED, None, body
+        case r.GrantsHeld(until_ms=until_ms, reason=reason, adopting=True):
+            return EventType.COMMITS_LOST, None, {"reason": reason, "until_at": rfc3339(until_ms)}
+        case r.Paused(pause=pause):
+            scope, expires_at = pause.scope.value, _time(pause.expires_ms)
+            return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
+        case r.Resumed() if before.pause is not None:
+            scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
+            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": isinstance(item, Tick)}
+        case r.StormBegan():
+            return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
+        case r.StormEnded():
+            return EventType.STORM_ENDED, None, {"began_at": _time(before.storm_since_ms)}
+        case _:
+            return None
+
+
+def _differences(before: GroupConfig, after: GroupConfig) -> dict[str, object]:
+    names = [field.name for field in fields(after)]
+    return {
+        name: {"from": getattr(before, name), "to": getattr(after, name)}
+        for name in names
+        if getattr(before, name) != getattr(after, name)
+    }
