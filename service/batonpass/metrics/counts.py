@@ -14,7 +14,6 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
-from batonpass.metrics.spread import First, Series, Spread, Sum
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -55,10 +54,9 @@ class Counts:
         # When a series began says nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
-        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
-        self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
-        self._beats: dict[str, Sum] = {}
-        First(self._settle, registry=self.registry)
+        # Series are looked up by their labels once: that costs more than to count does.
+        self._decided: dict[tuple[type, str], tuple[Counter, Histogram]] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram | None]] = {}
         self._count_decisions()
         self._count_commits()
         self._count_calls()
@@ -70,7 +68,7 @@ class Counts:
 
     def _count_decisions(self) -> None:
         self._decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
-        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", "outcome", QUICK)
+        self._decision_seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
         self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
@@ -94,7 +92,7 @@ class Counts:
 
     def _count_calls(self) -> None:
         self._requests = self._counter("requests", "Calls answered.", "method", "path", "status")
-        self._request_seconds = self._spread("request_seconds", "How long calls took.", "path", CALLS)
+        self._request_seconds = self._histogram("request_seconds", "How long calls took.", CALLS, "path")
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
@@ -106,9 +104,6 @@ class Counts:
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
-    def _spread(self, name: str, meaning: str, label: str, bounds: tuple[float, ...]) -> Spread:
-        return Spread(f"batonpass_{name}", meaning, label, bounds, registry=self.registry)
-
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
         is_refused = isinstance(decision.reply, ProtocolError)
@@ -117,16 +112,13 @@ class Counts:
         found = self._decided.get(key)
         if found is None:
             found = self._decided[key] = (
-                Sum(self._decisions.labels(type(item).__name__, outcome)),
+                self._decisions.labels(type(item).__name__, outcome),
                 self._decision_seconds.labels(outcome),
             )
-        found[0].pending += 1
+        found[0].inc()
         found[1].observe(decide_ms / 1_000)
         if key[0] is Heartbeat:
-            beats = self._beats.get(before.id)
-            if beats is None:
-                beats = self._beats[before.id] = Sum(self._of(self._heartbeats, before.id))
-            beats.pending += 1
+            self._of(self._heartbeats, before.id).inc()
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -182,8 +174,8 @@ class Counts:
         found = self._answered.get(key)
         if found is None:
             timed = None if path in WAITS else self._request_seconds.labels(path)
-            found = self._answered[key] = (Sum(self._requests.labels(method, path, str(status))), timed)
-        found[0].pending += 1
+            found = self._answered[key] = (self._requests.labels(method, path, str(status)), timed)
+        found[0].inc()
         if found[1] is not None:
             found[1].observe(seconds)
 
@@ -195,12 +187,6 @@ class Counts:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 
-    def _settle(self) -> None:
-        """Bring the counters to where everything is that was counted so far."""
-        pairs = (*self._decided.values(), *self._answered.values())
-        for one in (*self._beats.values(), *(pair[0] for pair in pairs)):
-            one.settle()
-
     def keep_to(self, groups: set[str]) -> None:
         """Remove every series of groups that are not here any more, and begin those of handovers for new ones.
 
@@ -209,7 +195,6 @@ class Counts:
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
-            self._beats.pop(group, None)
         for group in groups - self._begun:
             for kind in sorted(set(HANDOVERS.values())):
                 self._of(self._handovers, group, kind)
