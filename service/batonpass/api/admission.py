@@ -18,10 +18,12 @@ from batonpass.runtime.access import AccessRole, Principal
 from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from batonpass.api.access import Gate
-    from batonpass.api.calls import Calls
+    from batonpass.api.calls import Call, Calls
     from batonpass.api.forward import Forwarder
     from batonpass.api.limits import Limits
     from batonpass.runtime.ports import Ownership
@@ -71,8 +73,18 @@ class AdmissionPolicy:
 class Admission:
     """The middleware in front of all routes. It answers every error that comes out of them, as a problem."""
 
-    def __init__(self, app: ASGIApp, policy: AdmissionPolicy, calls: Calls, *, body_bytes_max: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        policy: AdmissionPolicy,
+        calls: Calls,
+        routes: Mapping[Call, Callable[[RequestContext], Awaitable[None]]],
+        *,
+        body_bytes_max: int,
+    ) -> None:
+        """Hand the calls of ``routes`` to what serves them there, and all others to ``app``."""
         self._app = app
+        self._routes = routes
         self._policy = policy
         self._calls = calls
         self._body_bytes_max = body_bytes_max
@@ -102,12 +114,11 @@ class Admission:
 
     async def _serve(self, context: RequestContext) -> None:
         scope = context.scope
-        parts = scope["path"].split("/")
-        calls = self._calls.at(parts)
+        calls = self._calls.at(context.parts)
         # HEAD is GET without a body (RFC 9110, 9.3.2): served as one, and the server leaves the body out.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         call = context.call = calls.get(method, UNKNOWN)
-        group = parts[GROUP_PART] if call.on_group else None
+        group = context.parts[GROUP_PART] if call.on_group else None
         await self._admit(context, group)
         if call is not HEARTBEAT:  # It may have news, which its route can tell.
             self._limit(context)
@@ -120,10 +131,16 @@ class Admission:
             if owner is not None:
                 await self._forward(context, group, owner)
                 return
-        scope[CONTEXT] = context
-        await self._app(
-            scope if scope["method"] == method else {**scope, "method": method}, context.receive, context.send
-        )
+        serve = self._routes.get(call)
+        if serve is not None:
+            await serve(context)
+            return
+        served = scope if scope["method"] == method else {**scope, "method": method}
+        served[CONTEXT] = context
+        try:
+            await self._app(served, context.receive, context.send)
+        finally:
+            del served[CONTEXT]  # Each holds the other, and would be left to the garbage collector.
 
     async def _admit(self, context: RequestContext, group: str | None) -> None:
         """Find out who calls, and refuse who may not."""

@@ -52,16 +52,22 @@ def create_app(
         redirect_slashes=False,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        # It would look at the environment for each request, and our own metrics say what it would.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
     app.state.policy = policy
     app.state.health = health
     app.state.offload = Offload()
-    # First, because they are asked for most.
-    app.router.routes[:0] = heartbeats.routes(service, policy.limits)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Admission, policy=policy, calls=Calls(served(ROUTERS)), body_bytes_max=service.body_bytes_max)
+    app.add_middleware(
+        Admission,
+        policy=policy,
+        calls=Calls(served(ROUTERS)),
+        routes=heartbeats.routes(service, policy.limits),
+        body_bytes_max=service.body_bytes_max,
+    )
     problems.install(app)
     openapi.install(app)
     return app

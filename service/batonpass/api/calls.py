@@ -92,7 +92,7 @@ WAITS: Final = frozenset({("GET", _MEMBER + "/assignment"), ("POST", _MEMBER + "
 """Calls on a member that may be answered only when there is news of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One call: its method and its path as the document writes it.
 
@@ -113,7 +113,8 @@ class Call:
 
 UNKNOWN: Final = Call("", "other", None)
 GROUP_PART: Final = 3
-"""Where a path that was split at its slashes names its group."""
+MEMBER_PART: Final = 5
+"""Where a path that was split at its slashes names its group, and its member."""
 
 
 def _call(method: str, path: str, roles: frozenset[AccessRole]) -> Call:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import contextlib
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from batonpass.api.problems import PROBLEM_JSON, problem_headers
@@ -42,7 +43,18 @@ class Disconnected(Exception):
 class RequestContext:
     """One request, from its arrival to its answer. It is in its own scope, under ``CONTEXT``."""
 
-    __slots__ = ("_send", "call", "headers", "principal", "receive", "request_id", "scope", "started", "status")
+    __slots__ = (
+        "_send",
+        "call",
+        "headers",
+        "parts",
+        "principal",
+        "receive",
+        "request_id",
+        "scope",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
         self.scope = scope
@@ -50,6 +62,7 @@ class RequestContext:
         self._send = send
         self.call = call
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.parts: list[str] = scope["path"].split("/")
         self.principal: Principal | None = None
         self.request_id = ""
         self.started = False
@@ -99,21 +112,29 @@ class RequestContext:
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_gone(self, work: Awaitable[T]) -> T:
         """Return what ``work`` returns; it is cancelled when the caller goes away. To be used once the body was read.
 
         Raises:
             Disconnected: when the caller went away first.
         """
-        working, gone = asyncio.create_task(work), asyncio.create_task(self._gone())
+
+        def break_off(gone: asyncio.Task[None]) -> None:
+            if not gone.cancelled():
+                with contextlib.suppress(RuntimeError):  # The work ended in this very moment.
+                    until_gone.reschedule(0.0)
+
+        watching, until_gone = asyncio.create_task(self._gone()), asyncio.timeout(None)
         try:
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Disconnected
-            return working.result()
+            async with until_gone:
+                watching.add_done_callback(break_off)
+                return await work
+        except TimeoutError:
+            if until_gone.expired():
+                raise Disconnected from None
+            raise
         finally:
-            gone.cancel()
-            await end(working)
+            watching.cancel()
 
     async def _gone(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
@@ -138,14 +159,6 @@ class RequestContext:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
         await self._send(message)
-
-
-async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task unless it is done, and wait until it is; what it fails with then is dropped."""
-    if task.cancel():
-        await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()
 
 
 def context_of(request: Request) -> RequestContext:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from batonpass.api.context import FORWARDED, Disconnected, end
+from batonpass.api.context import FORWARDED, Disconnected
 from batonpass.api.request_ids import HEADER
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
@@ -78,18 +78,18 @@ class Forwarder:
         passing = asyncio.create_task(work)
         self._waiting.add(passing)
         try:
-            await asyncio.wait((passing,))
-            if passing.cancelled():
-                raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
-            passing.result()
+            await passing
+        except asyncio.CancelledError:
+            if passing in self._waiting:
+                raise  # By the caller, and not by ``end_waits``.
+            raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS) from None
         finally:
             self._waiting.discard(passing)
-            await end(passing)
 
     def end_waits(self) -> None:
         """Let every call end now that waits at another coordinator for news."""
-        for passing in self._waiting:
-            passing.cancel()
+        while self._waiting:
+            self._waiting.pop().cancel()
 
     async def ask_all(self, context: RequestContext, others: Sequence[str]) -> list[Any]:
         """Have every one of the others answer the same request, and return what they say.

@@ -1,17 +1,15 @@
 """Heartbeats and long-polls, the two calls that members make all the time.
 
-They are plain ASGI routes, because a route of the framework costs several times what the calls themselves do (decision
-0032 has the figures).
+``Admission`` hands them their requests as it finds them: the framework's way through middleware, routing and response
+classes costs several times what these calls do (decision 0032 has the figures).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from starlette.routing import Route
-
-from batonpass.api.calls import HEARTBEAT, LONG_POLL
-from batonpass.api.context import CONTEXT, JSON
+from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART
+from batonpass.api.context import JSON
 from batonpass.api.limits import has_news, too_early
 from batonpass.codec.answers import answer_body, to_json
 from batonpass.codec.bodies import PollQuery
@@ -22,8 +20,9 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.replies import Answer
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from batonpass.api.calls import Call
     from batonpass.api.context import RequestContext
     from batonpass.api.limits import Limits
     from batonpass.api.service import Service
@@ -39,11 +38,10 @@ class Heartbeats:
         self._service = service
         self._limits = limits
 
-    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Serve one heartbeat."""
-        context: RequestContext = scope[CONTEXT]
-        group_id, member_id = _named(scope)
-        early = self._limits.member.take((scope["path"], HEARTBEAT.method))
+        group_id, member_id = _named(context)
+        early = self._limits.member.take((context.scope["path"], HEARTBEAT.method))
         heartbeat = await self._read(context, group_id, member_id)
         if early and not await self._is_urgent(context, group_id, heartbeat):
             raise too_early(early, "this member")
@@ -75,10 +73,9 @@ class LongPolls:
         self._service = service
         self._limits = limits
 
-    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+    async def __call__(self, context: RequestContext) -> None:
         """Serve one long-poll."""
-        context: RequestContext = scope[CONTEXT]
-        group_id, member_id = _named(scope)
+        group_id, member_id = _named(context)
         asked = _POLL.read(context.query(), prefix="query")
         poll = self._service.coordinator.poll
         with self._limits.polls.place():
@@ -91,15 +88,12 @@ class LongPolls:
             await context.answer(200, to_json(answer_body(found)), [JSON])
 
 
-def routes(service: Service, limits: Limits) -> list[Route]:
-    """Return the two routes."""
-    return [
-        Route(HEARTBEAT.path, Heartbeats(service, limits), methods=[HEARTBEAT.method]),
-        Route(LONG_POLL.path, LongPolls(service, limits), methods=[LONG_POLL.method]),
-    ]
+def routes(service: Service, limits: Limits) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
+    """Return what serves each of the two calls."""
+    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits)}
 
 
-def _named(scope: Scope) -> tuple[GroupId, MemberId]:
+def _named(context: RequestContext) -> tuple[GroupId, MemberId]:
     """Return the group and the member that the path names."""
-    named = scope["path_params"]
-    return GroupId(checked_name("group", named["group"])), MemberId(checked_name("member", named["member"]))
+    parts = context.parts
+    return GroupId(checked_name("group", parts[GROUP_PART])), MemberId(checked_name("member", parts[MEMBER_PART]))
