@@ -137,8 +137,7 @@ class Process:
 
 def build(settings: Settings, url: str) -> Process:
     """Return everything of one process, which others reach under ``url``; nothing runs yet."""
-    log, counts = logs.LoggingObserver(), Counts()
-    clock = SystemClock()
+    log, counts, clock = logs.LoggingObserver(), Counts(), SystemClock()
     store = store_of(settings, url, clock)
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
