@@ -71,7 +71,7 @@ class AdmissionPolicy:
 
 
 class Admission:
-    """The middleware in front of all routes. It answers every error that comes out of them, as a problem."""
+    """The application's ASGI middleware. It answers every error that comes out of a route, as a problem."""
 
     def __init__(
         self,

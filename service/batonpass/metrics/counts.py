@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
+from batonpass.metrics.tallies import Spread, Tally
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -54,9 +55,6 @@ class Counts:
         # When a series began says nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
-        # Series are looked up by their labels once: that costs more than to count does.
-        self._decided: dict[tuple[type, str], tuple[Counter, Histogram]] = {}
-        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram | None]] = {}
         self._count_decisions()
         self._count_commits()
         self._count_calls()
@@ -67,9 +65,9 @@ class Counts:
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
     def _count_decisions(self) -> None:
-        self._decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
-        self._decision_seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
-        self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
+        self._decisions = self._tally("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
+        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", QUICK, "outcome")
+        self._heartbeats = self._tally("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
         self._bound = self._counter("moves_lower_bound", "The least that any balanced target would move.", "group")
@@ -91,8 +89,8 @@ class Counts:
         self._store_errors = self._counter("store_errors", "Appends and reads that did not go through.")
 
     def _count_calls(self) -> None:
-        self._requests = self._counter("requests", "Calls answered.", "method", "path", "status")
-        self._request_seconds = self._histogram("request_seconds", "How long calls took.", CALLS, "path")
+        self._requests = self._tally("requests", "Calls answered.", "method", "path", "status")
+        self._request_seconds = self._spread("request_seconds", "How long calls took.", CALLS, "path")
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
@@ -104,21 +102,20 @@ class Counts:
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
+    def _tally(self, name: str, meaning: str, *labels: str) -> Tally:
+        return Tally(f"batonpass_{name}", meaning, *labels, registry=self.registry)
+
+    def _spread(self, name: str, meaning: str, buckets: tuple[float, ...], label: str) -> Spread:
+        return Spread(f"batonpass_{name}", meaning, buckets, label, registry=self.registry)
+
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
         is_refused = isinstance(decision.reply, ProtocolError)
         outcome = "wrote" if decision.records else "refused" if is_refused else "nothing"
-        key = (type(item), outcome)
-        found = self._decided.get(key)
-        if found is None:
-            found = self._decided[key] = (
-                self._decisions.labels(type(item).__name__, outcome),
-                self._decision_seconds.labels(outcome),
-            )
-        found[0].inc()
-        found[1].observe(decide_ms / 1_000)
-        if key[0] is Heartbeat:
-            self._of(self._heartbeats, before.id).inc()
+        self._decisions.counts[type(item).__name__, outcome] += 1
+        self._decision_seconds.observe(decide_ms / 1_000, outcome)
+        if isinstance(item, Heartbeat):
+            self._heartbeats.counts[(before.id,)] += 1
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -170,14 +167,9 @@ class Counts:
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a call that was answered."""
-        key = (method, path, status)
-        found = self._answered.get(key)
-        if found is None:
-            timed = None if path in WAITS else self._request_seconds.labels(path)
-            found = self._answered[key] = (self._requests.labels(method, path, str(status)), timed)
-        found[0].inc()
-        if found[1] is not None:
-            found[1].observe(seconds)
+        self._requests.counts[method, path, str(status)] += 1
+        if path not in WAITS:
+            self._request_seconds.observe(seconds, path)
 
     def refused(self, reason: str) -> None:
         """Count a call that was refused."""
@@ -195,6 +187,7 @@ class Counts:
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
+            self._heartbeats.counts.pop((group,), None)
         for group in groups - self._begun:
             for kind in sorted(set(HANDOVERS.values())):
                 self._of(self._handovers, group, kind)
