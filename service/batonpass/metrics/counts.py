@@ -187,7 +187,8 @@ class Counts:
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
-            self._heartbeats.counts.pop((group,), None)
+        for (group,) in [labels for labels in self._heartbeats.counts if labels[0] not in groups]:
+            del self._heartbeats.counts[(group,)]
         for group in groups - self._begun:
             for kind in sorted(set(HANDOVERS.values())):
                 self._of(self._handovers, group, kind)
