@@ -1,4 +1,4 @@
-"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are served by `front`."""
+"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are in `heartbeats`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MEMBER = "/groups/{group}/members/{member}"
     MEMBER,
     body=JoinBody,
     query=ReasonQuery,
-    answers={201: "Joined.", 200: "Had joined before; the present picture."},
+    answers={201: "Joined.", 200: "Had joined before; the present assignment."},
     schema="member_answer",
 )
 async def join(request: Request) -> Response:
