@@ -26,8 +26,13 @@ HEAD_MAX, AHEAD_MAX = 8_192, 4
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
     """A coordinator with tight limits, and a group of one member."""
-    limits = {"request_head_bytes_max": HEAD_MAX, "requests_ahead_max": AHEAD_MAX, "answer_unread_s": 1}
-    async with paired(monkeypatch, request_arrival_s=1, **limits) as found:
+    async with paired(
+        monkeypatch,
+        request_arrival_s=1,
+        request_head_bytes_max=HEAD_MAX,
+        requests_ahead_max=AHEAD_MAX,
+        answer_unread_s=1,
+    ) as found:
         await found.declare("apples")
         assert (await found.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201
         yield found
