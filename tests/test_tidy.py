@@ -24,7 +24,6 @@ TOP_LEVEL = {
     "tests",
 }
 LINES_OF_A_FUNCTION = 60
-PARAMETERS = 6
 # Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
 CORE_MAY_IMPORT = {
     "__future__",
@@ -117,18 +116,6 @@ def test_functions_fit_their_size() -> None:
         for node in functions(tree)
     }
     assert {name: size for name, size in sizes.items() if size > LINES_OF_A_FUNCTION} == {}
-
-
-def test_functions_take_few_parameters() -> None:
-    """A function takes what a reader can hold in mind; commands are excepted, whose options are parameters."""
-    counts = {}
-    for path, tree in MODULES.items():
-        if "service" not in path.parts or "cli" in path.parts:
-            continue
-        for node in functions(tree):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            counts[f"{where(path, node.lineno)} {node.name}"] = len([a for a in given if a.arg not in {"self", "cls"}])
-    assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
 
 
 def test_the_core_imports_values_only() -> None:

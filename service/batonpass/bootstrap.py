@@ -14,17 +14,18 @@ import uvicorn
 
 from batonpass import logs
 from batonpass.api.access import Gate, WithAdmin
+from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
-from batonpass.api.edge import Edge, Readiness
 from batonpass.api.forward import Forwarder
+from batonpass.api.health import Health, Readiness
 from batonpass.api.histories import event_body
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
-from batonpass.api.wire import wire_for
 from batonpass.clock import SystemClock
 from batonpass.codec.code import code_version
 from batonpass.collector import spare_the_collector
+from batonpass.connections import ConnectionLimits, bounded
 from batonpass.core.answers import poll
 from batonpass.core.decide import decide
 from batonpass.core.errors import ProtocolError
@@ -41,11 +42,12 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import NotOwner, Ports
 from batonpass.runtime.pulse import Pulse
-from batonpass.sockets import advertised_url_of, bind, url_of
+from batonpass.sockets import advertised_url_of, bind, end_unread, url_of
 from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
-    from batonpass.api.front import Front
+    from fastapi import FastAPI
+
     from batonpass.kafka.side import KafkaSide
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
@@ -68,7 +70,8 @@ class Process:
     store: Store
     coordinator: Coordinator
     service: Service
-    edge: Edge
+    policy: AdmissionPolicy
+    health: Health
     counts: Counts
     observer: Everyone
     pulse: Pulse
@@ -76,9 +79,9 @@ class Process:
     audits: AuditGauges
     kafka: KafkaSide | None = None
 
-    def app(self) -> Front:
+    def app(self) -> FastAPI:
         """Return the application, which starts and stops this process with itself."""
-        return create_app(self.service, self.edge, running=self.running)
+        return create_app(self.service, self.policy, self.health, running=self.running)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -109,13 +112,13 @@ class Process:
                 task.cancel()
             await asyncio.gather(loading, *tasks, return_exceptions=True)
             await self.store.stop()
-            await self.edge.forwarder.close()
+            await self.policy.forwarder.close()
 
     def stop_waits(self) -> None:
         """Let everything end that waits for news: long-polls, drains, event streams."""
-        self.edge.readiness.is_stopping = True
+        self.health.readiness.is_stopping = True
         self.coordinator.end_waits()
-        self.edge.forwarder.end_waits()
+        self.policy.forwarder.end_waits()
 
     async def _load(self) -> None:
         """Read the groups; while the store is away, try again."""
@@ -134,8 +137,7 @@ class Process:
 
 def build(settings: Settings, url: str) -> Process:
     """Return everything of one process, which others reach under ``url``; nothing runs yet."""
-    log, counts = logs.LoggingObserver(), Counts()
-    clock = SystemClock()
+    log, counts, clock = logs.LoggingObserver(), Counts(), SystemClock()
     store = store_of(settings, url, clock)
     if isinstance(store, PostgresStore):
         store.ownership.noted = log.fleet
@@ -168,28 +170,31 @@ def build(settings: Settings, url: str) -> Process:
     gauges = GroupGauges(
         coordinator.loaded_groups, coordinator.now_ms, ports.policy, members_max=settings.metrics_members_max
     )
-    edge = Edge(
+    policy = AdmissionPolicy(
         gate=None if settings.auth == "off" else _gate(settings, store, coordinator.now_ms),
-        tokens=_tokens(settings, store),
         ownership=store.ownership,
         forwarder=Forwarder(verify=_peers(settings)),
         meter=counts,
         journal=log,
         limits=_limits(settings),
+    )
+    health = Health(
         readiness=_readiness(coordinator, watch, store),
         loop_age_ms=pulse.age_ms,
         loop_age_max_ms=settings.loop_age_max_ms,
         scrape=Scrape(counts, gauges),
     )
-    _show(counts, coordinator, edge, store)
-    service = Service(coordinator, store.audits, settings.body_bytes_max, log.commanded)
+    _show(counts, coordinator, policy, health, store)
+    service = Service(coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded)
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
     if kafka is not None:
         on_commit.hear = kafka.exchange.committed
         counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
-    return Process(settings, store, coordinator, service, edge, counts, observer, pulse, chores, audits, kafka)
+    return Process(
+        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, kafka
+    )
 
 
 def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver) -> KafkaSide:
@@ -226,11 +231,11 @@ def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Re
     )
 
 
-def _show(counts: Counts, coordinator: Coordinator, edge: Edge, store: Store) -> None:
+def _show(counts: Counts, coordinator: Coordinator, policy: AdmissionPolicy, health: Health, store: Store) -> None:
     """Have the metrics show what others keep."""
-    counts.show("polls_parked", "Long-polls that wait.", lambda: edge.limits.polls.taken)
+    counts.show("polls_parked", "Long-polls that wait.", lambda: policy.limits.polls.taken)
     counts.show("streams_open", "Event streams that are open.", lambda: len(coordinator.feed))
-    counts.show("ready", "1 while /readyz says so.", lambda: not edge.readiness.reasons())
+    counts.show("ready", "1 while /readyz says so.", lambda: not health.readiness.reasons())
     counts.show("lease_valid_seconds", "How long this coordinator's lease lasts unrenewed.", store.lease_left_s)
 
 
@@ -292,13 +297,15 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
+        for listener in sockets or ():
+            end_unread(listener, self._process.settings.answer_unread_s)
         await super().startup(sockets)
         if self.started:
             self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that it is not ready, go on for the delay, then stop listening, end what is under way, and close."""
-        self._process.edge.readiness.is_stopping = True
+        self._process.health.readiness.is_stopping = True
         if self._stopping is not None and not self.force_exit:
             await self._stopping()
         if not self.force_exit:
@@ -339,10 +346,11 @@ def serve(
 
 def server_config(settings: Settings, process: Process) -> uvicorn.Config:
     """Return how the server is set up: TLS, and how long it waits for what."""
-    app = process.app()
+    limits = ConnectionLimits(settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s)
     config = uvicorn.Config(
-        app,
-        http=wire_for(app.express, app.parking, arrival_s=settings.request_arrival_s),
+        process.app(),
+        http=bounded(limits),
+        ws="none",
         log_config=None,
         log_level="warning",
         access_log=False,

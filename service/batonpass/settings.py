@@ -189,6 +189,25 @@ class Settings(BaseSettings):
         description="How long a request may take to arrive, head and body, and a new connection to begin one; after it "
         "the connection is closed (408).",
     )
+    request_head_bytes_max: int = Field(
+        default=32_768,
+        ge=4_096,
+        le=MIB,
+        description="Bytes of the request line and all headers; a connection that sends more is closed (431).",
+    )
+    requests_ahead_max: int = Field(
+        default=16,
+        ge=1,
+        le=1_000,
+        description="Requests that may be sent ahead on one connection while an earlier one is being answered; with more "
+        "the connection is closed.",
+    )
+    answer_unread_s: float = Field(
+        default=60,
+        ge=1,
+        le=3_600,
+        description="How long a caller may take nothing of an answer before its connection is closed (on Linux).",
+    )
     polls_max: int = Field(default=20_000, ge=1, le=1_000_000, description="Long-polls that wait at once.")
     streams_max: int = Field(default=1_000, ge=1, le=100_000, description="Event streams that are open at once.")
     requests_waiting_max: int = Field(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 from ipaddress import ip_address
+from typing import Final
+
+UNREAD_S: Final = 60.0
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -24,6 +27,15 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def end_unread(listener: socket.socket, after_s: float) -> None:
+    """Have the connections of a listening socket end on which the other side takes nothing of an answer for so long.
+
+    The kernel does it (TCP_USER_TIMEOUT): where it knows no such thing, as on macOS, it does not happen.
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(after_s * 1_000))
 
 
 def url_of(listener: socket.socket, *, is_tls: bool) -> str:

@@ -13,9 +13,10 @@ import pytest
 from tests.runtime.fakes import BreakableLog, Seen, SetClock
 from tests.schemas.validating import faults
 
+from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
-from batonpass.api.edge import Edge, Readiness
 from batonpass.api.forward import Forwarder
+from batonpass.api.health import Health, Readiness
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
 from batonpass.core.answers import poll
@@ -84,7 +85,7 @@ class Api:
     log: BreakableLog
     seen: Seen
     coordinator: Coordinator
-    edge: Edge
+    policy: AdmissionPolicy
     told: Told
     audits: MemoryAudits
     commands: list[tuple[str, Asked]] = field(default_factory=list)
@@ -150,24 +151,19 @@ async def no_metrics(accept: str) -> tuple[bytes, str]:
     return accept.encode(), "text/plain"
 
 
-def an_edge(coordinator: Coordinator, told: Told, **parts: Any) -> Edge:
-    """Return an edge that lets everybody do everything, but for the ``parts`` that a test brings."""
+def a_policy(told: Told, parts: dict[str, Any]) -> AdmissionPolicy:
+    """Return a policy that lets everybody do everything, but for what a test brings."""
     many = 1_000_000.0
     limits = Limits(Rate(many, many), Rate(20, 20), Rate(many, many), Places(100, "long-polls"))
     present: dict[str, Any] = {
         "gate": None,
-        "tokens": MemoryTokens(coordinator.now_ms),
         "ownership": Alone(),
         "forwarder": Forwarder(),
         "meter": told,
         "journal": told,
         "limits": limits,
-        "readiness": Readiness(lambda: "" if coordinator.is_ready else "the groups are being read"),
-        "loop_age_ms": lambda: 0.0,
-        "loop_age_max_ms": 1_000,
-        "scrape": no_metrics,
     }
-    return Edge(**(present | parts))
+    return AdmissionPolicy(**{name: parts.pop(name, part) for name, part in present.items()})
 
 
 @asynccontextmanager
@@ -180,7 +176,7 @@ async def serving(
 ) -> AsyncIterator[Api]:
     """Serve an empty coordinator whose laws are checked; none may be broken, and nothing may fail inside.
 
-    ``parts`` are those of the edge that the test brings. ``counts`` counts it, and is shown at /metrics.
+    ``parts`` are what the test brings of policy, health and service. ``counts`` counts it, and is shown at /metrics.
     """
     clock, log, seen, told = SetClock(1_800_000_000_000), BreakableLog(), Seen(), told or Told()
     pulse = Pulse(seen.stalled, monotonic=lambda: 0.0)
@@ -205,16 +201,23 @@ async def serving(
             coordinator.loaded_groups, coordinator.now_ms, coordinator.policy, members_max=MEMBERS_SHOWN
         )
         parts |= {"meter": counts, "scrape": Scrape(counts, gauges)}
-    edge = an_edge(coordinator, told, **parts)
+    policy, tokens = a_policy(told, parts), parts.pop("tokens", MemoryTokens(coordinator.now_ms))
+    present: dict[str, Any] = {
+        "readiness": Readiness(lambda: "" if coordinator.is_ready else "the groups are being read"),
+        "loop_age_ms": lambda: 0.0,
+        "loop_age_max_ms": 1_000,
+        "scrape": no_metrics,
+    }
+    health = Health(**(present | parts))
     commands: list[tuple[str, Asked]] = []
     heard = commanded or (lambda *command: commands.append(command))
-    service = Service(coordinator, audits, BODY_BYTES_MAX, heard)
-    app = create_app(service, edge, running=nullcontext)
+    service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, heard)
+    app = create_app(service, policy, health, running=nullcontext)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
         await coordinator.start()
-        yield Api(client, clock, log, seen, coordinator, edge, told, audits, commands)
+        yield Api(client, clock, log, seen, coordinator, policy, told, audits, commands)
         await coordinator.stop()
-        await edge.forwarder.close()
+        await policy.forwarder.close()
     assert seen.broken == []
     assert seen.defects == []
     assert told.failures == []

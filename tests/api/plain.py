@@ -55,6 +55,13 @@ def beat(seq: int, *, member: str = "m1", epoch: int = 1, headers: dict[str, str
     return "\r\n".join([*lines, f"Content-Length: {len(text)}", "", ""]).encode() + text
 
 
+def ask(after: int, *, wait_ms: int = 30_000, member: str = "m1", group: str = "apples", **headers: str) -> bytes:
+    """Return the bytes of a long-poll."""
+    lines = [f"GET /v1/groups/{group}/members/{member}/assignment?after={after}&wait_ms={wait_ms} HTTP/1.1", "Host: b"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in (BEARER | headers).items()]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
 async def epoch_of(pair: Pair) -> int:
     """Return the epoch of the member's present picture."""
     found = await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")

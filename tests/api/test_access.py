@@ -25,7 +25,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 def test_every_call_that_is_served_has_its_roles() -> None:
     """A route without a role fails here, and would be for admins alone until then."""
     assert [call for call in served(ROUTERS) if call not in ROLES] == []
-    forgotten = Calls([("GET", "/v1/new")]).find("GET", ["", "v1", "new"])
+    forgotten = Calls([("GET", "/v1/new")]).at(["", "v1", "new"])["GET"]
     assert forgotten.roles == ADMIN
 
 
@@ -58,7 +58,7 @@ def test_a_role_may_do_what_the_table_says_and_nothing_else(role: AccessRole) ->
     calls = Calls()
     for (method, path), roles in ROLES.items():
         parts = path.replace("{group}", "orders").replace("{number}", "1").split("/")
-        call = calls.find(method, parts)
+        call = calls.at(parts)[method]
         assert (call.method, call.path) == (method, path)
         group = "orders" if call.on_group else None
         for own, may in (

@@ -61,20 +61,20 @@ async def test_a_long_poll_waits_at_the_owner(pair: Pair) -> None:
     epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
     path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}"
     assert (await pair.call("GET", f"{path}&wait_ms=50")).status_code == 204
-    polls = pair.processes[1].edge.limits.polls
+    polls = pair.processes[1].policy.limits.polls
     waiting = asyncio.create_task(pair.call("GET", f"{path}&wait_ms=20000"))
     await until(lambda: polls.taken == 1)
     await pair.call("POST", "/v1/groups/b-group/members/m1/evict?dead=true")
     answer = await asyncio.wait_for(waiting, 5)
     assert (answer.status_code, answer.json()["type"]) == (409, "fenced")
-    assert pair.processes[0].edge.limits.polls.taken == 0
+    assert pair.processes[0].policy.limits.polls.taken == 0
 
 
 async def test_a_long_poll_that_breaks_here_breaks_at_the_owner(pair: Pair) -> None:
     """The owner sees at once that the caller is gone (DESIGN 2.5)."""
     await pair.declare("b-group")
     epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
-    polls = pair.processes[1].edge.limits.polls
+    polls = pair.processes[1].policy.limits.polls
     path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}&wait_ms=20000"
     waiting = asyncio.create_task(pair.call("GET", path))
     await until(lambda: polls.taken == 1)
@@ -87,7 +87,7 @@ async def test_a_coordinator_that_stops_ends_the_polls_that_wait_elsewhere(pair:
     """It answers them 204, as its own, and is not held up by them; the member asks again and gets in elsewhere."""
     await pair.declare("b-group")
     epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
-    polls = pair.processes[1].edge.limits.polls
+    polls = pair.processes[1].policy.limits.polls
     path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}&wait_ms=20000"
     waiting = asyncio.create_task(pair.call("GET", path))
     await until(lambda: polls.taken == 1)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
 
-from batonpass.api.causes import Causes
-from batonpass.api.edge import Readiness
+from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Places, Rate, has_news
+from batonpass.api.request_ids import RequestIds
 from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat
@@ -72,14 +72,13 @@ def test_callers_do_not_spend_each_others_calls_and_quiet_ones_are_forgotten() -
 def test_places_are_taken_and_given_back() -> None:
     """Never more than there are, with 429 and when to try again."""
     places = Places(2, "long-polls")
-    places.take()
-    places.take()
-    with pytest.raises(LimitExceeded) as refused:
-        places.take()
-    assert refused.value.retry_after_ms
-    places.give_back()
-    places.take()
-    assert places.taken == 2
+    with places.place():
+        with places.place(), pytest.raises(LimitExceeded) as refused, places.place():
+            pass
+        assert refused.value.retry_after_ms
+        with places.place():
+            assert places.taken == 2
+    assert places.taken == 0
 
 
 T0, T1, T2 = TaskId("0_0"), TaskId("0_1"), TaskId("0_2")
@@ -205,7 +204,7 @@ async def test_long_polls_have_places_and_a_rate() -> None:
         assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
         waiting.cancel()
         await asyncio.sleep(0.02)
-        assert api.edge.limits.polls.taken == 0
+        assert api.policy.limits.polls.taken == 0
         assert (await api.picture("m1", epoch, wait_ms=0)).status_code == 429, "the rate of a clock that stands still"
 
 
@@ -241,7 +240,7 @@ async def test_a_request_keeps_its_id_or_is_given_one(api: Api, headers: dict[st
 
 def test_ids_of_our_own_are_not_made_twice() -> None:
     """Neither by one process nor by two."""
-    one, other = Causes(), Causes()
+    one, other = RequestIds(), RequestIds()
     made = {causes.of(None, None) for causes in (one, other) for _ in range(100)}
     assert len(made) == 200
 

@@ -7,8 +7,6 @@ import asyncio
 import pytest
 from tests.api.pairs import paired
 
-from batonpass.api.limits import Rate
-
 
 async def test_connections_have_a_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every place taken, idle or not, a request is 503; when one is free again, it is answered."""
@@ -21,17 +19,3 @@ async def test_connections_have_a_number_of_places(monkeypatch: pytest.MonkeyPat
             writer.close()
         await asyncio.sleep(0.05)
         assert (await found.call("GET", "/livez")).status_code == 200
-
-
-def test_looking_whether_it_is_too_early_counts_nothing() -> None:
-    """`is_early` says what `take` would, and takes nothing."""
-    now = [100.0]
-    rate = Rate(1.0, 2.0, lambda: now[0])
-    assert not rate.is_early("m")
-    assert [rate.take("m"), rate.take("m")] == [0.0, 0.0]
-    assert rate.is_early("m")
-    assert rate.take("m") > 0
-    now[0] += 1.0
-    assert not rate.is_early("m")
-    assert not rate.is_early("m")
-    assert rate.take("m") == 0.0

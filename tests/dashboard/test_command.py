@@ -41,6 +41,15 @@ def test_it_starts_without_a_coordinator_and_stops_in_good_order(tmp_path: Path)
         assert (url.split(":")[0], answer.status_code) == ("https", 200)
 
 
+def test_its_connections_have_limits() -> None:
+    """A head without end is cut at the limit."""
+    with dashboard("http://127.0.0.1:9") as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=5) as caller:
+            caller.sendall(b"GET /livez HTTP/1.1\r\nHost: b\r\n" + b"X-One: more\r\n" * 3_000)
+            assert caller.recv(1_000).startswith(b"HTTP/1.1 431 ")
+
+
 def test_what_cannot_be_is_refused_with_what_to_do() -> None:
     """An address that is taken, a URL that is none, half a certificate."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

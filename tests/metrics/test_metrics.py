@@ -209,7 +209,7 @@ async def test_failures_are_counted(counted: Api) -> None:
     counted.log.refuse = True
     assert (await counted.join("m1")).status_code == 503
     counted.log.refuse = False
-    counts = counted.edge.meter
+    counts = counted.policy.meter
     assert isinstance(counts, Counts)
     counts.law_broken(GroupId("orders"), Tick(), [Violation("L1", "x"), Violation("L1", "y"), Violation("L8", "z")])
     counts.defect(GroupId("orders"), Tick(), ValueError())
@@ -225,7 +225,7 @@ async def test_failures_are_counted(counted: Api) -> None:
 async def test_what_is_told_as_one_is_counted_as_many(counted: Api) -> None:
     """An event that stands for 250 tasks counts 250 times, and so does its gap."""
     await counted.declare()
-    counts = counted.edge.meter
+    counts = counted.policy.meter
     assert isinstance(counts, Counts)
     body = {"tasks": 250, "sample": ["0_0"], "warm": True, "gap_ms": 40}
     events = (
@@ -242,7 +242,7 @@ async def test_what_is_told_as_one_is_counted_as_many(counted: Api) -> None:
 
 async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) -> None:
     """Such a gauge is read when it is scraped."""
-    counts = counted.edge.meter
+    counts = counted.policy.meter
     assert isinstance(counts, Counts)
     parked = [0]
     counts.show("polls_parked", "Long-polls that wait.", lambda: parked[0])
@@ -252,7 +252,7 @@ async def test_a_value_that_somebody_else_keeps_is_shown_as_it_is(counted: Api) 
 
 async def test_a_loop_that_is_late_is_measured(counted: Api) -> None:
     """A blocked event loop shows in the histogram of its lag."""
-    counts = counted.edge.meter
+    counts = counted.policy.meter
     assert isinstance(counts, Counts)
     watching = asyncio.create_task(counts.watch_loop())
     await asyncio.sleep(0)

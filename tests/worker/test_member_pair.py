@@ -82,7 +82,7 @@ async def test_it_goes_on_when_its_coordinator_is_stopped(pair: Pair) -> None:
         await until(lambda: tap.answered(pair.urls[1]) > 2)
         lived_through(one, worker, tap, seen)
         url = f"{pair.urls[1]}/v1/groups/b/members/{one.member_id}"
-        parked = pair.processes[1].edge.limits.polls
+        parked = pair.processes[1].policy.limits.polls
         await until(lambda: parked.taken == 1)
         assert (await pair.client.post(f"{url}/drain", headers=BEARER)).status_code == 202
         await until(lambda: "drain-blocked" in worker.statuses)

@@ -86,11 +86,9 @@ class Gate:
 
     def remembered(self, authorization: bytes | None) -> Principal | None:
         """Return the caller, if its token was good within the last seconds; None: it has to be looked up."""
-        return self.remembered_by(digest_in(authorization))
-
-    def remembered_by(self, digest: bytes | None) -> Principal | None:
-        """Return what ``remembered`` does for the header that ``digest_in`` made ``digest`` of; None for no digest."""
-        known = self._known.get(digest) if digest is not None else None
+        if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
+            return None
+        known = self._known.get(digest_of(_after_scheme(authorization)))
         if known is None or known.principal is None or known.until < self._monotonic():
             return None
         return known.principal if self._lasts(known.principal) else None
@@ -202,13 +200,6 @@ class WithAdmin:
     async def revoke(self, token_id: str, asked: Asked) -> bool:
         """Revoke a token of the store."""
         return await self._behind.revoke(token_id, asked)
-
-
-def digest_in(authorization: bytes | None) -> bytes | None:
-    """Return the digest of the token that a header carries; None where there is none."""
-    if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
-        return None
-    return digest_of(_after_scheme(authorization))
 
 
 def _secret(authorization: bytes | None) -> str:

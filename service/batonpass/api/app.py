@@ -6,23 +6,38 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from starlette.requests import Request
-from starlette.responses import Response
 
 from batonpass import __version__
-from batonpass.api import archive, audits, events, groups, health, members, openapi, operators, problems, tokens
-from batonpass.api.aside import Aside
+from batonpass.api import (
+    archive,
+    audits,
+    events,
+    groups,
+    health,
+    heartbeats,
+    members,
+    openapi,
+    operators,
+    problems,
+    tokens,
+)
+from batonpass.api.admission import Admission, AdmissionPolicy
 from batonpass.api.calls import Calls
-from batonpass.api.edge import Edge
-from batonpass.api.front import Front
+from batonpass.api.health import Health
+from batonpass.api.offload import Offload
 from batonpass.api.service import Service
-from batonpass.api.visit import GONE_STATUS, Disconnected
 
 ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, audits, tokens, health))
 
 
-def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAsyncContextManager[None]]) -> Front:
-    """Return the application that serves ``service`` behind ``edge``, while what it stands on is ``running``."""
+def create_app(
+    service: Service,
+    policy: AdmissionPolicy,
+    health: Health,
+    *,
+    running: Callable[[], AbstractAsyncContextManager[None]],
+) -> FastAPI:
+    """Return the application that serves ``service`` to whom ``policy`` admits, while what it needs is ``running``."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -37,30 +52,33 @@ def create_app(service: Service, edge: Edge, *, running: Callable[[], AbstractAs
         redirect_slashes=False,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        # It would look at the environment for each request, and our own metrics say what it would.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    app.state.edge = edge
-    app.state.aside = Aside()
+    app.state.policy = policy
+    app.state.health = health
+    app.state.offload = Offload()
     for router in ROUTERS:
         app.include_router(router)
-    problems.install(app, ROUTERS)
-    # Left to the framework, a caller that breaks off would count as a failure of the program.
-    app.add_exception_handler(Disconnected, _gone)
+    app.add_middleware(
+        Admission,
+        policy=policy,
+        calls=Calls(served(ROUTERS)),
+        routes=heartbeats.routes(service, policy.limits),
+        body_bytes_max=service.body_bytes_max,
+    )
+    problems.install(app)
     openapi.install(app)
-    return Front(app, service, edge, Calls(served(ROUTERS)))
+    return app
 
 
 def served(routers: tuple[APIRouter, ...]) -> list[tuple[str, str]]:
-    """Return the method and path of every route."""
+    """Return the method and path of every route of these routers."""
     return [
-        (method, one.path)
+        (method, route.path)
         for router in routers
-        for one in router.routes
-        for method in sorted(getattr(one, "methods", None) or ())
-        if hasattr(one, "path")
+        for route in router.routes
+        for method in sorted(getattr(route, "methods", None) or ())
+        if hasattr(route, "path")
     ]
-
-
-async def _gone(_request: Request, _error: Exception) -> Response:
-    """Answer a caller that went away: nothing reaches it, but the call is counted."""
-    return Response(status_code=GONE_STATUS)

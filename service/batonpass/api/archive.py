@@ -10,8 +10,8 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.aside import aside_of, present_size, show
 from batonpass.api.histories import change_body, command_body, diff_body, generation_body, placement_body, run_body
+from batonpass.api.offload import offload_of, present_size, show
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, query, service_of, task_of
@@ -40,7 +40,14 @@ TASK = GROUP + "/tasks/{task}"
 NUMBER_MAX = 2**63 - 1
 
 
-@route(router, "GET", GROUP + "/generations", query=BackQuery, answers={200: "Generations, newest first."})
+@route(
+    router,
+    "GET",
+    GROUP + "/generations",
+    query=BackQuery,
+    answers={200: "Generations, newest first."},
+    schema="generations_get",
+)
 async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
     archive, group_id = service_of(request).coordinator.archive, await _known(request)
@@ -52,7 +59,13 @@ async def list_generations(request: Request) -> Response:
     return json_response({"generations": [generation_body(one) for one in shown], "next": upto})
 
 
-@route(router, "GET", GROUP + "/generations/{number}", answers={200: "The generation with its difference."})
+@route(
+    router,
+    "GET",
+    GROUP + "/generations/{number}",
+    answers={200: "The generation with its difference."},
+    schema="generation_get",
+)
 async def show_generation(request: Request) -> Response:
     """Show a generation: its trigger, its reasons, and every task whose target it changed."""
     group_id = await _known(request)
@@ -65,13 +78,22 @@ async def show_generation(request: Request) -> Response:
     return json_response(generation_body(found) | {"diff": diff_body(found.moved)})
 
 
-@route(router, "GET", GROUP + "/commands", query=BackQuery, answers={200: "Mutating calls, newest first."})
+@route(
+    router,
+    "GET",
+    GROUP + "/commands",
+    query=BackQuery,
+    answers={200: "Mutating calls, newest first."},
+    schema="commands_get",
+)
 async def group_commands(request: Request) -> Response:
     """Show the audit trail of a group: who asked for what, when, and why."""
     return await _commands(request, await _known(request))
 
 
-@route(router, "GET", "/commands", query=BackQuery, answers={200: "Mutating calls, newest first."})
+@route(
+    router, "GET", "/commands", query=BackQuery, answers={200: "Mutating calls, newest first."}, schema="commands_get"
+)
 async def all_commands(request: Request) -> Response:
     """Show the audit trail of all groups: who asked for what, when, and why."""
     return await _commands(request, None)
@@ -87,7 +109,7 @@ async def _commands(request: Request, group_id: GroupId | None) -> Response:
     return json_response({"commands": [command_body(one) for one in shown], "next": upto})
 
 
-@route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."})
+@route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."}, schema="task_get")
 async def show_task(request: Request) -> Response:
     """Show a task: where it is, why, since when, every run that it had, and its last changes."""
     asked = query(request, _TASK_QUERY)
@@ -96,7 +118,13 @@ async def show_task(request: Request) -> Response:
     return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
 
 
-@route(router, "GET", TASK + "/explain", answers={200: "Why the task is where it is, and what it waits for."})
+@route(
+    router,
+    "GET",
+    TASK + "/explain",
+    answers={200: "Why the task is where it is, and what it waits for."},
+    schema="task_explain",
+)
 async def show_why(request: Request) -> Response:
     """Explain a task: why it is where it is, what it waits for, from whom and until when."""
     body, changes = await _explained(request, limit=CHANGES_LOOKED_AT)
@@ -104,7 +132,7 @@ async def show_why(request: Request) -> Response:
     return json_response(body | {"last_run": run_body(runs[-1]) if runs else None})
 
 
-@route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."})
+@route(router, "GET", TASK + "/route", answers={200: "Who serves the task, and who stands by."}, schema="route_get")
 async def show_route(request: Request) -> Response:
     """Say where a task is served: the endpoint of its active, and those of its standbys with their lag."""
     group, soft, task_id = await _task(request)
@@ -113,7 +141,14 @@ async def show_route(request: Request) -> Response:
     return json_response(route_body(group, task, tuple(copies_of(view, task))))
 
 
-@route(router, "GET", GROUP + "/explain", query=ExplainQuery, answers={200: "Why nothing moves, or what does."})
+@route(
+    router,
+    "GET",
+    GROUP + "/explain",
+    query=ExplainQuery,
+    answers={200: "Why nothing moves, or what does."},
+    schema="group_explain",
+)
 async def show_group_why(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     coordinator = service_of(request).coordinator
@@ -155,7 +190,7 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
     size = present_size(group) if task_id in group.unsettled else 1
-    body = await aside_of(request).do(size, work)
+    body = await offload_of(request).do(size, work)
     changes = await coordinator.archive.task_changes(group.id, task_id, limit=limit)
     placed = await _last_placement(coordinator.archive, group, group.tasks[task_id], changes)
     return body | {"last_placement": placed}, changes

@@ -26,7 +26,7 @@ _AUDITS = Shape(AuditsQuery)
 _FINDINGS = Shape(FindingsQuery)
 
 
-@route(router, "GET", "", query=AuditsQuery, answers={200: "Audited days, newest first."})
+@route(router, "GET", "", query=AuditsQuery, answers={200: "Audited days, newest first."}, schema="audits_get")
 async def list_audits(request: Request) -> Response:
     """List the days that were audited: whether the laws held, and how the newest run of each ended."""
     asked = query(request, _AUDITS)
@@ -37,7 +37,14 @@ async def list_audits(request: Request) -> Response:
     return json_response({"audits": [day_body(one) for one in shown], "next": upto})
 
 
-@route(router, "GET", "/{day}", query=FindingsQuery, answers={200: "The day, its findings and its measures."})
+@route(
+    router,
+    "GET",
+    "/{day}",
+    query=FindingsQuery,
+    answers={200: "The day, its findings and its measures."},
+    schema="audit_get",
+)
 async def show_audit(request: Request) -> Response:
     """Show what the audit of a day (UTC) came to: its findings with their evidence, measures, and what to change."""
     asked = query(request, _FINDINGS)

@@ -92,7 +92,7 @@ WAITS: Final = frozenset({("GET", _MEMBER + "/assignment"), ("POST", _MEMBER + "
 """Calls on a member that may be answered only when there is news of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One call: its method and its path as the document writes it.
 
@@ -113,7 +113,25 @@ class Call:
 
 UNKNOWN: Final = Call("", "other", None)
 GROUP_PART: Final = 3
-"""Where a path that was split at its slashes names its group."""
+MEMBER_PART: Final = 5
+"""Where a path that was split at its slashes names its group, and its member."""
+
+
+def _call(method: str, path: str, roles: frozenset[AccessRole]) -> Call:
+    return Call(
+        method,
+        path,
+        roles,
+        on_group=path.startswith(_GROUP),
+        on_member=path.startswith(_MEMBER) and AccessRole.WORKER in roles,
+        is_everywhere=path in EVERYWHERE,
+        waits=(method, path) in WAITS,
+    )
+
+
+CALLS: Final = {named: _call(*named, roles) for named, roles in ROLES.items()}
+HEARTBEAT: Final = CALLS["POST", _MEMBER + "/heartbeat"]
+LONG_POLL: Final = CALLS["GET", _MEMBER + "/assignment"]
 
 
 class Calls:
@@ -121,29 +139,23 @@ class Calls:
 
     def __init__(self, served: Iterable[tuple[str, str]] = ()) -> None:
         """Know the calls above, and of ``served`` those that were forgotten there, which are then for admins only."""
-        roles = dict.fromkeys(served, ADMIN) | dict(ROLES)
-        calls: dict[str, dict[str, Call]] = {}
-        for (method, path), allowed in roles.items():
-            calls.setdefault(path, {})[method] = Call(
-                method,
-                path,
-                allowed,
-                on_group=path.startswith(_GROUP),
-                on_member=path.startswith(_MEMBER) and AccessRole.WORKER in allowed,
-                is_everywhere=path in EVERYWHERE,
-                waits=(method, path) in WAITS,
-            )
-        self.heartbeat = calls[_MEMBER + "/heartbeat"]["POST"]
-        self.assignment = calls[_MEMBER + "/assignment"]["GET"]
-        self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Call]]]] = {}
-        # A literal part is tried before a name, so that no name can hide what is served.
-        for path in sorted(calls, key=lambda one: one.replace("{", "\x7f")):
-            parts = tuple(path.split("/"))
-            self._by_length.setdefault(len(parts), []).append((parts, calls[path]))
+        forgotten = {named: _call(*named, ADMIN) for named in served if named not in CALLS}
+        # By the number of parts, then by which of them are literal: what these say is looked up. The form with more
+        # literal parts comes first, so that no name can hide what is served.
+        self._forms: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], dict[str, Call]]]] = {}
+        for call in (CALLS | forgotten).values():
+            parts = call.path.split("/")
+            literal = tuple(place for place, part in enumerate(parts) if part[:1] != "{")
+            forms = self._forms.setdefault(len(parts), {})
+            says = tuple(parts[place] for place in literal)
+            forms.setdefault(literal, {}).setdefault(says, {})[call.method] = call
+        for length, forms in self._forms.items():
+            self._forms[length] = dict(sorted(forms.items(), key=lambda form: -len(form[0])))
 
-    def find(self, method: str, parts: list[str]) -> Call:
-        """Return the call of a path that was split at its slashes; HEAD is allowed to whom GET is."""
-        for form, calls in self._by_length.get(len(parts), ()):
-            if all(one[:1] == "{" or one == part for one, part in zip(form, parts, strict=True)):
-                return calls.get("GET" if method == "HEAD" else method, UNKNOWN)
-        return UNKNOWN
+    def at(self, parts: list[str]) -> Mapping[str, Call]:
+        """Return the calls by method of a path that was split at its slashes; none where nothing is served."""
+        for literal, paths in self._forms.get(len(parts), {}).items():
+            calls = paths.get(tuple([parts[place] for place in literal]))
+            if calls is not None and all(parts[1:]):
+                return calls
+        return {}

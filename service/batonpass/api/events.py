@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.access import Unauthenticated
-from batonpass.api.edge import edge_of, visit_of
+from batonpass.api.context import context_of
 from batonpass.api.histories import event_body
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, query, service_of
@@ -24,6 +24,7 @@ from batonpass.core.errors import UnknownGroup
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
+    from batonpass.api.access import Gate
     from batonpass.core.ids import GroupId
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -34,7 +35,15 @@ _ANSWERS: Final = {
 }
 
 
-@route(router, "GET", "/groups/{group}/events", query=EventsQuery, answers=_ANSWERS)
+@route(
+    router,
+    "GET",
+    "/groups/{group}/events",
+    query=EventsQuery,
+    answers=_ANSWERS,
+    schema="events_get",
+    texts=("text/event-stream",),
+)
 async def group_events(request: Request) -> Response:
     """Tell what happened to a group: a page of events after a position, or a stream that goes on."""
     group_id = group_of(request)
@@ -43,7 +52,7 @@ async def group_events(request: Request) -> Response:
     return await _events(request, group_id)
 
 
-@route(router, "GET", "/events", query=EventsQuery, answers=_ANSWERS)
+@route(router, "GET", "/events", query=EventsQuery, answers=_ANSWERS, schema="events_get", texts=("text/event-stream",))
 async def all_events(request: Request) -> Response:
     """Tell what happened to all groups: a page of events after a position, or a stream that goes on."""
     return await _events(request, None)
@@ -57,7 +66,8 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
         raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])
     if _wants_stream(request):
         follower = await coordinator.feed.follow(group_id, after=_last_event_id(request, after))
-        return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request))
+        is_head = context_of(request).scope["method"] == "HEAD"
+        return EventStream(coordinator.feed, follower, is_admitted=partial(_is_admitted, request), is_head=is_head)
     backwards = asked.newest or asked.before is not UNSET
     if backwards:
         before = None if asked.before is UNSET else asked.before
@@ -72,8 +82,8 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
 
 async def _is_admitted(request: Request) -> bool:
     """Say whether the token that a stream was opened with is still good; while nobody can say, it is."""
-    gate = edge_of(request).gate
-    authorization = visit_of(request).headers.get(b"authorization")
+    gate: Gate | None = request.app.state.policy.gate
+    authorization = context_of(request).headers.get(b"authorization")
     if gate is None or gate.remembered(authorization) is not None:
         return True
     try:

@@ -7,19 +7,18 @@ checks it again. A caller that goes away takes the call to the owner with it: a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from batonpass.api.causes import HEADER
-from batonpass.api.visit import FORWARDED, Disconnected
+from batonpass.api.context import FORWARDED, Disconnected
+from batonpass.api.request_ids import HEADER
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:
-    from batonpass.api.visit import Visit
+    from batonpass.api.context import RequestContext
 
 CONNECT_TIMEOUT_S: Final = 2.0
 WRITE_TIMEOUT_S: Final = 10.0
@@ -57,13 +56,13 @@ class Forwarder:
             verify=verify,
             trust_env=False,
         )
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Close every connection."""
         await self._client.aclose()
 
-    async def forward(self, visit: Visit, owner: str, *, body_bytes_max: int) -> None:
+    async def forward(self, context: RequestContext, owner: str, *, body_bytes_max: int) -> None:
         """Have the owner answer.
 
         Raises:
@@ -72,52 +71,47 @@ class Forwarder:
             TooLarge: when the body is larger than this coordinator takes (413).
             Disconnected: when the caller goes away.
         """
-        body = await visit.body(body_bytes_max)
-        passing = asyncio.ensure_future(self._pass(visit, owner, body))
-        gone = asyncio.ensure_future(visit.gone())
-        waiting = visit.call.waits
-        if waiting:
-            self._waiting.add(passing)
+        work = self._pass(context, owner, await context.body(body_bytes_max))
+        await context.unless_gone(self._until_stopping(work) if context.call.waits else work)
+
+    async def _until_stopping(self, work: Coroutine[Any, Any, None]) -> None:
+        passing = asyncio.create_task(work)
+        self._waiting.add(passing)
         try:
-            await asyncio.wait((passing, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not passing.done():
-                raise Disconnected
-            if passing.cancelled():
-                raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
-            passing.result()
+            await passing
+        except asyncio.CancelledError:
+            if passing in self._waiting:
+                raise  # By the caller, and not by ``end_waits``.
+            raise StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS) from None
         finally:
             self._waiting.discard(passing)
-            gone.cancel()
-            passing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, NotOwner, Disconnected):
-                await passing
 
     def end_waits(self) -> None:
         """Let every call end now that waits at another coordinator for news."""
-        for passing in self._waiting:
-            passing.cancel()
+        while self._waiting:
+            self._waiting.pop().cancel()
 
-    async def ask_all(self, visit: Visit, others: Sequence[str]) -> list[Any]:
+    async def ask_all(self, context: RequestContext, others: Sequence[str]) -> list[Any]:
         """Have every one of the others answer the same request, and return what they say.
 
         Raises:
             NotOwner: when one of them does not (503): what the rest said would be taken for all there is.
         """
-        return list(await asyncio.gather(*(self._ask(visit, other) for other in others)))
+        return list(await asyncio.gather(*(self._ask(context, other) for other in others)))
 
-    async def _ask(self, visit: Visit, other: str) -> Any:
+    async def _ask(self, context: RequestContext, other: str) -> Any:
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
-                answer = await self._client.get(_target(visit, other), headers=_headers(visit))
+                answer = await self._client.get(_target(context, other), headers=_headers(context))
             answer.raise_for_status()
             return answer.json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             detail = f"the coordinator at {other} does not answer ({type(error).__name__}); try again"
             raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS) from error
 
-    async def _pass(self, visit: Visit, owner: str, body: bytes) -> None:
+    async def _pass(self, context: RequestContext, owner: str, body: bytes) -> None:
         request = self._client.build_request(
-            visit.scope["method"], _target(visit, owner), headers=_headers(visit), content=body
+            context.scope["method"], _target(context, owner), headers=_headers(context), content=body
         )
         try:
             answer = await self._client.send(request, stream=True)
@@ -127,7 +121,7 @@ class Forwarder:
                 retry_after_ms=RETRY_AFTER_MS,
             ) from error
         try:
-            await visit.pass_answer(
+            await context.send(
                 {
                     "type": "http.response.start",
                     "status": answer.status_code,
@@ -135,8 +129,8 @@ class Forwarder:
                 }
             )
             async for chunk in answer.aiter_raw():
-                await visit.send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await visit.send({"type": "http.response.body", "body": b""})
+                await context.send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await context.send({"type": "http.response.body", "body": b""})
         except httpx.TransportError as error:
             # The beginning has gone out already: all that is left is to break off here too.
             raise Disconnected from error
@@ -144,12 +138,16 @@ class Forwarder:
             await answer.aclose()
 
 
-def _target(visit: Visit, owner: str) -> str:
-    raw: bytes = visit.scope.get("raw_path") or visit.scope["path"].encode()
-    query: bytes = visit.scope["query_string"]
+def _target(context: RequestContext, owner: str) -> str:
+    raw: bytes = context.scope.get("raw_path") or context.scope["path"].encode()
+    query: bytes = context.scope["query_string"]
     return owner.rstrip("/") + (raw + b"?" + query if query else raw).decode("latin-1")
 
 
-def _headers(visit: Visit) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in visit.scope["headers"] if name not in _NOT_PASSED_ON]
-    return [*kept, (HEADER, visit.cause.encode()), (FORWARDED, visit.address.encode("latin-1", "replace") or b"?")]
+def _headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in context.scope["headers"] if name not in _NOT_PASSED_ON]
+    return [
+        *kept,
+        (HEADER, context.request_id.encode()),
+        (FORWARDED, context.address.encode("latin-1", "replace") or b"?"),
+    ]

@@ -11,8 +11,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.aside import aside_of, present_size, show, whole_size
-from batonpass.api.edge import others_answers
+from batonpass.api.admission import others_answers
+from batonpass.api.context import context_of
+from batonpass.api.offload import offload_of, present_size, show, whole_size
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
@@ -41,20 +42,35 @@ _PAGE = Shape(PageQuery)
 GROUP = "/groups/{group}"
 
 
-@route(router, "PUT", GROUP, body=GroupBody, query=ReasonQuery, answers={201: "Created.", 200: "Changed."})
+@route(
+    router,
+    "PUT",
+    GROUP,
+    body=GroupBody,
+    query=ReasonQuery,
+    answers={201: "Created.", 200: "Changed."},
+    schema="group_get",
+)
 async def declare(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
     asked = query(request, _REASON)
-    body = await service.body(request.stream())
+    body = await service.body(request)
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
     declared = await service.command(request, wanted, Declared, reason=reason or asked.reason)
     return await _show(request, status=201 if declared.created else 200)
 
 
-@route(router, "GET", "/groups", query=PageQuery, answers={200: "A page of groups; `next` is where to go on, or null."})
+@route(
+    router,
+    "GET",
+    "/groups",
+    query=PageQuery,
+    answers={200: "A page of groups; `next` is where to go on, or null."},
+    schema="groups_get",
+)
 async def list_groups(request: Request) -> Response:
     """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
@@ -63,8 +79,8 @@ async def list_groups(request: Request) -> Response:
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
         summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
-        found.append(await aside_of(request).do(present_size(group), summary))
-    pages = await others_answers(request)
+        found.append(await offload_of(request).do(present_size(group), summary))
+    pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
     # A group that changes hands just now may be on two pages, or on none.
     named = {group["group"]: group for group in found}
@@ -73,13 +89,19 @@ async def list_groups(request: Request) -> Response:
     return json_response({"groups": [named[name] for name in names], "next": names[-1] if more and names else None})
 
 
-@route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."})
+@route(router, "GET", GROUP, answers={200: "The group; its ETag is the one to change it with."}, schema="group_get")
 async def show_group(request: Request) -> Response:
     """Show a group: its declaration, where it stands, and what is held back and why."""
     return await _show(request)
 
 
-@route(router, "GET", GROUP + "/assignment", answers={200: "Target, intermediate and current assignment."})
+@route(
+    router,
+    "GET",
+    GROUP + "/assignment",
+    answers={200: "Target, intermediate and current assignment."},
+    schema="assignment_get",
+)
 async def show_assignment(request: Request) -> Response:
     """Show where tasks belong, where the present step takes them, and who holds them now."""
     coordinator = service_of(request).coordinator
@@ -102,7 +124,13 @@ async def delete(request: Request) -> Response:
     return nothing()
 
 
-@route(router, "GET", GROUP + "/snapshot", answers={200: "The group as a file for `batonpass plan --snapshot`."})
+@route(
+    router,
+    "GET",
+    GROUP + "/snapshot",
+    answers={200: "The group as a file for `batonpass plan --snapshot`."},
+    schema="snapshot",
+)
 async def show_snapshot(request: Request) -> Response:
     """Write the group as a snapshot, on which `batonpass plan` decides without a server."""
     coordinator = service_of(request).coordinator
@@ -111,12 +139,19 @@ async def show_snapshot(request: Request) -> Response:
     return await show(request, whole_size(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
 
 
-@route(router, "POST", GROUP + "/plan", body=WhatIfBody, answers={200: "What would come of it. Nothing has changed."})
+@route(
+    router,
+    "POST",
+    GROUP + "/plan",
+    body=WhatIfBody,
+    answers={200: "What would come of it. Nothing has changed."},
+    schema="plan_answer",
+)
 async def plan_change(request: Request) -> Response:
     """Say what would move if members joined, left or drained, or if the config were another."""
     service = service_of(request)
     coordinator = service.coordinator
-    change = read_what_if(await service.body(request.stream()))
+    change = read_what_if(await service.body(request))
     group, soft = await coordinator.look(group_of(request))
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 

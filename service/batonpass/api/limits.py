@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -41,11 +42,6 @@ class Rate:
     def __len__(self) -> int:
         return len(self._until)
 
-    def is_early(self, caller: Hashable) -> bool:
-        """Say whether a call would be refused now."""
-        until = self._until.get(caller)
-        return until is not None and until - self._monotonic() > self._ahead
-
     def take(self, caller: Hashable) -> float:
         """Count a call and return 0; or return how many seconds too early it is, and do not count it."""
         now = self._monotonic()
@@ -65,15 +61,16 @@ class Rate:
 
 
 class Places:
-    """A number of places, for what waits long: taken and given back, never more than ``most`` at once."""
+    """A number of places, for what waits long: never more than ``most`` at once."""
 
     def __init__(self, most: int, what: str) -> None:
         self.taken = 0
         self._most = most
         self._what = what
 
-    def take(self) -> None:
-        """Take a place; whoever does gives it back.
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Have a place within the block.
 
         Raises:
             LimitExceeded: when none is free (429).
@@ -82,10 +79,10 @@ class Places:
             detail = f"{self._most} {self._what} are open already, as many as this coordinator may have"
             raise LimitExceeded(detail, retry_after_ms=FULL_RETRY_MS)
         self.taken += 1
-
-    def give_back(self) -> None:
-        """Give a place back."""
-        self.taken -= 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
 
 
 @dataclass(frozen=True, slots=True)

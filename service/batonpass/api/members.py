@@ -1,4 +1,4 @@
-"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are served by `front`."""
+"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are in `heartbeats`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.aside import aside_of, show, whole_size
+from batonpass.api.offload import offload_of, show, whole_size
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
@@ -41,13 +41,14 @@ MEMBER = "/groups/{group}/members/{member}"
     MEMBER,
     body=JoinBody,
     query=ReasonQuery,
-    answers={201: "Joined.", 200: "Had joined before; the present picture."},
+    answers={201: "Joined.", 200: "Had joined before; the present assignment."},
+    schema="member_answer",
 )
 async def join(request: Request) -> Response:
     """Join a group with a fresh member id."""
     service = service_of(request)
     group_id, member_id = group_of(request), member_of(request)
-    body = await service.body(request.stream())
+    body = await service.body(request)
     limit = service.coordinator.policy.max_tasks_per_heartbeat
     wanted = naming_query(read_join(member_id, body, tasks_max=limit), request.query_params, known=("reason",))
     answer = await service.ask(group_id, wanted, Answer, asked_of(request))
@@ -72,6 +73,7 @@ async def leave(request: Request) -> Response:
     body=ReasonBody,
     query=DrainQuery,
     answers={200: "The member has no active left.", 202: "Under way when the wait was over."},
+    schema="drain_answer",
 )
 async def drain(request: Request) -> Response:
     """Hand over everything that the member has, while it keeps processing."""
@@ -117,6 +119,7 @@ async def evict(request: Request) -> Response:
     "/groups/{group}/members",
     query=PageQuery,
     answers={200: "A page of members; `next` is where to go on, or null."},
+    schema="members_get",
 )
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
@@ -131,7 +134,7 @@ async def list_members(request: Request) -> Response:
     return await show(request, whole_size(group), work)
 
 
-@route(router, "GET", MEMBER, answers={200: "The member."})
+@route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")
 async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
     group, soft = await service_of(request).coordinator.look(group_of(request))
@@ -140,14 +143,20 @@ async def show_member(request: Request) -> Response:
     return await show(request, size, lambda: member_body(soft, member, heirs_of(group)))
 
 
-@route(router, "GET", MEMBER + "/safe-to-stop", answers={200: "Stopping it now leaves no task without a ready copy."})
+@route(
+    router,
+    "GET",
+    MEMBER + "/safe-to-stop",
+    answers={200: "Stopping it now leaves no task without a ready copy."},
+    schema="safe_to_stop_get",
+)
 async def safe_to_stop(request: Request) -> Response:
     """Say whether a member can be stopped now (for a preStop hook, a deployment gate); if not, 409 with the reasons."""
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
     member = _present(group, member_of(request))
     work = partial(reasons_to_stay, group, soft, member, coordinator.now_ms(), coordinator.policy)
-    reasons = await aside_of(request).do(len(member.picture) + len(member.revoking), work)
+    reasons = await offload_of(request).do(len(member.picture) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
         raise NotSafeToStop(detail, errors=reasons)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import date
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, FastAPI
@@ -15,18 +15,22 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api import shown
-from batonpass.api.calls import ADMIN, ROLES
+from batonpass import schemas
+from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
 from batonpass.codec.queries import NoQuery
 from batonpass.codec.shape import Shape
+
+if TYPE_CHECKING:
+    from batonpass.api.calls import Call
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _NOTHING = Shape(NoQuery)
 _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles` of a call are the roles it may have."}
 
 _REF = "#/components/schemas/{name}"
+_COMMON = "common#/$defs/"
 _PATH_NAMES = {"group": Name, "member": Name, "task": TaskName, "token": Name, "number": Count, "day": date}
 _PROBLEM = {
     "type": "object",
@@ -52,13 +56,21 @@ _PROBLEM = {
 
 
 class Described:
-    """The operations of a document, with the types that they refer to."""
+    """The operations of a document, with the types and the schemas of the package that they refer to."""
 
     def __init__(self) -> None:
         self.structs: set[type[Struct]] = set()
+        self.answers: set[str] = set()
 
     def operation(
-        self, path: str, *, body: type[Struct] | None, query: type[Struct] | None, answers: Mapping[int, str]
+        self,
+        path: str,
+        *,
+        body: type[Struct] | None = None,
+        query: type[Struct] | None = None,
+        answers: Mapping[int, str],
+        schema: str | None = None,
+        texts: Iterable[str] = (),
     ) -> dict[str, Any]:
         """Return what the document says of one operation beside its summary."""
         parameters = [
@@ -69,25 +81,29 @@ class Described:
             {"name": field.encode_name, "in": "query", "schema": _schema(field.type)}
             for field in (msgspec.structs.fields(query) if query else ())
         ]
-        described: dict[str, Any] = {"parameters": parameters, "responses": _responses(answers)}
+        content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in texts}
+        if schema is not None:
+            self.answers.add(schema)
+            content["application/json"] = {"schema": {"$ref": _REF.format(name=schema)}}
+        described: dict[str, Any] = {"parameters": parameters, "responses": _responses(answers, content)}
         if body is not None:
             self.structs.add(body)
-            content = {"application/json": {"schema": {"$ref": _REF.format(name=body.__name__)}}}
             required = any(field.required for field in msgspec.structs.fields(body))
-            described["requestBody"] = {"required": required, "content": content}
+            taken = {"application/json": {"schema": {"$ref": _REF.format(name=body.__name__)}}}
+            described["requestBody"] = {"required": required, "content": taken}
         return described
 
     def schemas(self) -> dict[str, Any]:
         """Return the schemas of every type that an operation refers to."""
         ordered = sorted(self.structs, key=lambda struct: struct.__name__)
         _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
-        return components | {"Problem": _PROBLEM}
+        return _answer_schemas(self.answers) | components | {"Problem": _PROBLEM}
 
 
 DESCRIBED = Described()
 
 
-def route(
+def route(  # noqa: PLR0913 - all that the document says of a call
     router: APIRouter,
     method: str,
     path: str,
@@ -95,13 +111,20 @@ def route(
     body: type[Struct] | None = None,
     query: type[Struct] | None = None,
     answers: Mapping[int, str],
+    schema: str | None = None,
+    texts: Iterable[str] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Serve ``method`` and ``path`` by the endpoint below, and describe it; its docstring is the summary.
+
+    ``schema`` names the JSON Schema of the package (``batonpass.schemas``) that its answers fit, ``texts`` the other
+    types of content that it answers with.
 
     A call of the API that knows no query refuses one, so that a typo is seen; any other reads its own. What the
     platform asks (/livez and its like) may come with parameters of the platform's own.
     """
-    operation = DESCRIBED.operation(router.prefix + path, body=body, query=query, answers=answers)
+    operation = DESCRIBED.operation(
+        router.prefix + path, body=body, query=query, answers=answers, schema=schema, texts=texts
+    )
 
     def serve(endpoint: Endpoint) -> Endpoint:
         router.add_api_route(
@@ -130,20 +153,19 @@ def _without_query(endpoint: Endpoint) -> Endpoint:
 
 
 def install(app: FastAPI) -> None:
-    """Let the app describe itself whole, the calls that are served in front of it included."""
+    """Let the app describe itself whole, its plain routes included."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            document["paths"].update(_front(document["paths"]))
+            for call, operation in _plain_routes():
+                document["paths"].setdefault(call.path, {})[call.method.lower()] = operation
             for path, operations in document["paths"].items():
                 for method, operation in operations.items():
                     operation["x-roles"] = sorted(ROLES.get((method.upper(), path), ADMIN))
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = _problem_response()
-            shown.show(document["paths"])
-            schemas = shown.components() | DESCRIBED.schemas()
-            document["components"] = {"schemas": schemas, "securitySchemes": {"token": _TOKEN}}
+            document["components"] = {"schemas": DESCRIBED.schemas(), "securitySchemes": {"token": _TOKEN}}
             document["security"] = [{"token": []}]
             app.openapi_schema = document
         return app.openapi_schema
@@ -151,22 +173,28 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _front(paths: Mapping[str, Any]) -> dict[str, Any]:
-    heartbeat = "/v1/groups/{group}/members/{member}/heartbeat"
-    assignment = "/v1/groups/{group}/members/{member}/assignment"
-    beat = DESCRIBED.operation(heartbeat, body=HeartbeatBody, query=None, answers={200: "The member's answer."})
-    poll = DESCRIBED.operation(
-        assignment, body=None, query=PollQuery, answers={200: "A new picture.", 204: "Nothing new within the wait."}
+def _plain_routes() -> list[tuple[Call, dict[str, Any]]]:
+    """Return the operations of the routes that the framework cannot describe."""
+    beat = DESCRIBED.operation(
+        HEARTBEAT.path, body=HeartbeatBody, answers={200: "The member's answer."}, schema="member_answer"
     )
+    poll = DESCRIBED.operation(
+        LONG_POLL.path,
+        query=PollQuery,
+        answers={200: "A new assignment.", 204: "Nothing new within the wait."},
+        schema="member_answer",
+    )
+    return [
+        (HEARTBEAT, {"summary": "Report progress, and renew the lease."} | beat),
+        (LONG_POLL, {"summary": "Wait for another assignment than the one that the member has."} | poll),
+    ]
+
+
+def _responses(answers: Mapping[int, str], content: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        heartbeat: dict(paths.get(heartbeat, {})) | {"post": {"summary": "Take a member's word.", **beat}},
-        assignment: dict(paths.get(assignment, {}))
-        | {"get": {"summary": "Wait for another picture of what the member may hold.", **poll}},
+        str(status): {"description": description} | ({"content": content} if content and status != 204 else {})
+        for status, description in answers.items()
     }
-
-
-def _responses(answers: Mapping[int, str]) -> dict[str, Any]:
-    return {str(status): {"description": description} for status, description in answers.items()}
 
 
 def _problem_response() -> dict[str, Any]:
@@ -180,3 +208,46 @@ def _schema(wanted: Any) -> dict[str, Any]:
     if msgspec.UnsetType in getattr(wanted, "__args__", ()):
         wanted = next(iter(kept))
     return msgspec.json.schema(wanted)
+
+
+def _answer_schemas(names: Iterable[str]) -> dict[str, Any]:
+    """Return these JSON Schemas of the package, and all that they refer to, as the document refers to them."""
+    found: dict[str, Any] = {}
+    wanted = sorted(names)
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found[name] = _translated(_source(name))
+            wanted.extend(_names(found[name]))
+    return dict(sorted(found.items()))
+
+
+def _source(name: str) -> Any:
+    if name.startswith("common_"):
+        return schemas.load("common")["$defs"][name.removeprefix("common_")]
+    whole = schemas.load(name)
+    return {key: value for key, value in whole.items() if key not in ("$schema", "$id")}
+
+
+def _translated(value: Any) -> Any:
+    """Return a schema whose references lead to where the document has what they name."""
+    if isinstance(value, dict):
+        return {key: _reference(item) if key == "$ref" else _translated(item) for key, item in value.items()}
+    return [_translated(item) for item in value] if isinstance(value, list) else value
+
+
+def _reference(urn: str) -> str:
+    name = urn.removeprefix(schemas.URN)
+    return _REF.format(name=f"common_{name.removeprefix(_COMMON)}" if name.startswith(_COMMON) else name)
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "$ref":
+                yield item.rpartition("/")[2]
+            else:
+                yield from _names(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names(item)

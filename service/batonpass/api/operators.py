@@ -39,7 +39,7 @@ async def pause(request: Request) -> Response:
     """Hold moves: those for balance only, or all of them."""
     service = service_of(request)
     asked = query(request, _REASON)
-    wanted = read_pause(await service.body(request.stream()), reason=asked.reason)
+    wanted = read_pause(await service.body(request), reason=asked.reason)
     await service.command(request, wanted, Done, reason=wanted.reason)
     return nothing()
 
@@ -55,7 +55,7 @@ async def pin(request: Request) -> Response:
     """Bind a task to a member: it stays there, or moves there, warm."""
     service = service_of(request)
     asked = query(request, _REASON)
-    said = _PIN.parse(await service.body(request.stream())).value
+    said = _PIN.parse(await service.body(request)).value
     wanted = PinRequest(task_of(request), MemberId(said.member))
     await service.command(request, wanted, Done, reason=said.reason or asked.reason)
     return nothing()

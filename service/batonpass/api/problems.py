@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 
-from batonpass.codec.answers import problem_body, to_json
 from batonpass.core.errors import ProtocolError
-from batonpass.runtime.ports import Defect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fastapi import APIRouter, FastAPI
+    from fastapi import FastAPI
 
 PROBLEM_JSON = "application/problem+json"
-
-REFUSED = "batonpass.refused"
-"""Where the scope of a request keeps the type of the problem that it was answered with."""
 
 
 class UnknownPath(ProtocolError):
@@ -60,42 +54,10 @@ def problem_headers(error: ProtocolError) -> dict[str, str]:
     return headers
 
 
-def problem(error: ProtocolError) -> Response:
-    """Return the response that tells a caller of an error."""
-    return Response(
-        to_json(problem_body(error)),
-        status_code=error.status,
-        headers=problem_headers(error),
-        media_type=PROBLEM_JSON,
-    )
+def install(app: FastAPI) -> None:
+    """Have what the framework itself refuses end as a problem: ``Admission`` answers it like every other error."""
 
+    async def unserved(request: Request, _error: Exception) -> Response:
+        raise UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is")
 
-def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Make the app, which serves these routers, answer every error as a problem, its framework's own included."""
-
-    async def refused(request: Request, error: Exception) -> Response:
-        request.scope[REFUSED] = cast("ProtocolError", error).type
-        return problem(cast("ProtocolError", error))
-
-    async def unrouted(request: Request, error: Exception) -> Response:
-        error = cast("HTTPException", error)
-        if error.status_code == MethodNotAllowed.status:
-            return problem(not_allowed(request.method, request.url.path, _methods(routers, request)))
-        return problem(UnknownPath(f"nothing is served at {request.url.path}; /docs lists what is"))
-
-    async def failed(_request: Request, _error: Exception) -> Response:
-        return problem(Defect("the coordinator failed on this request; its log says how"))
-
-    app.add_exception_handler(ProtocolError, refused)
-    app.add_exception_handler(HTTPException, unrouted)
-    app.add_exception_handler(Exception, failed)
-
-
-def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
-    """Return every method that is served at the path of a request, sorted."""
-    found: set[str] = set()
-    for router in routers:
-        for one in router.routes:
-            if one.matches(request.scope)[0] is not Match.NONE:
-                found.update(getattr(one, "methods", None) or ())
-    return sorted(found)
+    app.add_exception_handler(HTTPException, unserved)

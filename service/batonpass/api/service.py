@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.visit import VISIT, Disconnected, Visit
+from batonpass.api.context import context_of
 from batonpass.codec.answers import to_json
 from batonpass.codec.bodies import ReasonBody
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
-from batonpass.core.errors import ProtocolError, TooLarge
+from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -32,6 +32,7 @@ from batonpass.core.inputs import (
     ResumeRequest,
 )
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
+from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import NOBODY_ASKED, Asked
@@ -67,6 +68,7 @@ class Service:
 
     coordinator: Coordinator
     audits: Audits
+    tokens: Tokens
     body_bytes_max: int
     commanded: Callable[[str, Asked], None]
 
@@ -81,23 +83,14 @@ class Service:
             return reply
         raise reply if isinstance(reply, ProtocolError) else Defect(f"the reply is of an unexpected kind: {reply!r}")
 
-    async def body(self, chunks: AsyncIterable[bytes]) -> bytes:
-        """Return a whole body.
+    async def body(self, request: Request) -> bytes:
+        """Return the whole body of a request.
 
         Raises:
             TooLarge: as soon as it is larger than this service takes (413).
             Disconnected: when the caller goes away meanwhile.
         """
-        parts, size = [], 0
-        try:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > self.body_bytes_max:
-                    raise TooLarge(f"a body may have at most {self.body_bytes_max} bytes")
-                parts.append(chunk)
-        except ClientDisconnect as error:
-            raise Disconnected from error
-        return b"".join(parts)
+        return await context_of(request).body(self.body_bytes_max)
 
     async def command(self, request: Request, item: Input, kind: type[R], *, reason: str = "") -> R:
         """Have a command on the group of the path carried out, which leaves a row in the audit trail.
@@ -118,7 +111,7 @@ class Service:
             InvalidRequest: when the body holds anything else.
             Disconnected: when the caller goes away before the body is whole.
         """
-        body = await self.body(request.stream())
+        body = await self.body(request)
         return _REASON.parse(body).value.reason or in_query
 
 
@@ -138,8 +131,7 @@ def command_of(item: Input) -> str:
 
 def asked_of(request: Request) -> Asked:
     """Return who makes the request, and under which id."""
-    visit: Visit = request.scope[VISIT]
-    return visit.asked
+    return context_of(request).asked
 
 
 def service_of(request: Request) -> Service:

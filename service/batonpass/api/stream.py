@@ -50,14 +50,17 @@ class EventStream(Response):
         follower: Follower,
         *,
         is_admitted: Callable[[], Awaitable[bool]],
+        is_head: bool = False,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         """Take the follower over: its place is given back when the stream ends.
 
         ``is_admitted`` says whether the caller may still follow; it is asked from time to time.
+        An answer to HEAD ends at once.
         """
         super().__init__(media_type=EVENT_STREAM)
         self._is_admitted = is_admitted
+        self._is_head = is_head
         self._feed = feed
         self._follower = follower
         self._keep_alive_s = keep_alive_s
@@ -71,7 +74,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _send(send, b"retry: %d\n%b" % (RECONNECT_MS, _place(self._follower.position)))
             check_at = time.monotonic() + CHECK_S
-            while not (self._feed.is_closed or gone.done()):
+            while not (self._is_head or self._feed.is_closed or gone.done()):
                 await self._step(send, gone)
                 if time.monotonic() >= check_at:
                     if not await self._is_admitted():

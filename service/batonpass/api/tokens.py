@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.edge import edge_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import asked_of, json_response, nothing, query, service_of
@@ -30,12 +29,13 @@ _REASON = Shape(ReasonQuery)
     body=TokenBody,
     query=ReasonQuery,
     answers={201: "Made; `secret` is shown here and never again."},
+    schema="token_post",
 )
 async def create(request: Request) -> Response:
     """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
-    service, edge = service_of(request), edge_of(request)
+    service = service_of(request)
     asked = query(request, _REASON)
-    said = _TOKEN.parse(await service.body(request.stream())).value
+    said = _TOKEN.parse(await service.body(request)).value
     role = AccessRole(said.role)
     if role is AccessRole.WORKER and said.group is None:
         raise refusal([("group", "a worker's token is bound to a group: name it")])
@@ -45,16 +45,17 @@ async def create(request: Request) -> Response:
     expires_ms = None if said.expires_in_ms is None else now_ms + said.expires_in_ms
     wish = TokenWish(said.name, role, None if said.group is None else GroupId(said.group), expires_ms)
     command = asked_of(request)._replace(command="create-token", reason=said.reason or asked.reason)
-    made, secret = await edge.tokens.create(wish, command)
+    made, secret = await service.tokens.create(wish, command)
     service.commanded(made.group or "", command)
     return json_response(token_body(made, now_ms) | {"secret": secret}, 201, {"cache-control": "no-store"})
 
 
-@route(router, "GET", "", answers={200: "Every token, without its secret."})
+@route(router, "GET", "", answers={200: "Every token, without its secret."}, schema="tokens_get")
 async def show(request: Request) -> Response:
     """List the tokens, oldest first, revoked and expired ones too."""
-    now_ms = service_of(request).coordinator.now_ms()
-    return json_response({"tokens": [token_body(one, now_ms) for one in await edge_of(request).tokens.list()]})
+    service = service_of(request)
+    now_ms = service.coordinator.now_ms()
+    return json_response({"tokens": [token_body(one, now_ms) for one in await service.tokens.list()]})
 
 
 @route(
@@ -68,11 +69,12 @@ async def show(request: Request) -> Response:
 async def revoke(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
-    reason = await service_of(request).reason(request, query(request, _REASON).reason)
+    service = service_of(request)
+    reason = await service.reason(request, query(request, _REASON).reason)
     command = asked_of(request)._replace(command="revoke-token", reason=reason)
-    if not await edge_of(request).tokens.revoke(token_id, command):
+    if not await service.tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")
-    service_of(request).commanded("", command)
+    service.commanded("", command)
     return nothing()
 
 

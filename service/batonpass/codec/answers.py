@@ -44,11 +44,6 @@ def answer_body(answer: Answer) -> dict[str, Any]:
     }
 
 
-def answer_text(answer: Answer) -> bytes:
-    """Return the body of an answer as JSON."""
-    return _encode(answer_body(answer))
-
-
 def picture_body(picture: Mapping[TaskId, Grant]) -> dict[str, list[Any]]:
     """Return what a member may hold, in the order of (subtopology, partition)."""
     roles: dict[str, list[Any]] = {"active": [], "standby": [], "warmup": []}

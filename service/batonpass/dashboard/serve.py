@@ -10,10 +10,11 @@ from typing import Final
 
 import uvicorn
 
+from batonpass.connections import ConnectionLimits, bounded
 from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.desk import Desk
-from batonpass.sockets import url_of
+from batonpass.sockets import UNREAD_S, end_unread, url_of
 
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
@@ -38,6 +39,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
+        for listener in sockets or ():
+            end_unread(listener, UNREAD_S)
         await super().startup(sockets)
         self._listening()
 
@@ -58,6 +61,7 @@ def serve(
     app = make_app(config)
     settings = uvicorn.Config(
         app,
+        http=bounded(ConnectionLimits()),
         log_config=None,
         log_level="warning",
         # Addresses of pages hold names of groups and members, and nothing else is worth a line.

@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
-from batonpass.metrics.spread import First, Series, Spread, Sum
+from batonpass.metrics.tallies import Spread, Tally
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -55,10 +55,6 @@ class Counts:
         # When a series began says nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
-        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
-        self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
-        self._beats: dict[str, Sum] = {}
-        First(self._settle, registry=self.registry)
         self._count_decisions()
         self._count_commits()
         self._count_calls()
@@ -69,9 +65,9 @@ class Counts:
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
     def _count_decisions(self) -> None:
-        self._decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
-        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", "outcome", QUICK)
-        self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
+        self._decisions = self._tally("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
+        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", QUICK, "outcome")
+        self._heartbeats = self._tally("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
         self._bound = self._counter("moves_lower_bound", "The least that any balanced target would move.", "group")
@@ -93,8 +89,8 @@ class Counts:
         self._store_errors = self._counter("store_errors", "Appends and reads that did not go through.")
 
     def _count_calls(self) -> None:
-        self._requests = self._counter("requests", "Calls answered.", "method", "path", "status")
-        self._request_seconds = self._spread("request_seconds", "How long calls took.", "path", CALLS)
+        self._requests = self._tally("requests", "Calls answered.", "method", "path", "status")
+        self._request_seconds = self._spread("request_seconds", "How long calls took.", CALLS, "path")
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
@@ -106,27 +102,20 @@ class Counts:
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
-    def _spread(self, name: str, meaning: str, label: str, bounds: tuple[float, ...]) -> Spread:
-        return Spread(f"batonpass_{name}", meaning, label, bounds, registry=self.registry)
+    def _tally(self, name: str, meaning: str, *labels: str) -> Tally:
+        return Tally(f"batonpass_{name}", meaning, *labels, registry=self.registry)
+
+    def _spread(self, name: str, meaning: str, buckets: tuple[float, ...], label: str) -> Spread:
+        return Spread(f"batonpass_{name}", meaning, buckets, label, registry=self.registry)
 
     def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
         is_refused = isinstance(decision.reply, ProtocolError)
         outcome = "wrote" if decision.records else "refused" if is_refused else "nothing"
-        key = (type(item), outcome)
-        found = self._decided.get(key)
-        if found is None:
-            found = self._decided[key] = (
-                Sum(self._decisions.labels(type(item).__name__, outcome)),
-                self._decision_seconds.labels(outcome),
-            )
-        found[0].pending += 1
-        found[1].observe(decide_ms / 1_000)
-        if key[0] is Heartbeat:
-            beats = self._beats.get(before.id)
-            if beats is None:
-                beats = self._beats[before.id] = Sum(self._of(self._heartbeats, before.id))
-            beats.pending += 1
+        self._decisions.counts[type(item).__name__, outcome] += 1
+        self._decision_seconds.observe(decide_ms / 1_000, outcome)
+        if isinstance(item, Heartbeat):
+            self._heartbeats.counts[(before.id,)] += 1
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -178,14 +167,9 @@ class Counts:
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a call that was answered."""
-        key = (method, path, status)
-        found = self._answered.get(key)
-        if found is None:
-            timed = None if path in WAITS else self._request_seconds.labels(path)
-            found = self._answered[key] = (Sum(self._requests.labels(method, path, str(status))), timed)
-        found[0].pending += 1
-        if found[1] is not None:
-            found[1].observe(seconds)
+        self._requests.counts[method, path, str(status)] += 1
+        if path not in WAITS:
+            self._request_seconds.observe(seconds, path)
 
     def refused(self, reason: str) -> None:
         """Count a call that was refused."""
@@ -195,12 +179,6 @@ class Counts:
         """Show a value that somebody else keeps, as it is when it is scraped."""
         Gauge(f"batonpass_{name}", meaning, registry=self.registry).set_function(value)
 
-    def _settle(self) -> None:
-        """Bring the counters to where everything is that was counted so far."""
-        pairs = (*self._decided.values(), *self._answered.values())
-        for one in (*self._beats.values(), *(pair[0] for pair in pairs)):
-            one.settle()
-
     def keep_to(self, groups: set[str]) -> None:
         """Remove every series of groups that are not here any more, and begin those of handovers for new ones.
 
@@ -209,7 +187,8 @@ class Counts:
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
-            self._beats.pop(group, None)
+        for (group,) in [labels for labels in self._heartbeats.counts if labels[0] not in groups]:
+            del self._heartbeats.counts[(group,)]
         for group in groups - self._begun:
             for kind in sorted(set(HANDOVERS.values())):
                 self._of(self._handovers, group, kind)

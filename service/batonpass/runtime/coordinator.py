@@ -12,19 +12,17 @@ from batonpass.core.inputs import GroupDeclaration, Input, Tick
 from batonpass.runtime.engine import RETRY_AFTER_MS
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.parked import UNREAD, Parked
 from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports
 from batonpass.runtime.room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from batonpass.core.ids import TaskId
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
     from batonpass.core.replies import Answer, Reply
     from batonpass.core.soft import Soft, TaskReport
-    from batonpass.runtime.parked import Found
 
 LETTERS_MAX = 10_000
 GROUPS_MAX = 1_000
@@ -154,14 +152,6 @@ class Coordinator:
         finally:
             self._tidy(room)
 
-    def answer_at_once(self, group_id: GroupId, item: Input) -> Reply | None:
-        """Carry out an input that writes nothing, where nothing has to be waited for; None: nothing has happened yet.
-
-        What was found out then serves ``ask``, if it is asked with the very same input.
-        """
-        room = self._rooms.get(group_id)
-        return None if room is None else room.mailbox.answer_at_once(item)
-
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
         """Return the group as it is committed, with what is softly known of it.
 
@@ -175,7 +165,7 @@ class Coordinator:
             raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
         return room.engine.group, room.engine.soft
 
-    def last_said(self, group_id: GroupId, member_id: MemberId) -> Mapping[TaskId, TaskReport] | None:
+    def last_report(self, group_id: GroupId, member_id: MemberId) -> Mapping[TaskId, TaskReport] | None:
         """Return what the member's last heartbeat said of its tasks, where it is known; to read the next one by."""
         room = self._rooms.get(group_id)
         heard = None if room is None else room.engine.soft.members.get(member_id)
@@ -189,7 +179,7 @@ class Coordinator:
     async def poll(
         self, group_id: GroupId, member_id: MemberId, *, after: int, wait_ms: int
     ) -> Answer | ProtocolError | None:
-        """Return the member's picture as soon as it is not the one of epoch ``after``; None when the wait is over.
+        """Return the member's assignment as soon as it is not the one of epoch ``after``; None when the wait is over.
 
         A refusal is returned too: the member, or the group, is unknown here, or another coordinator's.
 
@@ -199,9 +189,15 @@ class Coordinator:
             StoreUnavailable: when the group cannot be read.
         """
         room = await self._loaded(group_id)
+        end = asyncio.get_running_loop().time() + wait_ms / 1_000
         room.poll_opened(member_id)
         try:
-            return await self._picture(room, member_id, after=after, wait_s=wait_ms / 1_000)
+            while True:
+                found = await self._look_for(group_id, member_id, after)
+                left_s = end - asyncio.get_running_loop().time()
+                if found is not None or left_s <= 0 or self.is_stopping:
+                    return found
+                await room.watchers.wait(member_id, left_s)
         except asyncio.CancelledError:
             if not self.is_stopping:
                 room.poll_broken(member_id)
@@ -209,55 +205,16 @@ class Coordinator:
         finally:
             room.poll_closed(member_id)
 
-    async def _picture(
-        self, room: Room, member_id: MemberId, *, after: int, wait_s: float
-    ) -> Answer | ProtocolError | None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait_s
-        while True:
-            found = self.look_for(room, member_id, after)
-            left_s = end - loop.time()
-            if found is UNREAD:
-                room = await self._loaded(room.engine.group_id)
-            elif found is not None or left_s <= 0 or self.is_stopping:
-                return found
-            else:
-                await room.watchers.wait(member_id, left_s)
-
-    def park(
-        self,
-        group_id: GroupId,
-        member_id: MemberId,
-        *,
-        after: int,
-        wait_ms: int,
-        answer: Callable[[Found | Exception], None],
-    ) -> Parked | None:
-        """Do what ``poll`` does without a task that waits; None, where the group has to be read first.
-
-        ``answer`` is called once, with what ``poll`` would return, or UNREAD: then ``poll`` is to be asked. Where there
-        is nothing to wait for it is called before this returns.
-        """
-        room = self._rooms.get(group_id)
-        if room is None or not room.engine.is_loaded:
-            return None
-        parked = Parked(self, room, member_id, after, answer)
-        parked.begin(wait_ms / 1_000)
-        return parked
+    async def _look_for(self, group_id: GroupId, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
+        if refusal := self._refusal(group_id):
+            return refusal
+        engine = (await self._loaded(group_id)).engine
+        return self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
 
     @property
     def is_stopping(self) -> bool:
         """Whether every wait ends now."""
         return self._stopping.is_set()
-
-    def look_for(self, room: Room, member_id: MemberId, after: int) -> Found:
-        """Return what there is to say to a member that has the picture of epoch ``after``; None: nothing yet."""
-        engine = room.engine
-        if refusal := self._refusal(engine.group_id):
-            return refusal
-        if not engine.is_loaded:
-            return UNREAD
-        return self._ports.poll(engine.group, engine.soft, member_id, after, self._ports.policy)
 
     async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
         """Wait until something that concerns the member was committed; say whether it was before the wait was over."""

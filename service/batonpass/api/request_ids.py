@@ -14,7 +14,7 @@ _TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2
 _NO_TRACE: Final = b"0" * 32
 
 
-class Causes:
+class RequestIds:
     """Takes the id that a caller has given, or makes one that no other process makes."""
 
     def __init__(self) -> None:

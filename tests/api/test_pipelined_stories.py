@@ -8,8 +8,8 @@ from itertools import count, pairwise
 
 import pytest
 from tests.api.pairs import Pair, until
-from tests.api.plain import Socket, beat, epoch_of, one_member
-from tests.api.test_parking import RUNNING, ask
+from tests.api.plain import Socket, ask, beat, epoch_of, one_member
+from tests.api.test_heartbeats import RUNNING
 
 STORIES = 12
 REQUESTS = 60
@@ -79,4 +79,4 @@ async def answers(wire: Socket, number: int) -> list[tuple[int, str, object]]:
 
 async def nothing_is_left(pair: Pair) -> None:
     """Check that no poll is counted as open."""
-    await until(lambda: pair.processes[0].edge.limits.polls.taken == 0)
+    await until(lambda: pair.processes[0].policy.limits.polls.taken == 0)

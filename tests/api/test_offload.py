@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.api.conftest import Api
 
-from batonpass.api import aside
+from batonpass.api import offload
 from batonpass.codec import answers
 from batonpass.core.errors import InvalidRequest
 
@@ -30,21 +30,21 @@ LONG_READS = (
 
 async def test_small_looks_are_done_at_once_and_long_ones_in_a_thread() -> None:
     """The size decides where the work is done; what it returns or raises comes through either way."""
-    there = aside.Aside()
-    assert await there.do(aside.AT_ONCE_MAX, threading.get_ident) == threading.get_ident()
-    assert await there.do(aside.AT_ONCE_MAX + 1, threading.get_ident) != threading.get_ident()
+    there = offload.Offload()
+    assert await there.do(offload.AT_ONCE_MAX, threading.get_ident) == threading.get_ident()
+    assert await there.do(offload.AT_ONCE_MAX + 1, threading.get_ident) != threading.get_ident()
 
     def refuse() -> None:
         raise InvalidRequest("no", errors=[("a", "b")])
 
-    for size in (1, aside.AT_ONCE_MAX + 1):
+    for size in (1, offload.AT_ONCE_MAX + 1):
         with pytest.raises(InvalidRequest):
             await there.do(size, refuse)
 
 
 async def test_the_loop_turns_during_a_long_look_and_looks_take_turns() -> None:
     """While one look sleeps in its thread the loop goes on, and the next look waits for it."""
-    there, running, most = aside.Aside(), [0], [0]
+    there, running, most = offload.Offload(), [0], [0]
 
     def slow() -> None:
         running[0] += 1
@@ -67,7 +67,7 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
     await api.join("m1")
     await api.join("m2")
     here = {call: (await api.call(*call, {} if call[0] == "POST" else None)).json() for call in LONG_READS}
-    monkeypatch.setattr(aside, "AT_ONCE_MAX", 0)
+    monkeypatch.setattr(offload, "AT_ONCE_MAX", 0)
     threads: list[str] = []
     encode = answers.to_json
 
@@ -75,7 +75,7 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
         threads.append(threading.current_thread().name)
         return encode(body)
 
-    monkeypatch.setattr(aside, "to_json", noting)
+    monkeypatch.setattr(offload, "to_json", noting)
     for call, body in here.items():
         answer = (await api.call(*call, {} if call[0] == "POST" else None)).json()
         body.pop("decide_ms", None)

@@ -25,7 +25,7 @@ AT_ONCE_MAX: Final = 500
 """How many tasks and members may be looked at on the loop itself: some milliseconds' work."""
 
 
-class Aside:
+class Offload:
     """Does one long read after the other in a thread."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Aside:
             return await asyncio.to_thread(work)
 
 
-def aside_of(request: Request) -> Aside:
+def offload_of(request: Request) -> Offload:
     """Return who does the long reads of the app."""
-    aside: Aside = request.app.state.aside
-    return aside
+    offload: Offload = request.app.state.offload
+    return offload
 
 
 async def show(
@@ -58,7 +58,7 @@ async def show(
     Raises:
         ProtocolError: as ``work`` does.
     """
-    content = await aside_of(request).do(size, lambda: to_json(work()))
+    content = await offload_of(request).do(size, lambda: to_json(work()))
     return Response(content, status_code=status, headers=headers, media_type="application/json")
 
 

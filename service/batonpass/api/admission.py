@@ -1,0 +1,203 @@
+"""What each request passes first: its id, who makes it and whether it may, how often, which coordinator serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from batonpass.api.access import Forbidden, Unauthenticated, check
+from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
+from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext
+from batonpass.api.limits import too_early
+from batonpass.api.problems import UnknownPath, not_allowed
+from batonpass.api.request_ids import RequestIds
+from batonpass.core.errors import LimitExceeded, ProtocolError
+from batonpass.core.ids import GroupId
+from batonpass.runtime.access import AccessRole, Principal
+from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from batonpass.api.access import Gate
+    from batonpass.api.calls import Call, Calls
+    from batonpass.api.forward import Forwarder
+    from batonpass.api.limits import Limits
+    from batonpass.runtime.ports import Ownership
+
+EVERYBODY: Final = Principal("", AccessRole.ADMIN)
+"""Whoever calls where no tokens are asked for."""
+
+_UNCOUNTED: Final = frozenset(OPEN.values())
+"""Calls without a limit: probes and scrapes come from the platform, and often."""
+
+_AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
+RETRY_AFTER_MS: Final = 500
+
+
+class Meter(Protocol):
+    """Who counts the calls; it must not raise."""
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Hear of a call that was answered, by the path that the document has for it."""
+
+    def refused(self, reason: str) -> None:
+        """Hear of a call that was refused, by the type of its problem."""
+
+
+class Journal(Protocol):
+    """Who writes down what happens to calls; it must not raise."""
+
+    def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
+        """Hear of a call that was refused at the door: without a token, without the right, too often."""
+
+    def failed(self, error: BaseException, call: str, cause: str) -> None:
+        """Hear of a call on which the program failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicy:
+    """By what a request is admitted, and who hears of it. A ``gate`` of None lets everybody do everything."""
+
+    gate: Gate | None
+    ownership: Ownership
+    forwarder: Forwarder
+    meter: Meter
+    journal: Journal
+    limits: Limits
+
+
+class Admission:
+    """The application's ASGI middleware. It answers every error that comes out of a route, as a problem."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        policy: AdmissionPolicy,
+        calls: Calls,
+        routes: Mapping[Call, Callable[[RequestContext], Awaitable[None]]],
+        *,
+        body_bytes_max: int,
+    ) -> None:
+        """Hand the calls of ``routes`` to what serves them there, and all others to ``app``."""
+        self._app = app
+        self._routes = routes
+        self._policy = policy
+        self._calls = calls
+        self._body_bytes_max = body_bytes_max
+        self._request_ids = RequestIds()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = perf_counter()
+        context = RequestContext(scope, receive, send, UNKNOWN)
+        headers = context.headers
+        context.request_id = self._request_ids.of(headers.get(b"x-request-id"), headers.get(b"traceparent"))
+        try:
+            await self._serve(context)
+        except Disconnected:
+            context.status = context.status or GONE_STATUS
+        except ProtocolError as error:
+            await self._refuse(context, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the next request is served
+            self._policy.journal.failed(error, f"{scope['method']} {context.call.path}", context.request_id)
+            if not context.started:
+                await context.refuse(Defect("the coordinator failed on this request; its log says how"))
+        call = context.call
+        self._policy.meter.answered(call.method, call.path, context.status, perf_counter() - began)
+
+    async def _serve(self, context: RequestContext) -> None:
+        scope = context.scope
+        calls = self._calls.at(context.parts)
+        # HEAD is GET without a body (RFC 9110, 9.3.2): served as one, and the server leaves the body out.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        call = context.call = calls.get(method, UNKNOWN)
+        group = context.parts[GROUP_PART] if call.on_group else None
+        await self._admit(context, group)
+        if call is not HEARTBEAT:  # It may have news, which its route can tell.
+            self._limit(context)
+        if not calls:
+            raise UnknownPath(f"nothing is served at {scope['path']}; /docs lists what is")
+        if call is UNKNOWN:
+            raise not_allowed(scope["method"], scope["path"], sorted(calls))
+        if group is not None and not call.is_everywhere:
+            owner = self._policy.ownership.owner_url(GroupId(group))
+            if owner is not None:
+                await self._forward(context, group, owner)
+                return
+        serve = self._routes.get(call)
+        if serve is not None:
+            await serve(context)
+            return
+        served = scope if scope["method"] == method else {**scope, "method": method}
+        served[CONTEXT] = context
+        try:
+            await self._app(served, context.receive, context.send)
+        finally:
+            del served[CONTEXT]  # Each holds the other, and would be left to the garbage collector.
+
+    async def _admit(self, context: RequestContext, group: str | None) -> None:
+        """Find out who calls, and refuse who may not."""
+        gate = self._policy.gate
+        if gate is None:
+            context.principal = EVERYBODY
+            return
+        authorization = context.headers.get(b"authorization")
+        found = gate.remembered(authorization)
+        if found is None:
+            if gate.is_open(context.call):
+                return
+            found = await gate.find(authorization)
+        context.principal = found
+        check(found, context.call, group)
+
+    def _limit(self, context: RequestContext) -> None:
+        """Refuse who calls too often: a member by its path, everybody else by the token, or the address."""
+        call, limits = context.call, self._policy.limits
+        if call.path in _UNCOUNTED:
+            return
+        if call.on_member:
+            early, whose = limits.member.take((context.scope["path"], call.method)), "this member"
+        else:
+            early, whose = limits.operator.take(context.who), context.who or "this caller"
+        if early:
+            raise too_early(early, whose)
+
+    async def _forward(self, context: RequestContext, group: str, owner: str) -> None:
+        """Have the owner of the group answer, which is another coordinator."""
+        if FORWARDED in context.headers:
+            detail = f"the coordinators do not agree yet on who owns group {group}; try again"
+            raise NotOwner(detail, retry_after_ms=RETRY_AFTER_MS)
+        try:
+            await self._policy.forwarder.forward(context, owner, body_bytes_max=self._body_bytes_max)
+        except StoreUnavailable:
+            if context.call is not LONG_POLL or context.started:
+                raise
+            # As every long-poll is answered that still waits when a coordinator stops.
+            await context.answer(204, b"", [])
+
+    async def _refuse(self, context: RequestContext, error: ProtocolError) -> None:
+        self._policy.meter.refused(error.type)
+        if isinstance(error, _AT_THE_DOOR):
+            call = f"{context.scope['method']} {context.call.path}"
+            self._policy.journal.refused(error, call, context.who, context.request_id)
+        if not context.started:
+            await context.refuse(error)
+
+
+async def others_answers(policy: AdmissionPolicy, context: RequestContext) -> list[Any]:
+    """Return what the other coordinators answer to this request; nothing, where one of them has passed it on.
+
+    Raises:
+        NotOwner: when one of them does not answer (503).
+    """
+    others = policy.ownership.others()
+    if not others or FORWARDED in context.headers:
+        return []
+    return await policy.forwarder.ask_all(context, others)

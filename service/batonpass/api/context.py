@@ -1,0 +1,167 @@
+"""One request on its way: what it asks for, who makes it, and how it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import parse_qsl
+
+from batonpass.api.problems import PROBLEM_JSON, problem_headers
+from batonpass.api.request_ids import HEADER
+from batonpass.codec.answers import problem_body, to_json
+from batonpass.core.errors import TooLarge
+from batonpass.runtime.history import Asked
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Message, Receive, Scope, Send
+
+    from batonpass.api.calls import Call
+    from batonpass.core.errors import ProtocolError
+    from batonpass.runtime.access import Principal
+
+T = TypeVar("T")
+
+JSON: Final = (b"content-type", b"application/json")
+_PROBLEM: Final = (b"content-type", PROBLEM_JSON.encode())
+FORWARDED: Final = b"batonpass-forwarded-for"
+"""The header of a request that another coordinator passed on: who made it, by address. Such a one goes no further."""
+
+GONE_STATUS: Final = 499
+"""What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
+
+CONTEXT: Final = "batonpass.context"
+"""Where the scope of a request keeps its context."""
+
+
+class Disconnected(Exception):
+    """The caller went away before it was answered."""
+
+
+class RequestContext:
+    """One request, from its arrival to its answer. It is in its own scope, under ``CONTEXT``."""
+
+    __slots__ = (
+        "_send",
+        "call",
+        "headers",
+        "parts",
+        "principal",
+        "receive",
+        "request_id",
+        "scope",
+        "started",
+        "status",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
+        self.scope = scope
+        self.receive = receive
+        self._send = send
+        self.call = call
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.parts: list[str] = scope["path"].split("/")
+        self.principal: Principal | None = None
+        self.request_id = ""
+        self.started = False
+        self.status = 0
+
+    @property
+    def address(self) -> str:
+        """The address that the request was made from, as far as it is known."""
+        passed_on = self.headers.get(FORWARDED)
+        if passed_on is not None:
+            return passed_on.decode("latin-1")[:100]
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+    @property
+    def who(self) -> str:
+        """Who asks: the name of the token, and without one the address."""
+        return (self.principal.name if self.principal else "") or self.address
+
+    @property
+    def asked(self) -> Asked:
+        """Who asks, for the records."""
+        return Asked(who=self.who, cause=self.request_id)
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the query by name; of one that stands there twice, the last."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+    async def body(self, bytes_max: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            TooLarge: as soon as it is larger than ``bytes_max`` (413).
+            Disconnected: when the caller goes away meanwhile.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > bytes_max:
+                raise TooLarge(f"a body may have at most {bytes_max} bytes")
+            if not message.get("more_body", False):
+                return b"".join((*parts, part)) if parts else part
+            parts.append(part)
+
+    async def unless_gone(self, work: Awaitable[T]) -> T:
+        """Return what ``work`` returns; it is cancelled when the caller goes away. To be used once the body was read.
+
+        Raises:
+            Disconnected: when the caller went away first.
+        """
+
+        def break_off(gone: asyncio.Task[None]) -> None:
+            if not gone.cancelled():
+                with contextlib.suppress(RuntimeError):  # The work ended in this very moment.
+                    until_gone.reschedule(0.0)
+
+        watching, until_gone = asyncio.create_task(self._gone()), asyncio.timeout(None)
+        try:
+            async with until_gone:
+                watching.add_done_callback(break_off)
+                return await work
+        except TimeoutError:
+            if until_gone.expired():
+                raise Disconnected from None
+            raise
+        finally:
+            watching.cancel()
+
+    async def _gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """Answer; whatever is not 204 states its length."""
+        if status != 204:
+            headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse(self, error: ProtocolError) -> None:
+        """Answer with a problem."""
+        headers = [(name.encode(), value.encode()) for name, value in problem_headers(error).items()]
+        await self.answer(error.status, to_json(problem_body(error)), [_PROBLEM, *headers])
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; its head gets the id of the request."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
+        await self._send(message)
+
+
+def context_of(request: Request) -> RequestContext:
+    """Return the context of a request."""
+    context: RequestContext = request.scope[CONTEXT]
+    return context

@@ -1,0 +1,99 @@
+"""Heartbeats and long-polls, the two calls that members make all the time.
+
+``Admission`` hands them their requests as it finds them: the framework's way through middleware, routing and response
+classes costs several times what these calls do (decision 0032 has the figures).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART
+from batonpass.api.context import JSON
+from batonpass.api.limits import has_news, too_early
+from batonpass.codec.answers import answer_body, to_json
+from batonpass.codec.bodies import PollQuery
+from batonpass.codec.requests import checked_name, naming_query, read_heartbeat
+from batonpass.codec.shape import Shape
+from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.replies import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from batonpass.api.calls import Call
+    from batonpass.api.context import RequestContext
+    from batonpass.api.limits import Limits
+    from batonpass.api.service import Service
+    from batonpass.core.inputs import Heartbeat
+
+_POLL = Shape(PollQuery)
+
+
+class Heartbeats:
+    """Takes heartbeats. Unlike other calls, one of a member that is over its rate passes if it has news."""
+
+    def __init__(self, service: Service, limits: Limits) -> None:
+        self._service = service
+        self._limits = limits
+
+    async def __call__(self, context: RequestContext) -> None:
+        """Serve one heartbeat."""
+        group_id, member_id = _named(context)
+        early = self._limits.member.take((context.scope["path"], HEARTBEAT.method))
+        heartbeat = await self._read(context, group_id, member_id)
+        if early and not await self._is_urgent(context, group_id, heartbeat):
+            raise too_early(early, "this member")
+        answer = await self._service.ask(group_id, heartbeat, Answer, context.asked)
+        await context.answer(200, to_json(answer_body(answer)), [JSON])
+
+    async def _read(self, context: RequestContext, group_id: GroupId, member_id: MemberId) -> Heartbeat:
+        body = await context.body(self._service.body_bytes_max)
+        coordinator = self._service.coordinator
+        last = coordinator.last_report(group_id, member_id)
+        read = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
+        return naming_query(read, context.query()) if context.scope["query_string"] else read
+
+    async def _is_urgent(self, context: RequestContext, group_id: GroupId, heartbeat: Heartbeat) -> bool:
+        try:
+            group, soft = await self._service.coordinator.look(group_id)
+        except ProtocolError:
+            return False
+        return has_news(group, soft, heartbeat) and not self._limits.urgent.take(context.scope["path"])
+
+
+class LongPolls:
+    """Answers with a member's assignment as soon as there is another one than the caller has.
+
+    A caller that goes away while it waits says something about the member (``Coordinator.poll``).
+    """
+
+    def __init__(self, service: Service, limits: Limits) -> None:
+        self._service = service
+        self._limits = limits
+
+    async def __call__(self, context: RequestContext) -> None:
+        """Serve one long-poll."""
+        group_id, member_id = _named(context)
+        asked = _POLL.read(context.query(), prefix="query")
+        poll = self._service.coordinator.poll
+        with self._limits.polls.place():
+            found = await context.unless_gone(poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
+        if isinstance(found, ProtocolError):
+            raise found
+        if found is None:
+            await context.answer(204, b"", [])
+        else:
+            await context.answer(200, to_json(answer_body(found)), [JSON])
+
+
+def routes(service: Service, limits: Limits) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
+    """Return what serves each of the two calls."""
+    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits)}
+
+
+def _named(context: RequestContext) -> tuple[GroupId, MemberId]:
+    """Return the group and the member that the path names."""
+    parts = context.parts
+    return GroupId(checked_name("group", parts[GROUP_PART])), MemberId(checked_name("member", parts[MEMBER_PART]))

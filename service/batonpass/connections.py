@@ -1,0 +1,155 @@
+"""What one connection may take of a server: bytes of a head, requests that wait, and time to arrive.
+
+Uvicorn parses and answers; it bounds none of this (decision 0031). An answer that is not read is bounded on the socket
+(``sockets.bind``). The coordinator and the dashboard are both served behind these limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+PIECE_BYTES: Final = 4_096
+"""How much is parsed before the limits are looked at again: by so much a head may exceed its limit."""
+
+
+def _refusal(status: bytes, sentence: bytes) -> bytes:
+    return (
+        b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n\r\n%b"
+        % (status, len(sentence), sentence)
+    )
+
+
+_TOO_LATE: Final = _refusal(b"408 Request Timeout", b"The request did not arrive in time.\n")
+_TOO_LARGE: Final = _refusal(b"431 Request Header Fields Too Large", b"The head of the request is too large.\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of every connection of a server.
+
+    ``head_bytes``: the request line and all headers; it also bounds trailers, and what stands between two parts of a
+    chunked body. ``waiting``: requests sent ahead while an earlier one is being answered. ``arrival_s``: the time for a
+    request to arrive, head and body, and for a new connection to begin one.
+    """
+
+    head_bytes: int = 32_768
+    waiting: int = 16
+    arrival_s: float = 60.0
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """Uvicorn's connection within limits, which ``bounded`` gives it. One that exceeds them is closed.
+
+    Before it is closed it is told why (408, 431), unless an answer is under way on it.
+    """
+
+    limits = ConnectionLimits()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._is_arriving = True
+        self._late: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._unanswered: list[RequestResponseCycle] = []
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the class above
+        """Expect a first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request that is not answered yet; uvicorn tells only the last one."""
+        self._stop_timer()
+        self.pipeline.clear()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unanswered.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, piece by piece, as long as it is within the limits."""
+        if not self._unanswered:
+            self._is_arriving = True
+        for at in range(0, len(data), PIECE_BYTES):
+            piece = data[at : at + PIECE_BYTES]
+            self._head_bytes += len(piece)
+            super().data_received(piece)
+            if self.transport.is_closing():
+                return
+            if self._head_bytes > self.limits.head_bytes:
+                self._end(_TOO_LARGE)
+                return
+            if len(self.pipeline) > self.limits.waiting:
+                self.transport.close()
+                return
+        if not self._is_arriving:
+            self._stop_timer()
+        elif self._late is None:
+            self._start_timer()
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        self._is_arriving = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Count the next head from here on, and the request as unanswered."""
+        self._head_bytes = 0
+        super().on_headers_complete()
+        self._unanswered.append(self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """Count from here on: a body has a limit of its own, behind which the application refuses it."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait no longer for this request."""
+        self._head_bytes = 0
+        self._is_arriving = False
+        self._stop_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Count one request less that waits for its answer."""
+        if self._unanswered:
+            del self._unanswered[0]
+        super().on_response_complete()
+
+    def _start_timer(self) -> None:
+        self._late = self.loop.call_later(self.limits.arrival_s, self._end_if_late)
+
+    def _stop_timer(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _end_if_late(self) -> None:
+        self._late = None
+        if self.flow.read_paused:
+            # What is missing has not been read from the socket, because the application is slow to take the rest.
+            self._start_timer()
+        elif not self.transport.is_closing():
+            self._end(_TOO_LATE)
+
+    def _end(self, refusal: bytes) -> None:
+        """Close the connection, with a word unless another answer is under way or owed on it."""
+        last = self._unanswered[-1] if self._unanswered and self._unanswered[-1].more_body else None
+        owed = self._unanswered[:-1] if last is not None else self._unanswered
+        if not owed and (last is None or not last.response_started):
+            self.transport.write(refusal)
+        self.transport.close()
+
+
+def bounded(limits: ConnectionLimits) -> type[BoundedConnection]:
+    """Return the class of connections within ``limits``, for uvicorn's ``http`` setting."""
+    return type("BoundedConnection", (BoundedConnection,), {"limits": limits})

@@ -1,0 +1,179 @@
+"""What a connection may take: bytes of a head, requests sent ahead, time to send, and time to read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.api.pairs import SECRET, Pair, paired, until
+
+from batonpass.connections import PIECE_BYTES
+
+HEAD = f"Host: b\r\nAuthorization: Bearer {SECRET}\r\n".encode()
+GET = b"GET /v1/groups/apples HTTP/1.1\r\n" + HEAD + b"\r\n"
+POLL = b"GET /v1/groups/apples/members/m1/assignment?after=2&wait_ms=20000 HTTP/1.1\r\n" + HEAD + b"\r\n"
+BEAT = b"POST /v1/groups/apples/members/m1/heartbeat HTTP/1.1\r\n" + HEAD + b"Content-Length: 28\r\n\r\n"
+BODY = b'{"seq": 1, "member_epoch": 2}'[:28]
+TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\n"
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+HEAD_MAX, AHEAD_MAX = 8_192, 4
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """A coordinator with tight limits, and a group of one member."""
+    async with paired(
+        monkeypatch,
+        request_arrival_s=1,
+        request_head_bytes_max=HEAD_MAX,
+        requests_ahead_max=AHEAD_MAX,
+        answer_unread_s=1,
+    ) as found:
+        await found.declare("apples")
+        assert (await found.call("PUT", "/v1/groups/apples/members/m1", json={})).status_code == 201
+        yield found
+
+
+async def said(pair: Pair, *pieces: bytes, every_s: float = 0.0) -> tuple[bytes, float]:
+    """Send pieces; return all that came back until the other side closed, and how long that took."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    began = time.monotonic()
+    reader, writer = await asyncio.open_connection(host, int(port))
+    reading = asyncio.ensure_future(reader.read())
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(every_s)
+    answer = await asyncio.wait_for(reading, 10)
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    return answer, time.monotonic() - began
+
+
+async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
+    """No request, empty lines, half a head, half a body, a body byte by byte, and half a head behind an answer: 408."""
+    byte_by_byte = [BEAT, *[BODY[at : at + 1] for at in range(20)]]
+    silent = await asyncio.gather(
+        said(pair),
+        said(pair, b"\r\n"),
+        said(pair, GET[:40]),
+        said(pair, BEAT),
+        said(pair, BEAT + BODY[:20]),
+        said(pair, *byte_by_byte, every_s=0.1),
+        said(pair, GET, GET[:40], every_s=0.3),
+    )
+    for answer, took_s in silent:
+        assert TOO_LATE in answer
+        assert answer.endswith(b"The request did not arrive in time.\n")
+        assert 0.9 < took_s < 5
+    assert silent[-1][0].startswith(b"HTTP/1.1 200 OK\r\n")
+    shown = (await pair.call("GET", "/v1/groups/apples/members/m1")).json()
+    assert shown["member_epoch"] == 2
+
+
+async def test_what_is_being_answered_is_not_late(pair: Pair) -> None:
+    """A long-poll waits its time, and a connection that was answered may stay idle; requests in pieces are served."""
+    poll = asyncio.ensure_future(pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=2&wait_ms=1500"))
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for piece in (GET[:40], GET[40:]):
+        writer.write(piece)
+        await asyncio.sleep(0.4)
+    assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
+    await asyncio.sleep(1.3)
+    assert not reader.at_eof()
+    assert (await poll).status_code == 204
+    writer.close()
+
+
+async def test_half_a_request_behind_one_under_way_ends_both_without_a_word(pair: Pair) -> None:
+    """While a long-poll waits nothing can be said on its connection; it is closed all the same."""
+    answer, took_s = await said(pair, POLL, GET[:40], every_s=0.1)
+    assert answer == b""
+    assert 0.9 < took_s < 5
+
+
+ENDLESS = {
+    "headers": (GET[:-2], b"X-One: more\r\n"),
+    "one header": (GET[:-2] + b"X-One: ", b"more"),
+    "path": (b"GET /", b"more"),
+    "empty lines": (b"", b"\r\n"),
+    "trailers": (GET[:-2] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-One: more\r\n"),
+    "chunk extension": (GET[:-2] + b"Transfer-Encoding: chunked\r\n\r\n1;", b"more"),
+}
+
+
+@pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS.keys())
+async def test_a_head_without_end_is_cut_at_its_limit(pair: Pair, endless: tuple[bytes, bytes]) -> None:
+    """Whatever has no end and is no body: the coordinator takes the limit and a piece of it, and says 431."""
+    begin, more = endless
+    enough = begin + more * ((HEAD_MAX + PIECE_BYTES) // len(more))
+    answer, took_s = await said(pair, enough)
+    assert TOO_LARGE in answer
+    assert took_s < 0.9
+
+
+async def test_a_head_below_its_limit_is_served(pair: Pair) -> None:
+    """Nothing is said of it."""
+    answer, _ = await said(pair, GET[:-2] + b"X-Long: " + b"x" * (HEAD_MAX - 500) + b"\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_a_body_counts_for_no_head(pair: Pair) -> None:
+    """In one piece or in chunks: it has a limit of its own."""
+    tasks = b'{"seq": 1, "member_epoch": 2, "tasks": {}}' + b" " * 4 * HEAD_MAX
+    plain = BEAT.replace(b"Content-Length: 28", b"Connection: close\r\nContent-Length: %d" % len(tasks))
+    parts = b"".join(
+        b"%x\r\n%b\r\n" % (len(part), part) for part in (tasks[at : at + 64] for at in range(0, len(tasks), 64))
+    )
+    chunked = BEAT.replace(b"Content-Length: 28", b"Connection: close\r\nTransfer-Encoding: chunked")
+    for request in (plain + tasks, chunked + parts + b"0\r\n\r\n"):
+        answer, _ = await said(pair, request)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_so_many_requests_may_be_sent_ahead_and_no_more(pair: Pair) -> None:
+    """As many as may are answered in order; with one more the connection is closed, and who waits on it is told."""
+    last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    short = POLL.replace(b"wait_ms=20000", b"wait_ms=200")
+    answer, _ = await said(pair, short + GET * (AHEAD_MAX - 1) + last)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == AHEAD_MAX
+    answer, took_s = await said(pair, POLL + GET * (AHEAD_MAX + 1))
+    assert (answer, took_s < 0.9) == (b"", True)
+    await until(lambda: pair.decided(0, "PollBroken") == 1)
+
+
+async def test_a_caller_that_takes_nothing_of_an_answer_is_cut_off(pair: Pair) -> None:
+    """Its connection is gone on the coordinator's side, with all that was still to be sent on it (on Linux)."""
+    connections = pair.servers[0].server_state.connections
+    before = len(connections)
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        caller.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(caller, (host, int(port)))
+        await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
+        await until(lambda: len(connections) == before + 1)
+        await until(lambda: len(connections) == before)
+
+
+async def test_a_caller_that_reads_slowly_gets_its_answer(pair: Pair) -> None:
+    """The time begins anew with each part that is taken."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    loop, taken = asyncio.get_running_loop(), b""
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        caller.setblocking(False)
+        await loop.sock_connect(caller, (host, int(port)))
+        await loop.sock_sendall(caller, GET.replace(b"/v1/groups/apples", b"/openapi.json"))
+        while not taken.endswith(b"}}") and len(taken) < 30_000:
+            taken += await asyncio.wait_for(loop.sock_recv(caller, 8_000), 5)
+            await asyncio.sleep(0.4)
+    assert taken.startswith(b"HTTP/1.1 200 OK\r\n")
