@@ -17,11 +17,11 @@ from statistics import median
 from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name, reported_by
 
 from batonpass.core.decide import Decision
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
 from batonpass.core.invariants import Step, check_step
 from batonpass.core.retarget import place_now
 from batonpass.core.step import explain, plan_step
-from batonpass.core.work import Work
 
 OPERATIONS = ("first", "re-run", "join", "leave")
 
@@ -73,13 +73,12 @@ def time_operation(asked: Moment, decisions: Sequence[tuple[Moment, Input]]) -> 
     return Timed(step, whole, laws)
 
 
-def one_step(moment: Moment) -> Work:
+def one_step(moment: Moment) -> DecisionDraft:
     """Place a group anew and take one step towards the target, as far as an assignor goes."""
-    work = Work(moment.group, moment.soft, moment.now_ms, POLICY)
-    place_now(work)
-    if work.group.unsettled:
-        explain(work, *plan_step(work.view()))
-    return work
+    draft = DecisionDraft(moment.group, moment.soft, moment.now_ms, POLICY)
+    place_now(draft)
+    explain(draft, *plan_step(draft.view()))
+    return draft
 
 
 def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
@@ -88,7 +87,7 @@ def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
     Raises:
         AssertionError: when a law does not hold.
     """
-    step = Step(moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, item)
+    step = Step(moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, (item,))
     found = check_step(step)
     assert not found, f"a law is broken: {found[0]}"
 

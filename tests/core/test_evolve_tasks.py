@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.core.scene import topology
 
 from batonpass.core import records as r
-from batonpass.core.draft import Draft, mark_of, minus, plus
+from batonpass.core.draft import Draft, minus, pending, plus
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
@@ -216,7 +216,7 @@ def test_a_report_of_somebody_else_says_nothing_of_the_owner() -> None:
 def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> None:
     """A task is settled when its owner is its target and runs, its standbys are as planned, and no one else has it."""
     task = Task(T0, owner=M1, state=ActiveState.RUNNING, target=M1, standbys=(M2,), target_standbys=(M2,))
-    assert mark_of(task) is None
+    assert pending(task, replicas=1) is None
     for change in (
         {"owner": None, "target": None},
         {"target": M2},
@@ -226,7 +226,7 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
         {"keeper": M2},
         {"standbys": ()},
     ):
-        assert mark_of(task._replace(**change)) is not None, change
+        assert pending(task._replace(**change), replicas=1) is not None, change
 
 
 def test_members_are_added_and_taken_out_in_order() -> None:

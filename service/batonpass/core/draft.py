@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Stop, Task, altered
-
-_READS_A_TASK: Final = 8
-_MANY: Final = 100
+from batonpass.core.model import ActiveState, Claim, Failure, Group, Member, Pending, Stop, Task
 
 
 class Draft:
-    """The group under construction: its plain fields, and the tasks and members that differ from before.
+    """The group under construction: its plain fields, and the tasks and members that differ from before."""
 
-    ``known`` are the tasks as they were, as the fewest steps read them.
-    """
-
-    __slots__ = ("before", "group", "known", "members", "tasks")
+    __slots__ = ("before", "group", "members", "tasks")
 
     def __init__(self, before: Group) -> None:
         self.before = before
         self.group = before
         self.tasks: dict[TaskId, Task] = {}
         self.members: dict[MemberId, Member | None] = {}
-        self.known: Mapping[TaskId, Task] = before.tasks
-
-    def expect(self, tasks: int) -> None:
-        """Make ready to read so many tasks: where that pays, they are read from a plain dictionary."""
-        if tasks * _READS_A_TASK > len(self.before.tasks):
-            self.known = self.before.tasks.plain()
 
     def task(self, task_id: TaskId) -> Task:
         """Return the task as it stands; a task never heard of is free and has no target."""
-        return self.tasks.get(task_id) or self.known.get(task_id) or Task(task_id)
+        return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
 
     def member(self, member_id: MemberId) -> Member | None:
         """Return the member as it stands; None when it is gone or was never there."""
@@ -69,53 +55,59 @@ class Draft:
         fields: dict[str, object] = {"version": version}
         if self.tasks:
             fields["tasks"] = before.tasks.updated(self.tasks)
-            fields["unsettled"] = before.unsettled.updated(self._unsettled())
         if self.members:
             fields["members"] = before.members.updated(self.members)
+        fields["unsettled"] = before.unsettled.updated(self._unsettled())
         return replace(group, **fields)  # type: ignore[arg-type]
 
-    def _unsettled(self) -> dict[TaskId, bool | None]:
-        rank = self.group.table.rank
-        known = self.before.unsettled.plain() if len(self.tasks) > _MANY else self.before.unsettled
-        suspects = self._suspects()
-        changes: dict[TaskId, bool | None] = {}
-        for task_id, task in self.tasks.items():
-            if task_id not in rank:
-                mark = True if _held(task) else None
+    def _unsettled(self) -> dict[TaskId, Pending | None]:
+        """Return what changes about which tasks are unsettled, and how far."""
+        table, replicas = self.group.table, self.group.config.num_standby_replicas
+        rank, stateful, known = table.rank, table.stateful, self.before.unsettled
+        tasks = self.tasks
+        if replicas != self.before.config.num_standby_replicas:
+            tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
+        owners = {task.owner: self.member(task.owner) for task in tasks.values() if task.owner is not None}
+        suspects = {owner for owner, member in owners.items() if member is not None and member.suspected}
+        leaving = {owner for owner, member in owners.items() if member is not None and _goes_at_an_instant(member)}
+        changes: dict[TaskId, Pending | None] = {}
+        for task_id, task in tasks.items():
+            place = rank.get(task_id)
+            if place is None:
+                found = Pending.OPEN if _held(task) else None
             else:
-                mark = True if suspects and task.owner in suspects else mark_of(task)
-            if mark is not known.get(task_id):
-                changes[task_id] = mark
+                found = pending(task, replicas=replicas if stateful[place] else None)
+                if task.owner in suspects or (found is Pending.QUEUED and task.owner in leaving):
+                    found = Pending.OPEN
+            if found is not known.get(task_id):
+                changes[task_id] = found
         return changes
 
-    def _suspects(self) -> set[MemberId | None]:
-        """Return the suspected among the owners of the tasks that changed."""
-        owners = {task.owner for task in self.tasks.values()}
-        return {one for one in owners if self._is_suspected(one)}
 
-    def _is_suspected(self, member_id: MemberId | None) -> bool:
-        member = None if member_id is None else self.member(member_id)
-        return member is not None and member.suspected
+def _goes_at_an_instant(member: Member) -> bool:
+    """Say whether a member gives up what it runs at the deadline of its drain, ready copies or not."""
+    return member.drain is not None and member.drain.deadline_ms is not None
 
 
-def mark_of(task: Task) -> bool | None:
-    """Return how the index of unsettled tasks marks a task of the topology: None where it is settled.
+def pending(task: Task, *, replicas: int | None) -> Pending | None:
+    """Return what a task of the topology waits for; None where it is settled.
 
-    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. False: there
-    is nothing to do for it but to wait, for a target, while nobody has anything of it, or for the word of its owner,
-    which is where it belongs and has yet to say that it runs.
+    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. ``replicas``
+    is how many standbys a task should have, None for one without state.
     """
     if task.standbys != task.target_standbys or task.claims or task.warmups or task.keeper is not None:
-        return True
-    owner, state = task.owner, task.state
+        return Pending.OPEN
+    owner, state, target = task.owner, task.state, task.target
     if owner is None:
-        return task.target is not None or task.heir is not None or bool(task.standbys)
-    if owner != task.target:
-        return True
-    return None if state is ActiveState.RUNNING else state not in _STARTING
-
-
-_STARTING: Final = (ActiveState.GRANTED, ActiveState.RESTORING)
+        is_to_go = target is not None or task.heir is not None or bool(task.standbys)
+        return Pending.OPEN if is_to_go else Pending.WAITING
+    if owner == target:
+        if state is ActiveState.RUNNING:
+            return None
+        return Pending.WAITING if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.OPEN
+    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
+    is_complete = len(task.standbys) == replicas and target not in task.standbys and owner not in task.standbys
+    return Pending.QUEUED if runs_on and is_complete else Pending.OPEN
 
 
 def _held(task: Task) -> bool:
@@ -135,7 +127,7 @@ def involved(draft: Draft, member: Member) -> list[TaskId]:
 def without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
     """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
     changes = changes_without(task, member_id, claims)
-    return altered(task, changes) if changes else task
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> dict[str, object]:

@@ -16,7 +16,6 @@ from batonpass.core.model import (
     Role,
     Task,
     Topology,
-    altered,
 )
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
@@ -102,7 +101,6 @@ def gone(draft: Draft, record: r.MemberGone) -> None:
     if member is None:
         return
     concerned = involved(draft, member)
-    draft.expect(len(concerned))
     for task_id in concerned:
         task = draft.task(task_id)
         after = _left_by(task, record)
@@ -145,7 +143,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         changes["pin"] = None
     if task.awaits == member_id:
         changes["awaits"] = None
-    return altered(task, changes) if changes else task
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def away(draft: Draft, record: r.MemberAway) -> None:
@@ -200,32 +198,34 @@ def drain_started(draft: Draft, record: r.DrainStarted) -> None:
     """The member is on its way out, and may have come to the end of its time."""
     drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
     draft.change_member(record.member_id, drain=drain)
+    _look_again(draft, record.member_id)
 
 
 def drain_cancelled(draft: Draft, record: r.DrainCancelled) -> None:
     """The member stays."""
     draft.change_member(record.member_id, drain=None)
+    _look_again(draft, record.member_id)
 
 
 def suspected(draft: Draft, record: r.MemberSuspected) -> None:
     """The member may be dead: whatever it runs may have to go elsewhere."""
-    _set_suspected(draft, record.member_id, is_suspected=True)
+    draft.change_member(record.member_id, suspected=True)
+    _look_again(draft, record.member_id)
 
 
 def suspicion_cleared(draft: Draft, record: r.SuspicionCleared) -> None:
     """The member spoke."""
-    _set_suspected(draft, record.member_id, is_suspected=False)
+    draft.change_member(record.member_id, suspected=False)
+    _look_again(draft, record.member_id)
 
 
-def _set_suspected(draft: Draft, member_id: MemberId, *, is_suspected: bool) -> None:
+def _look_again(draft: Draft, member_id: MemberId) -> None:
+    """Have it judged anew which of a member's tasks are settled: nothing about the tasks themselves has changed."""
     member = draft.member(member_id)
-    if member is None:
-        return
-    draft.change_member(member_id, suspected=is_suspected)
-    for task_id, grant in member.picture.items():
-        if grant.role is Role.ACTIVE:
-            # Nothing about the task itself is new, but whether it is settled is looked at again.
-            draft.tasks[task_id] = draft.task(task_id)
+    if member is not None:
+        for task_id, grant in member.picture.items():
+            if grant.role is Role.ACTIVE:
+                draft.tasks[task_id] = draft.task(task_id)
 
 
 def rebalance_scheduled(draft: Draft, record: r.RebalanceScheduled) -> None:

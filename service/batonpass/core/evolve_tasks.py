@@ -30,10 +30,8 @@ SUSPECTED = "suspected"
 def target_placed(draft: Draft, record: r.TargetPlaced) -> None:
     """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
     tasks = draft.tasks
-    draft.expect(len(record.changes))
-    known = draft.known
     for task_id, target in record.changes.items():
-        tasks[task_id] = with_target(tasks.get(task_id) or known.get(task_id) or Task(task_id), target)
+        tasks[task_id] = with_target(draft.task(task_id), target)
     draft.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
 
 
@@ -55,11 +53,8 @@ def picture_changed(draft: Draft, record: r.PictureChanged) -> None:
         if task.state is ActiveState.RUNNING:
             draft.tasks[task_id] = task._replace(keeper=member.id)
     picture.update(record.granted)
-    draft.expect(len(record.granted))
-    tasks, known, member_id = draft.tasks, draft.known, member.id
     for task_id, grant in record.granted.items():
-        task = tasks.get(task_id) or known.get(task_id) or Task(task_id)
-        tasks[task_id] = _taken_up(task, member_id, grant, ready=task_id in ready)
+        draft.tasks[task_id] = _taken_up(draft.task(task_id), member.id, grant, ready=task_id in ready)
     draft.change_member(
         member.id,
         epoch=record.epoch,
