@@ -232,7 +232,7 @@ class Luck:
                 worker.silent = max(0, worker.silent - 1)
             speaking = chance.sample(present, min(chance.choice([1, 1, 2, 9]), len(present)))
             if self.together and chance.random() < 0.8:
-                more = [Tick()] if chance.random() < 0.3 else []
+                more: list[Input] = [Tick()] if chance.random() < 0.3 else []
                 if chance.random() < 0.1:
                     more.append(chance.choice(self._words_of_others(chance.choice(present))))
                 self.beat_together([worker for worker in speaking if not worker.silent], *more)

@@ -55,7 +55,7 @@ class Chronicle(Scene):
         reply = super().do(item)
         assert self.last is not None
         if self.last.records:
-            history = self.historian.history(NOBODY_ASKED, item, before, self.last, at=(self.now_ms, 0.5))
+            history = self.historian.history(NOBODY_ASKED, (item,), before, self.last, at=(self.now_ms, 0.5))
             assert history.trace is not None
             self.written.append(Written(self.last.records, history, encode_trace(history.trace)))
             self.historian.committed(before[1])
@@ -204,7 +204,7 @@ def test_end_offsets_come_back() -> None:
     assert trace is not None
     assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
     ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, read_ms=9)
-    assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, item=ends))).item == ends
+    assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, inputs=(ends, Tick())))).inputs == (ends, Tick())
 
 
 @pytest.mark.parametrize(

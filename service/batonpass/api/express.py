@@ -152,11 +152,9 @@ class Express:
         return end
 
     def _read(self, place: Place, body: bytes) -> Heartbeat | None:
-        coordinator = self._service.coordinator
-        last = coordinator.last_said(place.group_id, place.member_id)
-        limit = coordinator.policy.max_tasks_per_heartbeat
+        limit = self._service.coordinator.policy.max_tasks_per_heartbeat
         try:
-            return read_heartbeat(place.member_id, body, tasks_max=limit, last=last)
+            return read_heartbeat(place.member_id, body, tasks_max=limit)
         except ProtocolError:
             return None
 

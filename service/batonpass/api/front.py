@@ -173,7 +173,7 @@ class Front:
         early = self._edge.limits.member.take(visit.scope["path"])
         ahead: Ahead | None = visit.scope.get(AHEAD)
         if ahead is None:
-            said = await self._said(visit, group_id, member_id)
+            said = await self._said(visit, member_id)
         else:
             said = ahead.said
             if ahead.refusal is not None:
@@ -183,11 +183,9 @@ class Front:
         answer = await self._service.ask(group_id, said, Answer, visit.asked)
         await visit.answer(200, to_json(answer_body(answer)), [JSON])
 
-    async def _said(self, visit: Visit, group_id: GroupId, member_id: MemberId) -> Heartbeat:
+    async def _said(self, visit: Visit, member_id: MemberId) -> Heartbeat:
         body = await visit.body(self._service.body_bytes_max)
-        coordinator = self._service.coordinator
-        last = coordinator.last_said(group_id, member_id)
-        said = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
+        said = read_heartbeat(member_id, body, tasks_max=self._service.coordinator.policy.max_tasks_per_heartbeat)
         return naming_query(said, visit.query()) if visit.scope["query_string"] else said
 
     async def _is_urgent(self, visit: Visit, group_id: GroupId, said: Heartbeat) -> bool:

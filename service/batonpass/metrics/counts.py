@@ -55,7 +55,7 @@ class Counts:
         # When a series began says nothing here, and would nearly double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
-        self._decided: dict[tuple[type, str], tuple[Sum, Series]] = {}
+        self._decided: dict[tuple[type, str], Sum] = {}
         self._answered: dict[tuple[str, str, int], tuple[Sum, Series | None]] = {}
         self._beats: dict[str, Sum] = {}
         First(self._settle, registry=self.registry)
@@ -109,24 +109,24 @@ class Counts:
     def _spread(self, name: str, meaning: str, label: str, bounds: tuple[float, ...]) -> Spread:
         return Spread(f"batonpass_{name}", meaning, label, bounds, registry=self.registry)
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
-        is_refused = isinstance(decision.reply, ProtocolError)
-        outcome = "wrote" if decision.records else "refused" if is_refused else "nothing"
-        key = (type(item), outcome)
-        found = self._decided.get(key)
-        if found is None:
-            found = self._decided[key] = (
-                Sum(self._decisions.labels(type(item).__name__, outcome)),
-                self._decision_seconds.labels(outcome),
-            )
-        found[0].pending += 1
-        found[1].observe(decide_ms / 1_000)
-        if key[0] is Heartbeat:
-            beats = self._beats.get(before.id)
-            if beats is None:
-                beats = self._beats[before.id] = Sum(self._of(self._heartbeats, before.id))
-            beats.pending += 1
+        outcomes = [
+            "wrote" if decision.records else "refused" if isinstance(reply, ProtocolError) else "nothing"
+            for reply in decision.replies
+        ]
+        self._decision_seconds.labels(outcomes[0]).observe(decide_ms / 1_000)
+        for item, outcome in zip(inputs, outcomes, strict=True):
+            key = (type(item), outcome)
+            found = self._decided.get(key)
+            if found is None:
+                found = self._decided[key] = Sum(self._decisions.labels(type(item).__name__, outcome))
+            found.pending += 1
+            if key[0] is Heartbeat:
+                beats = self._beats.get(before.id)
+                if beats is None:
+                    beats = self._beats[before.id] = Sum(self._of(self._heartbeats, before.id))
+                beats.pending += 1
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -197,8 +197,8 @@ class Counts:
 
     def _settle(self) -> None:
         """Bring the counters to where everything is that was counted so far."""
-        pairs = (*self._decided.values(), *self._answered.values())
-        for one in (*self._beats.values(), *(pair[0] for pair in pairs)):
+        answered = (pair[0] for pair in self._answered.values())
+        for one in (*self._beats.values(), *self._decided.values(), *answered):
             one.settle()
 
     def keep_to(self, groups: set[str]) -> None:

@@ -17,13 +17,12 @@ from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwne
 from batonpass.runtime.room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from batonpass.core.ids import TaskId
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
     from batonpass.core.replies import Answer, Reply
-    from batonpass.core.soft import Soft, TaskReport
+    from batonpass.core.soft import Soft
     from batonpass.runtime.parked import Found
 
 LETTERS_MAX = 10_000
@@ -155,10 +154,7 @@ class Coordinator:
             self._tidy(room)
 
     def answer_at_once(self, group_id: GroupId, item: Input) -> Reply | None:
-        """Carry out an input that writes nothing, where nothing has to be waited for; None: nothing has happened yet.
-
-        What was found out then serves ``ask``, if it is asked with the very same input.
-        """
+        """Carry out an input that writes nothing, where nothing has to be waited for; None: nothing has happened."""
         room = self._rooms.get(group_id)
         return None if room is None else room.mailbox.answer_at_once(item)
 
@@ -174,12 +170,6 @@ class Coordinator:
         if not room.engine.group.declared:
             raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
         return room.engine.group, room.engine.soft
-
-    def last_said(self, group_id: GroupId, member_id: MemberId) -> Mapping[TaskId, TaskReport] | None:
-        """Return what the member's last heartbeat said of its tasks, where it is known; to read the next one by."""
-        room = self._rooms.get(group_id)
-        heard = None if room is None else room.engine.soft.members.get(member_id)
-        return None if heard is None else heard.said
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
         """Return the next declared groups of this coordinator by name after ``after``, at most ``limit``."""

@@ -20,7 +20,7 @@ from batonpass.runtime.events_of_members import Told, running, time_of, told_of_
 from batonpass.runtime.history import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from batonpass.core.decide import Decision
     from batonpass.core.ids import MemberId, TaskId
@@ -37,14 +37,14 @@ _TAKEN = frozenset({"revoked"})
 _OWN = frozenset(state.value for state in _FELL_BACK)
 
 
-def events_of(before: Group, item: Input, decision: Decision, now_ms: int) -> tuple[Event, ...]:
+def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> tuple[Event, ...]:
     """Return the events of a decision that was made on ``before``; none where it wrote nothing.
 
     Costs a pass over what the records name, whatever the size of the group.
     """
     if not decision.records:
         return ()
-    teller = _Teller(before, item, decision, now_ms)
+    teller = _Teller(before, inputs, decision, now_ms)
     teller.tell()
     return tuple(merged(teller.events))
 
@@ -93,10 +93,10 @@ def _one_for(alike: list[Event]) -> Event:
 class _Teller:
     """Reads the records of one decision in order and tells what they mean to people."""
 
-    def __init__(self, before: Group, item: Input, decision: Decision, now_ms: int) -> None:
+    def __init__(self, before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> None:
         self._before = before
         self._after = decision.after
-        self._item = item
+        self._inputs = inputs
         self._decision = decision
         self._now_ms = now_ms
         self._heirs = {one.task: one.heir for one in decision.records if isinstance(one, r.HeirChosen)}
@@ -124,7 +124,7 @@ class _Teller:
                     self._task(record)
                 case _:
                     self._add_all(told_of_member(self._before, record, self._decision))
-                    self._add_all(told_of_group(self._before, record, self._item, self._after))
+                    self._add_all(told_of_group(self._before, record, self._inputs, self._after))
         self._blocked()
         self._drained()
 
@@ -262,7 +262,7 @@ class _Teller:
             EventType.GENERATION,
             number=record.generation,
             group_epoch=record.group_epoch,
-            triggers=list(triggers_of(self._before, self._item, self._decision)),
+            triggers=list(triggers_of(self._before, self._inputs, self._decision)),
             changed=len(record.changes),
             moves=record.moves,
             lower_bound=record.lower_bound,
@@ -272,7 +272,8 @@ class _Teller:
 
     def _scheduled(self, record: r.ProbeScheduled) -> None:
         due_ms = self._before.next_probe_ms
-        if isinstance(self._item, Tick) and due_ms is not None and due_ms <= self._now_ms:
+        is_tick = any(isinstance(one, Tick) for one in self._inputs)
+        if is_tick and due_ms is not None and due_ms <= self._now_ms:
             changed = any(isinstance(one, r.TargetPlaced | r.PictureChanged) for one in self._decision.records)
             self._add(EventType.PROBED, changed=changed, next_probe_at=time_of(record.at_ms))
         if record.at_ms is None and self._after.members:
@@ -320,11 +321,13 @@ class _Teller:
                 self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
 
 
-def triggers_of(before: Group, item: Input, decision: Decision) -> tuple[str, ...]:
+def triggers_of(before: Group, inputs: Sequence[Input], decision: Decision) -> tuple[str, ...]:
     """Return why a placement was made: what had scheduled it, or the look that found it better."""
     new = [one.trigger for one in decision.records if isinstance(one, r.RebalanceScheduled)]
     found = tuple(dict.fromkeys((*before.triggers, *new)))
-    return found or (("probe",) if isinstance(item, Tick) else (type(item).__name__.lower(),))
+    if found:
+        return found
+    return tuple(dict.fromkeys("probe" if isinstance(one, Tick) else type(one).__name__.lower() for one in inputs))
 
 
 def _claims_left(before: Task, after: Task, released: MemberId) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -83,7 +84,7 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
     }
 
 
-def told_of_group(before: Group, record: r.Record, item: Input, after: Group) -> Told | None:
+def told_of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> Told | None:
     """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
     match record:
         case r.GroupDeclared(topology=topology):
@@ -103,7 +104,8 @@ def told_of_group(before: Group, record: r.Record, item: Input, after: Group) ->
             return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
         case r.Resumed() if before.pause is not None:
             scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
-            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": isinstance(item, Tick)}
+            is_expired = any(isinstance(one, Tick) for one in inputs)
+            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
         case r.StormBegan():
             return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
         case r.StormEnded():
