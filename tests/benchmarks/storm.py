@@ -92,7 +92,7 @@ class _Play:
             first_ms = self._due[0][0] if wake_ms is None else min(wake_ms, self._due[0][0])
             self.now_ms = max(self.now_ms, first_ms, int(self._free_ms))
             inputs: list[Input] = [Tick()] if wake_ms is not None and wake_ms <= self.now_ms else []
-            names = {}
+            names: dict[MemberId, None] = {}
             while self._due and self._due[0][0] <= self.now_ms and len(inputs) + len(names) < BATCH_MAX:
                 names[heapq.heappop(self._due)[2]] = None
             self._do([*(self._word(name) for name in names), *inputs])
@@ -242,7 +242,7 @@ def main() -> int:
     for members in asked.members:
         for each in asked.tasks_each:
             shape = Shape(members * each, members, asked.standbys)
-            seen = storm(shape, joins_a_second=asked.joins_a_second, laws=asked.laws, **settings)
+            seen = storm(shape, joins_a_second=asked.joins_a_second, laws=asked.laws, takes_ms=None, **settings)
             sys.stdout.write("\n" + "\n".join(storm_lines(seen)) + "\n")
             sys.stdout.flush()
     return 0

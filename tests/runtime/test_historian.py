@@ -1,5 +1,6 @@
 """What is committed beside the records is enough to rebuild who held what, and to decide everything again."""
 
+import json
 import random
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from batonpass.core.inputs import (
     PauseRequest,
     ResumeRequest,
     Started,
+    Tick,
 )
 from batonpass.core.invariants import check_repeated
 from batonpass.core.model import Group
@@ -191,6 +193,18 @@ def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:
     assert not trace.soft.from_empty
     assert "m2" in trace.soft.members
     assert "m1" not in trace.soft.members
+
+
+def test_a_trace_of_one_input_from_before_batches_is_read() -> None:
+    """Version 1 named one input; it is replayed as a batch of one."""
+    scene = Chronicle()
+    scene.declare(topology(1))
+    scene.join("m1")
+    trace = scene.written[-1].history.trace
+    assert trace is not None
+    stored = json.loads(encode_trace(trace))
+    [only] = stored.pop("inputs")
+    assert decode_trace(1, json.dumps(stored | only).encode()) == trace
 
 
 def test_end_offsets_come_back() -> None:
