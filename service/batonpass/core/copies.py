@@ -48,6 +48,9 @@ NOTHING_HELD: Final = Task(TaskId(""))[HELD]
 
 def stage(view: View, task: Task) -> Staged:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
+    if task.owner is None and view.is_calm and _begins(view, task):
+        # It begins where it belongs, with all of its copies, none of which costs a slot.
+        return Staged(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
     choice, table = choose(view, task), view.group.table
     rank = table.rank.get(task.id)
     if task.parked or rank is None or not table.stateful[rank]:
@@ -58,6 +61,14 @@ def stage(view: View, task: Task) -> Staged:
         return Staged(task, choice, view.holders(task))
     wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
     return _asked(view, task, choice, _kept(view, task, choice, wanted), wanted)
+
+
+def _begins(view: View, task: Task) -> bool:
+    """Say whether nobody has, had or was promised anything of a task that has a target."""
+    if task.target is None or task[HELD] != NOTHING_HELD or task.awaits is not None or task.parked:
+        return False
+    is_complete = len(task.target_standbys) <= view.config.num_standby_replicas
+    return is_complete and view.is_stateful(task.id) and not view.on_disk(task.id)
 
 
 def stage_queued(view: View, task: Task) -> Staged:

@@ -185,10 +185,7 @@ def _successor(view: View, task: Task, *, is_stateful: bool) -> Choice:
         return Choice(heir.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, heir.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
-    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
-    if not has_copies and task.awaits is None and view.group.storm_since_ms is None and view.member(task.target):
-        return Choice(task.target, Why.COLD_START)
-    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
+    found = _best_ready(view, task, on_disk=task.target is not None)
     if found is not None:
         return found
     if view.group.storm_since_ms is not None:

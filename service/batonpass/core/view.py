@@ -21,6 +21,7 @@ class View:
 
     __slots__ = (
         "_disk",
+        "_is_calm",
         "_is_held",
         "_is_somebody_overdue",
         "_limited",
@@ -49,6 +50,7 @@ class View:
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
         self._limited: dict[MemberId, int] | None = None
+        self._is_calm: bool | None = None
         self._is_somebody_overdue: bool | None = None
         self._is_held = self.moves_held(draining=True) is not None
 
@@ -98,6 +100,14 @@ class View:
             members = self.members.items()
             self._limited = {one: member.max_tasks for one, member in members if member.max_tasks is not None}
         return self._limited
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nobody is away or has a limit on its copies, and no move is held for the whole group."""
+        if self._is_calm is None:
+            is_anybody_away = any(member.away_until_ms is not None for member in self.members.values())
+            self._is_calm = not (is_anybody_away or self.limited or self.moves_held(draining=False))
+        return self._is_calm
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
