@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final, NamedTuple
 
-from batonpass.core.copies import Ask, Staged, is_for_drain, stage_queued
+from batonpass.core.copies import Ask, Staged, is_for_drain, lacking, stage_queued
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Role, Task
@@ -113,11 +113,6 @@ class Slots:
         self._warmups[ask.member_id] += 1
         return Role.WARMUP
 
-    @property
-    def are_gone(self) -> bool:
-        """Whether no slot is left at all."""
-        return self.left(draining=False) <= 0 and self.left(draining=True) <= 0
-
 
 def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
     """Return the tasks that one of their warmups is to have, but not yet: its member must give something up first.
@@ -162,19 +157,37 @@ def fund(view: View, staged: list[Staged], queue: Iterable[Task] = ()) -> Slots:
     for one in staged:
         for ask in one.asks:
             asking[_order(view, slots, ask)].append((ask, one))
-    queued = [] if slots.are_gone else _those_with_a_taker(view, slots, list(queue))
-    for one in queued:
-        asking[_order(view, slots, one.asks[0])].append((one.asks[0], one))
-    for order in sorted(asking):
-        _grant(view, slots, asking[order])
-    staged.extend(one for one in queued if one.task.target in one.copies)
+    queued = _in_line(view, slots, queue)
+    served: dict[TaskId, Staged] = {}
+    for order in sorted({*asking, *queued}):
+        alike = asking.get(order, [])
+        has_slots = slots.left(draining=not order[1]) > 0
+        for task, member_id in queued.get(order, ()) if has_slots else ():
+            if task.id not in served:
+                served[task.id] = stage_queued(view, task)
+            one = served[task.id]
+            alike += [(ask, one) for ask in one.asks if ask.member_id == member_id]
+        _grant(view, slots, alike)
+    staged.extend(one for one in served.values() if len(one.copies) > len(one.task.standbys))
     return slots
 
 
-def _those_with_a_taker(view: View, slots: Slots, queue: list[Task]) -> list[Staged]:
-    """Return of the tasks in the queue those whose target may begin another warmup."""
-    takers = {one for one in {task.target for task in queue} if one is not None and slots.may_begin(one)}
-    return [stage_queued(view, task) for task in queue if task.target in takers]
+def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
+    """Return what the tasks of the queue ask for of members that may begin another warmup, by who is served first."""
+    found: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
+    leaving = {member.id for member in view.members.values() if member.drain is not None}
+    has_slots, has_drain_slots = slots.left(draining=False) > 0, slots.left(draining=True) > 0
+    if not has_slots and not (leaving and has_drain_slots):
+        return found
+    may_begin = {member_id for member_id in view.members if slots.may_begin(member_id)}
+    for task in queue:
+        owner = task.owner
+        if owner is None or not (has_drain_slots if owner in leaving else has_slots):
+            continue
+        for member_id in lacking(task):
+            if member_id in may_begin:
+                found[True, owner not in leaving, member_id != task.target, -view.load(owner)].append((task, member_id))
+    return found
 
 
 def _order(view: View, slots: Slots, ask: Ask) -> _Order:
@@ -189,7 +202,7 @@ def _order(view: View, slots: Slots, ask: Ask) -> _Order:
 def _grant(view: View, slots: Slots, alike: list[tuple[Ask, Staged]]) -> None:
     """Meet what can be met of asks that differ only in how soon a copy is caught up."""
     met = [(ask, one) for ask, one in alike if slots.refuse(ask) is None]
-    if slots.room.is_limited or not alike[0][0].free:
+    if len(met) > 1 and (slots.room.is_limited or not met[0][0].free):
         met.sort(key=lambda pair: _nearness(view, pair[0]))
     for ask, one in met:
         if slots.refuse(ask) is None:

@@ -72,11 +72,22 @@ def _begins(view: View, task: Task) -> bool:
 
 
 def stage_queued(view: View, task: Task) -> Staged:
-    """Return what ``stage`` says of a task that waits for a slot: it stays, and asks for a warmup at its target."""
-    asks: tuple[Ask, ...] = ()
-    if task.target is not None and view.member(task.target) is not None:
-        asks = (Ask(task, task.target, for_active=True, draining=is_for_drain(view, task), free=False),)
-    return Staged(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), asks)
+    """Return what ``stage`` says of a task that waits for a slot: all stays, and it asks for the copies it lacks."""
+    draining = is_for_drain(view, task)
+    asks = [
+        Ask(task, member_id, for_active=member_id == task.target, draining=draining, free=False)
+        for member_id in lacking(task)
+        if view.member(member_id) is not None
+    ]
+    return Staged(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(asks))
+
+
+def lacking(task: Task) -> list[MemberId]:
+    """Return where a task that waits for a slot is to have a copy and has none, its target first."""
+    owner, standbys = task.owner, task.standbys
+    wanted = task.target_standbys
+    found = [one for one in wanted if one not in standbys and one != owner] if wanted != standbys else []
+    return [task.target, *found] if task.target is not None and task.target != owner else found
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:

@@ -95,19 +95,20 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. ``replicas``
     is how many standbys a task should have, None for one without state.
     """
-    if task.standbys != task.target_standbys or task.claims or task.warmups or task.keeper is not None:
+    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
+    if task.claims or task.warmups or task.heir is not None or task.keeper is not None:
         return Pending.OPEN
-    owner, state, target = task.owner, task.state, task.target
     if owner is None:
-        is_to_go = target is not None or task.heir is not None or bool(task.standbys)
+        is_to_go = target is not None or standbys or task.target_standbys
         return Pending.OPEN if is_to_go else Pending.WAITING
-    if owner == target:
+    if owner == target and standbys == task.target_standbys:
         if state is ActiveState.RUNNING:
             return None
         return Pending.WAITING if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.OPEN
     runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
-    is_complete = len(task.standbys) == replicas and target not in task.standbys and owner not in task.standbys
-    return Pending.QUEUED if runs_on and is_complete else Pending.OPEN
+    is_complete = len(standbys) == len(task.target_standbys) == replicas
+    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
+    return Pending.QUEUED if is_queued else Pending.OPEN
 
 
 def _held(task: Task) -> bool:

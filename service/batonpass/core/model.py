@@ -211,7 +211,8 @@ class Pending(IntEnum):
 
     ``WAITING``: nothing but time, a target or the word of its owner moves it; nobody has anything of it yet, or its
     owner is where it belongs and has yet to say that it runs. ``OPEN``: anything may, so that every step looks at it.
-    ``QUEUED``: it runs on, with the standbys that it should have, and waits for a slot for a warmup at its target.
+    ``QUEUED``: it runs on, with as many standbys as it should have, and waits for a slot for a warmup: at its target,
+    or where a standby is to move.
     """
 
     WAITING = 0

@@ -77,9 +77,8 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def pick(self, keys: Iterable[K]) -> list[V]:
         """Return the values of several keys, all of which must be there."""
-        if self._top:
-            return [self[key] for key in keys]
-        return list(map(self._base.__getitem__, keys))
+        base, top = self._base, cast("dict[K, V]", self._top)
+        return [top[key] if key in top else base[key] for key in keys] if top else [base[key] for key in keys]
 
     def plain(self) -> dict[K, V]:
         """Return a dictionary of what is held, to read and not to change: for many reads, each is several times faster.
