@@ -93,7 +93,7 @@ def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
 
 
 def time_quiet_heartbeats(at_rest: Moment, beats: int) -> tuple[float, float]:
-    """Return the mean milliseconds of a heartbeat that changes nothing: one that is looked into, and a repeated one.
+    """Return the mean milliseconds of a heartbeat that changes nothing: one with other words, and a repeated one.
 
     Each is decided on what the one before left, as in life: the mean has its share of the folding of soft state. It is
     every member's turn before one of them speaks again, as far as the number of beats goes.
@@ -102,12 +102,14 @@ def time_quiet_heartbeats(at_rest: Moment, beats: int) -> tuple[float, float]:
         AssertionError: when one of them changes something.
     """
     members = [at_rest.group.members[member_id] for member_id in sorted(at_rest.group.members)][:beats]
-    said = {member.id: reported_by(member) for member in members}
+    # What the first one says of every active is other than before, if of no consequence; those that follow repeat it.
+    said = {
+        member.id: {task: one._replace(input_lag=1) for task, one in reported_by(member).items()} for member in members
+    }
     moment = at_rest
     spent = [0.0, 0.0]
     for turn in range(2 * beats // len(members)):
         items = [Heartbeat(member.id, 2 + turn, member.epoch, said[member.id]) for member in members]
-        # Only the first word after the group came to rest has to be looked into.
         moment, took = _beats(moment, items)
         spent[min(turn, 1)] += took
     assert moment.group is at_rest.group, "a quiet heartbeat changed the group"

@@ -179,13 +179,15 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
     has_slots, has_drain_slots = slots.left(draining=False) > 0, slots.left(draining=True) > 0
     if not has_slots and not (leaving and has_drain_slots):
         return found
-    may_begin = {member_id for member_id in view.members if slots.may_begin(member_id)}
+    may_begin: dict[MemberId, bool] = {}
     for task in queue:
         owner = task.owner
         if owner is None or not (has_drain_slots if owner in leaving else has_slots):
             continue
         for member_id in lacking(task):
-            if member_id in may_begin:
+            if member_id not in may_begin:
+                may_begin[member_id] = slots.may_begin(member_id)
+            if may_begin[member_id]:
                 found[True, owner not in leaving, member_id != task.target, -view.load(owner)].append((task, member_id))
     return found
 

@@ -335,4 +335,5 @@ class Group:
 
     def open_tasks(self) -> list[TaskId]:
         """Return the unsettled tasks that every step looks at; the others have no claims and no warmups."""
-        return [task_id for task_id, pending in self.unsettled.items() if pending is Pending.OPEN]
+        is_open = Pending.OPEN
+        return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]

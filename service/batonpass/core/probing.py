@@ -34,9 +34,9 @@ def _is_level(view: View, member: Member) -> bool:
     """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
     if member.away_until_ms is not None or member.revoking:
         return False
-    tasks = view.tasks
+    tasks, active = view.tasks, Role.ACTIVE
     return all(
-        grant.role is Role.ACTIVE or view.copy(tasks[task_id], member.id).is_caught_up
+        grant.role is active or view.copy(tasks[task_id], member.id).is_caught_up
         for task_id, grant in member.picture.items()
     )
 

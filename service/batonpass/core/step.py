@@ -67,15 +67,16 @@ def _take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _S
 
 def _looked_at(group: Group, concerned: Collection[TaskId] | None) -> list[TaskId]:
     """Return the tasks that this step may move by itself: those that are open, and of those that wait what has news."""
-    waiting = group.unsettled if concerned is None else concerned
-    return group.open_tasks() + [one for one in waiting if group.unsettled.get(one) is Pending.WAITING]
+    named, unsettled, waiting = concerned, group.unsettled, Pending.WAITING
+    marks = unsettled.items() if named is None else [(one, unsettled.get(one)) for one in named]
+    return group.open_tasks() + [task_id for task_id, pending in marks if pending is waiting]
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:
     """Yield the tasks that wait for a slot, of those named if any are; nothing is looked up before it is asked for."""
-    unsettled = view.group.unsettled
-    found = unsettled if among is None else [one for one in among if one in unsettled]
-    yield from view.tasks.pick([one for one in found if unsettled[one] is Pending.QUEUED])
+    unsettled, queued = view.group.unsettled, Pending.QUEUED
+    marks = unsettled.items() if among is None else [(one, unsettled.get(one)) for one in among]
+    yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued])
 
 
 def _in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:

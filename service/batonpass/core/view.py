@@ -88,7 +88,7 @@ class View:
         for member_id in sorted(self.heard):
             member, reports = self.member(member_id), self.heard[member_id].reports
             if member is not None and reports:
-                for task_id in reports.keys() - member.picture.keys():
+                for task_id in reports.keys() - member.picture.plain().keys():
                     if reports[task_id].said.role == "none" and not reports[task_id].said.lost:
                         found.setdefault(task_id, []).append(member_id)
         return found
@@ -119,7 +119,8 @@ class View:
         found = self._load.get(member_id)
         if found is None:
             table, member = self.group.table, self.members[member_id]
-            actives = [task_id for task_id, grant in member.picture.items() if grant.role is Role.ACTIVE]
+            active = Role.ACTIVE
+            actives = [task_id for task_id, grant in member.picture.items() if grant.role is active]
             ranks = [table.rank[task_id] for task_id in actives if task_id in table.rank]
             found = sum([table.weight[rank] for rank in ranks if table.stateful[rank]]) / member.capacity
             self._load[member_id] = found
