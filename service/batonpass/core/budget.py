@@ -81,6 +81,10 @@ class Slots:
         """
         return min(self._drain if draining else self._balance, self._drain + self._balance)
 
+    def are_given(self, *, draining: bool) -> bool:
+        """Say whether any slot is left, and moves are not held."""
+        return self.left(draining=draining) > 0 and self._view.moves_held(draining=draining) is None
+
     def refuse(self, ask: Ask) -> Held | None:
         """Return why the ask cannot be met now; None when it can. What is refused once stays so in this step."""
         held = self._view.moves_held(draining=ask.draining or ask.free)
@@ -161,8 +165,7 @@ def fund(view: View, staged: list[Staged], queue: Iterable[Task] = ()) -> Slots:
     served: dict[TaskId, Staged] = {}
     for order in sorted({*asking, *queued}):
         alike = asking.get(order, [])
-        has_slots = slots.left(draining=not order[1]) > 0
-        for task, member_id in queued.get(order, ()) if has_slots else ():
+        for task, member_id in queued.get(order, ()) if slots.are_given(draining=not order[1]) else ():
             if task.id not in served:
                 served[task.id] = stage_queued(view, task)
             one = served[task.id]
@@ -176,7 +179,7 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
     """Return what the tasks of the queue ask for of members that may begin another warmup, by who is served first."""
     found: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
     leaving = {member.id for member in view.members.values() if member.drain is not None}
-    has_slots, has_drain_slots = slots.left(draining=False) > 0, slots.left(draining=True) > 0
+    has_slots, has_drain_slots = slots.are_given(draining=False), slots.are_given(draining=True)
     if not has_slots and not (leaving and has_drain_slots):
         return found
     may_begin: dict[MemberId, bool] = {}
