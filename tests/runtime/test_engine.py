@@ -269,7 +269,7 @@ async def test_only_the_culprit_of_a_batch_fails(world: World) -> None:
 
 
 async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
-    """Where a decision on a batch would break a law, each of its inputs is decided alone."""
+    """Where a decision on a batch would break a law, that is told, and each of its inputs is decided alone."""
 
     def check(step: Step) -> Sequence[Violation]:
         return [Violation("L1", "two owners")] if PauseRequest(reason="m1") in (step.inputs or ()) else []
@@ -279,7 +279,7 @@ async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
     probed, dropped = await bench.engine.carry_out((ProbeRequest(), PauseRequest(reason="m1")))
     assert probed == Done()
     assert isinstance(dropped, Defect)
-    assert [violation.law for violation in world.seen.broken] == ["L1"]
+    assert [violation.law for violation in world.seen.broken] == ["L1", "L1"]
     assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
 
 

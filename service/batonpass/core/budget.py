@@ -65,8 +65,6 @@ class Slots:
         if waits_for_grant and one.choice.active is not None:
             warming.append(one.choice.active)
         used = max(len(warming), len(one.copies) - self._view.config.num_standby_replicas)
-        if used <= 0:
-            return
         if is_for_drain(self._view, one.task):
             self._drain -= used
         else:

@@ -248,7 +248,7 @@ class Engine:
     async def _commit(
         self, inputs: Inputs, asked: Asked = NOBODY_ASKED, made: Attempt | None = None
     ) -> tuple[Reply, ...]:
-        if made is not None and (made.group is not self.group or made.soft is not self.soft):
+        if made is not None and not self._still_holds(made, inputs):
             made = None
         if self._may_take_long(inputs):
             attempt = await asyncio.to_thread(self._make, inputs, asked, made)
@@ -261,13 +261,16 @@ class Engine:
             return self._take_effect(attempt)
         if attempt.violations:
             laws = ", ".join(sorted({violation.law for violation in attempt.violations}))
+            self._ports.observer.law_broken(self.group_id, inputs[0], attempt.violations)
             if len(inputs) > 1:
                 raise LawBroken(laws)
-            self._ports.observer.law_broken(self.group_id, inputs[0], attempt.violations)
             self.look_again_soon()
             return (Defect(f"the decision would break {laws}; it was dropped and nothing has changed"),)
         await self._append(attempt)
         return self._take_effect(attempt)
+
+    def _still_holds(self, made: Attempt, inputs: Inputs) -> bool:
+        return made.group is self.group and made.soft is self.soft and made.inputs == inputs
 
     async def _append(self, attempt: Attempt) -> None:
         commit = Commit(self.group_id, self._epoch, attempt.group.version, attempt.decision.records, attempt.history)
