@@ -28,14 +28,14 @@ def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -
     seen: set[str] = set()
     checked = 0
 
-    def decide_twice(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
+    def decide_twice(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
         nonlocal checked
-        decision = decide(group, soft, item, now_ms, policy)
+        decision = decide(group, soft, inputs, now_ms, policy)
         if decision.records:
             again = decode_group(GROUP_VERSION, encode_group(group))
             assert again == group
             assert again.table == group.table
-            same = decide(again, soft, item, now_ms, policy)
+            same = decide(again, soft, inputs, now_ms, policy)
             assert encode_records(same.records) == encode_records(decision.records)
             seen.update(name for name in (field.name for field in fields(Group)) if getattr(group, name))
             checked += 1

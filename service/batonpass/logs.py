@@ -113,7 +113,7 @@ class LoggingObserver:
         self._monotonic = monotonic
         self._refusals: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Write nothing: what a decision changed is written when it has been committed."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:

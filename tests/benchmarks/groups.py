@@ -50,7 +50,7 @@ class Moment:
 
     def decide(self, item: Input, after_ms: int = 0) -> Decision:
         """Return the decision on an input that arrives `after_ms` later."""
-        return decide(self.group, self.soft, item, self.now_ms + after_ms, POLICY)
+        return decide(self.group, self.soft, (item,), self.now_ms + after_ms, POLICY)
 
     def then(self, item: Input, after_ms: int = 0) -> "Moment":
         """Return the group as it is after an input that arrives `after_ms` later."""
@@ -172,7 +172,7 @@ def heard_of(member: Member, now_ms: int, session_timeout_ms: int) -> MemberSoft
     """Return what is known of a member that has reported everything it holds, and has seen its present picture."""
     reports = {task: Report(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()}
     timeouts = ((member.epoch, session_timeout_ms),)
-    return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports, tails_all=True)
+    return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports)
 
 
 def reported_by(member: Member) -> dict[TaskId, TaskReport]:

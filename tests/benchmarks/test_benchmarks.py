@@ -111,11 +111,11 @@ def test_a_bar_that_is_missed_says_so() -> None:
 
 
 def test_growth_is_seen() -> None:
-    """A cost that triples from the smallest to the largest group misses its bar."""
+    """A quiet heartbeat that triples from the smallest to the largest group misses its bar, and a slow handover."""
     small = dict.fromkeys(ROWS, 0.1)
     grown = {**small, QUIET: 0.3}
     assert [bar.holds for bar in size_bars({Shape(1, 1, 0): small, Shape(9, 9, 0): grown})] == [False, True]
-    slow = {**small, CAUGHT_UP: 0.3, CONFIRMED: 0.3}
+    slow = {**small, CAUGHT_UP: 6.0, CONFIRMED: 6.0}
     assert [bar.holds for bar in size_bars({Shape(1, 1, 0): small, Shape(9, 9, 0): slow})] == [True, False]
 
 

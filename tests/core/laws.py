@@ -130,7 +130,7 @@ def step(
     start = before if before is not None else group()
     facts = _and_after(records)
     state = known if known is not None else soft()
-    return Step(start, evolve(start, facts), facts, state, state, now_ms, item)
+    return Step(start, evolve(start, facts), facts, state, state, now_ms, None if item is None else (item,))
 
 
 def broken(one: Step) -> list[str]:

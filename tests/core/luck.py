@@ -7,7 +7,7 @@ handovers, warmups and drains, and thousands of inputs take a second. Every deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -63,9 +63,13 @@ class Worker:
 
 
 class Luck:
-    """One seed: a group, its workers, and what happens to them. ``history`` is every input with its time."""
+    """One seed: a group, its workers, and what happens to them. ``history`` is every input with its time.
 
-    def __init__(self, seed: int) -> None:
+    With ``together``, what several workers say mostly arrives at once.
+    """
+
+    def __init__(self, seed: int, *, together: bool = False) -> None:
+        self.together = together
         self.chance = Random(seed)
         self.now_ms = 1_000_000
         self.group, self.soft, self.policy = Group(GroupId("g")), Soft(), Policy()
@@ -98,15 +102,22 @@ class Luck:
 
     def do(self, item: Input) -> Reply:
         """Let an input happen now, and hold what follows to the laws."""
-        self.history.append((item, self.now_ms))
-        before, soft = self.group, self.soft
-        decision = decide(before, soft, item, self.now_ms, self.policy)
+        return self.do_all([item])[0]
+
+    def do_all(self, items: Sequence[Input]) -> tuple[Reply, ...]:
+        """Let several inputs happen together; return their replies, in their order."""
+        self.history += [(item, self.now_ms) for item in items]
+        before, soft, inputs = self.group, self.soft, tuple(items)
+        decision = decide(before, soft, inputs, self.now_ms, self.policy)
+        assert len(decision.replies) == len(inputs)
+        if len(inputs) > 1:
+            assert decide(before, soft, inputs, self.now_ms, self.policy) == decision
         if decision.records:
-            step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)
+            step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
             found = check_step(step)
-            assert found == [], f"{found} by input {len(self.history)}, {item} at {self.now_ms}"
+            assert found == [], f"{found} by input {len(self.history)}, {inputs} at {self.now_ms}"
         self.group, self.soft = decision.after, decision.soft
-        return decision.reply
+        return decision.replies
 
     # --- workers ------------------------------------------------------------------------------------------------
 
@@ -159,6 +170,22 @@ class Luck:
 
     def beat(self, worker: Worker) -> None:
         """Let a worker come a step further, and say so."""
+        self.beat_together([worker])
+
+    def beat_together(self, workers: Sequence[Worker], *more: Input) -> None:
+        """Let workers come a step further, and say so all at once, with ``more`` inputs among them."""
+        inputs: list[Input] = [self._word(worker) for worker in workers]
+        of_whom = dict(zip((id(item) for item in inputs), workers, strict=True))
+        for item in more:
+            inputs.insert(self.chance.randrange(len(inputs) + 1), item)
+        for item, reply in zip(inputs, self.do_all(inputs), strict=True):
+            worker = of_whom.get(id(item))
+            if worker is None or self.workers.get(worker.id) is not worker:
+                continue
+            if not isinstance(reply, Answer) or self.chance.random() >= self.answers_lost:
+                self._told(worker, reply)
+
+    def _word(self, worker: Worker) -> Heartbeat:
         chance = self.chance
         worker.seq += 1
         for task, role in worker.picture.items():
@@ -167,9 +194,7 @@ class Luck:
             elif task in worker.disk and role is not Role.ACTIVE and chance.random() < 0.2:
                 worker.disk[task] += chance.randrange(1, 300)
         said = self._report(worker)
-        reply = self.do(Heartbeat(worker.id, worker.seq, worker.epoch, None if chance.random() < 0.03 else said))
-        if not isinstance(reply, Answer) or chance.random() >= self.answers_lost:
-            self._told(worker, reply)
+        return Heartbeat(worker.id, worker.seq, worker.epoch, None if chance.random() < 0.03 else said)
 
     def _report(self, worker: Worker) -> dict[TaskId, TaskReport]:
         table = self.group.table
@@ -205,12 +230,29 @@ class Luck:
         elif chance.random() < 0.8:
             for worker in present:
                 worker.silent = max(0, worker.silent - 1)
-            for worker in chance.sample(present, min(chance.choice([1, 1, 2, 9]), len(present))):
+            speaking = chance.sample(present, min(chance.choice([1, 1, 2, 9]), len(present)))
+            if self.together and chance.random() < 0.8:
+                more: list[Input] = [Tick()] if chance.random() < 0.3 else []
+                if chance.random() < 0.1:
+                    more.append(chance.choice(self._words_of_others(chance.choice(present))))
+                self.beat_together([worker for worker in speaking if not worker.silent], *more)
+                return
+            for worker in speaking:
                 if worker.id in self.workers and not worker.silent:
                     self.beat(worker)
         else:
             worker = chance.choice(present)
             chance.choice([*self._of_workers(worker), *self._of_operators(worker)])()
+
+    def _words_of_others(self, worker: Worker) -> list[Input]:
+        """Return what may come in together with heartbeats."""
+        return [
+            Join(MemberId(f"x{len(self.history)}"), on_lease_lost=OnLeaseLost.CONTINUE),
+            Leave(worker.id),
+            Eviction(worker.id, dead=True),
+            DrainRequest(worker.id),
+            PollBroken(worker.id),
+        ]
 
     def _of_workers(self, worker: Worker) -> list[Callable[[], object]]:
         return [

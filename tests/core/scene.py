@@ -57,14 +57,14 @@ class Scene:
     def do(self, item: Input) -> Reply:
         """Let ``item`` happen now; return what its sender is answered, a refusal included."""
         before, soft = self.group, self.soft
-        decision = decide(before, soft, item, self.now_ms, self.policy)
-        again = decide(before, soft, item, self.now_ms, self.policy)
+        decision = decide(before, soft, (item,), self.now_ms, self.policy)
+        again = decide(before, soft, (item,), self.now_ms, self.policy)
         assert decision == again
-        told = (decision.records, decision.reply, decision.wake_at_ms, decision.reasons)
-        assert check_repeated(told, (again.records, again.reply, again.wake_at_ms, again.reasons)) == []
+        told = (decision.records, decision.replies, decision.wake_at_ms, decision.reasons)
+        assert check_repeated(told, (again.records, again.replies, again.wake_at_ms, again.reasons)) == []
         assert evolve(before, decision.records) == decision.after
         assert decision.records or decision.after is before
-        step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, item)
+        step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))
         found = check_step(step)
         assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
@@ -72,7 +72,7 @@ class Scene:
             assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         self.log.extend(decision.records)
         self.group, self.soft, self.last = decision.after, decision.soft, decision
-        return decision.reply
+        return decision.replies[0]
 
     def ok(self, item: Input, kind: type[T]) -> T:
         """Let ``item`` happen; its answer must be of this kind."""

@@ -71,8 +71,8 @@ def running_group() -> Scene:
 def test_what_names_a_group_that_is_not_there_is_refused_and_leaves_nothing(item: Input) -> None:
     """A group that was never declared: a request about it is answered ``unknown-group``, nothing is recorded."""
     group = Group(GroupId("nowhere"))
-    decision = decide(group, Soft(), item, 1_000, Policy())
-    assert isinstance(decision.reply, UnknownGroup)
+    decision = decide(group, Soft(), (item,), 1_000, Policy())
+    assert isinstance(decision.replies[0], UnknownGroup)
     assert decision.records == ()
     assert decision.after is group
 
@@ -85,7 +85,7 @@ def test_what_names_a_group_that_is_not_there_is_refused_and_leaves_nothing(item
 def test_what_merely_happens_to_a_group_that_is_not_there_leaves_nothing(item: Input) -> None:
     """Time, ends and polls may outlive a group: they are taken, and change nothing."""
     group = Group(GroupId("nowhere"))
-    decision = decide(group, Soft(), item, 1_000, Policy())
+    decision = decide(group, Soft(), (item,), 1_000, Policy())
     assert decision.records == ()
     assert decision.after is group
 
@@ -117,9 +117,9 @@ def test_none_of_the_arguments_is_changed() -> None:
     """The same arguments, used again after a decision, lead to it again: nothing in them was touched."""
     scene = running_group()
     group, soft = scene.group, scene.soft
-    first = decide(group, soft, Join(MemberId("b")), scene.now_ms, scene.policy)
-    decide(first.after, first.soft, Leave(A), scene.now_ms + 5, scene.policy)
-    assert decide(group, soft, Join(MemberId("b")), scene.now_ms, scene.policy) == first
+    first = decide(group, soft, (Join(MemberId("b")),), scene.now_ms, scene.policy)
+    decide(first.after, first.soft, (Leave(A),), scene.now_ms + 5, scene.policy)
+    assert decide(group, soft, (Join(MemberId("b")),), scene.now_ms, scene.policy) == first
 
 
 def test_a_join_is_answered_with_the_picture_that_the_whole_decision_led_to() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.core.scene import topology
 
 from batonpass.core import records as r
-from batonpass.core.evolve import evolve, mark_of
+from batonpass.core.evolve import evolve, pending
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
@@ -214,7 +214,7 @@ def test_a_report_of_somebody_else_says_nothing_of_the_owner() -> None:
 def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> None:
     """A task is settled when its owner is its target and runs, its standbys are as planned, and no one else has it."""
     task = Task(T0, owner=M1, state=ActiveState.RUNNING, target=M1, standbys=(M2,), target_standbys=(M2,))
-    assert mark_of(task) is None
+    assert pending(task, replicas=1) is None
     for change in (
         {"owner": None, "target": None},
         {"target": M2},
@@ -224,7 +224,7 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
         {"keeper": M2},
         {"standbys": ()},
     ):
-        assert mark_of(task._replace(**change)) is not None, change
+        assert pending(task._replace(**change), replicas=1) is not None, change
 
 
 def test_a_stall_replaces_an_older_one_of_the_same_member() -> None:

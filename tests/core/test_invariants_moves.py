@@ -31,8 +31,7 @@ from tests.core.laws import (
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId
 from batonpass.core.invariants import check_step
-from batonpass.core.invariants_moves import is_caught_up_copy, recomputed_lags
-from batonpass.core.invariants_spent import extra_copies
+from batonpass.core.invariants_moves import extra_copies, is_caught_up_copy, recomputed_lags
 from batonpass.core.model import ActiveState, Cause, Drain, Group, Subtopology, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport

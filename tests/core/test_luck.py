@@ -9,10 +9,11 @@ SEEDS = int(os.environ.get("BATONPASS_LUCK", "10"))
 """How many seeds are played; ``make soak`` plays more."""
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_bad_luck_breaks_a_law_or_keeps_a_group_from_its_rest(seed: int) -> None:
+def test_no_bad_luck_breaks_a_law_or_keeps_a_group_from_its_rest(seed: int, *, together: bool) -> None:
     """Kills, losses, drains, pauses, restarts and settings that change, in the middle of warmups and handovers."""
-    luck = Luck(seed)
+    luck = Luck(seed, together=together)
     for _ in range(250):
         luck.step()
     luck.peace()

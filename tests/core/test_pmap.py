@@ -119,15 +119,3 @@ def test_a_key_put_back_is_there_once() -> None:
         mapping = mapping.updated({n: n + 1 for n in range(200, 240)})
     assert len(mapping) == len(list(mapping)) == 140
     assert mapping[5] == 50
-
-
-@given(st.dictionaries(KEYS, st.integers()), CHANGES)
-def test_what_is_marked_is_known_without_looking(start: dict[int, int], changes: list[dict[int, int | None]]) -> None:
-    """After any updates the marked keys are those whose values the mark chooses; without a mark nobody knows."""
-    mapping = PMap(start, mark=lambda value: value % 3 == 0)
-    for change in changes:
-        mapping = mapping.updated(change)
-        marked = mapping.marked()
-        assert marked is not None
-        assert sorted(marked) == sorted(key for key, value in mapping.items() if value % 3 == 0)
-    assert PMap(start).updated({1: 2}).marked() is None

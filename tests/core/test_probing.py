@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
@@ -320,41 +317,3 @@ def test_a_group_with_copies_waits_for_its_members_to_speak_again() -> None:
     assert not at_rest(relay.scene)
     relay.play()
     assert at_rest(relay.scene)
-
-
-def test_the_last_look_spares_no_member_that_it_should_not() -> None:
-    """Whether a group rests comes out the same with and without the note of the last look, all the way."""
-    relay = Relay(topology(6), policy=None, whole=True, num_standby_replicas=1)
-    seen = set()
-    steps: list[Callable[[], object]] = [
-        lambda: relay.join("a"),
-        relay.play,
-        lambda: relay.join("b"),
-        lambda: relay.join("c"),
-        relay.play,
-        lambda: relay.leave("a"),
-        *[relay.round] * 3,
-        relay.play,
-        lambda: relay.join("d"),
-        *[relay.round] * 3,
-        relay.play,
-    ]
-    for step in steps:
-        step()
-        scene = relay.scene
-        bare = View(scene.group, replace(scene.soft, rest=None), scene.now_ms, scene.policy)
-        seen.add(at_rest(scene))
-        assert at_rest(scene) == is_at_rest(bare)
-    assert seen == {True, False}
-
-
-def test_a_member_that_is_gone_since_the_last_look_is_not_looked_for() -> None:
-    """A member that was not level at the last look, and has left since, keeps nobody from resting."""
-    relay = Relay(topology(2), policy=None, whole=True)
-    relay.join("a")
-    relay.play()
-    scene = relay.scene
-    rest = scene.soft.rest
-    assert rest is not None
-    scene.soft = replace(scene.soft, rest=rest._replace(doubtful=(MemberId("gone"),)))
-    assert at_rest(scene)

@@ -131,8 +131,8 @@ def status(relay: Relay, name: str) -> tuple[tuple[str, str], ...]:
     """Return the status that a member is answered."""
     relay.scene.beat(name)
     assert relay.scene.last is not None
-    assert isinstance(relay.scene.last.reply, Answer)
-    return relay.scene.last.reply.status
+    assert isinstance(relay.scene.last.replies[0], Answer)
+    return relay.scene.last.replies[0].status
 
 
 @pytest.mark.parametrize(("warmups", "per_member"), [(1, 1), (2, 2), (5, 2), (3, 100), (100, 1), ("10%", 100)])

@@ -27,7 +27,7 @@ class Relay:
 
     def do(self, item: Input) -> None:
         """Decide on an input."""
-        decision = decide(self.group, self.soft, item, self.now_ms, Policy())
+        decision = decide(self.group, self.soft, (item,), self.now_ms, Policy())
         self.group, self.soft = decision.after, decision.soft
 
     def beat(self, member_id: MemberId, seq: int, **lags: int) -> None:

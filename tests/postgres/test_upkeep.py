@@ -64,7 +64,7 @@ def change(at: datetime) -> Change:
 
 def trace(version: int) -> Trace:
     """Return the trace of a decision on nothing."""
-    return Trace(Tick(), int(NOW.timestamp() * 1_000), version, soft_delta(None, Soft()), Policy(), "x")
+    return Trace((Tick(),), int(NOW.timestamp() * 1_000), version, soft_delta(None, Soft()), Policy(), "x")
 
 
 async def write(log: PostgresRecordLog, version: int, history: History) -> None:

@@ -107,17 +107,18 @@ class Seen:
     """What an observer was told, and what the core was asked, in order."""
 
     asked: list[Input] = field(default_factory=list)
+    batches: list[tuple[Input, ...]] = field(default_factory=list)
     effects: list[Input] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     broken: list[Violation] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
     stalls: list[float] = field(default_factory=list)
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Note what took effect."""
         assert decide_ms >= 0
         assert decision.after.version == before.version + len(decision.records)
-        self.effects.append(item)
+        self.effects += inputs
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Note nothing: the log itself says what was committed."""
@@ -159,27 +160,33 @@ class SmallCore:
         self.seen = seen
         self.wake_at_ms: int | None = None
         self.raises: Exception | None = None
+        self.raises_for: Input | None = None
         self.pictures: dict[MemberId, int] = {}
         self.polled: list[MemberId] = []
 
-    def decide(self, group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
-        """Decide on an input."""
-        self.seen.asked.append(item)
-        if self.raises is not None:
-            error, self.raises = self.raises, None
+    def decide(self, group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
+        """Decide on inputs."""
+        self.seen.batches.append(inputs)
+        self.seen.asked += inputs
+        if self.raises is not None and (self.raises_for is None or self.raises_for in inputs):
+            error = self.raises
+            if self.raises_for is None:
+                self.raises = None
             raise error
-        records: tuple[Record, ...] = ()
-        match item:
-            case ProbeRequest():
-                records = (ProbeScheduled(now_ms),)
-            case PauseRequest(reason=member):
-                self.pictures[MemberId(member)] = self.pictures.get(MemberId(member), 0) + 1
-                records = (PictureChanged(MemberId(member), self.pictures[MemberId(member)], now_ms),)
-            case Heartbeat():
-                soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
-            case _:
-                pass
-        return Decision(records, fold(group, records), soft, Done(), self.wake_at_ms, ())
+        records: list[Record] = []
+        for item in inputs:
+            match item:
+                case ProbeRequest():
+                    records.append(ProbeScheduled(now_ms))
+                case PauseRequest(reason=member):
+                    self.pictures[MemberId(member)] = self.pictures.get(MemberId(member), 0) + 1
+                    records.append(PictureChanged(MemberId(member), self.pictures[MemberId(member)], now_ms))
+                case Heartbeat():
+                    soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
+                case _:
+                    pass
+        replies = tuple(Done() for _ in inputs)
+        return Decision(tuple(records), fold(group, records), soft, replies, self.wake_at_ms, ())
 
     def poll(
         self, group: Group, soft: Soft, member_id: MemberId, after: int, policy: Policy

@@ -43,8 +43,8 @@ class Told(Scene):
         before = self.group
         reply = super().do(item)
         assert self.last is not None
-        told = events_of(before, item, self.last, self.now_ms)
-        assert told == events_of(before, item, self.last, self.now_ms)
+        told = events_of(before, (item,), self.last, self.now_ms)
+        assert told == events_of(before, (item,), self.last, self.now_ms)
         assert not told or self.last.records
         self.events.extend(told)
         return reply

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
-from batonpass.core.invariants import Violation
+from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
+from batonpass.core.invariants import Step, Violation
 from batonpass.core.records import ProbeScheduled, Record
-from batonpass.core.replies import Done
-from batonpass.runtime.engine import ATTEMPTS_MAX, Engine
-from batonpass.runtime.history import Asked
+from batonpass.core.replies import Done, Reply
+from batonpass.runtime.engine import ATTEMPTS_MAX, Attempt, Engine
+from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Commit, CoordinatorLoading, Defect, Loaded, NotOwner, StoreUnavailable
 
@@ -26,6 +26,11 @@ class Bench:
         self.wakes: list[int | None] = []
         self.engine = Engine(GROUP, world.ports, changed=self.changes.append, wake_at=self.wakes.append)
 
+    async def carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
+        """Carry out one input."""
+        [reply] = await self.engine.carry_out((item,), asked)
+        return reply
+
 
 @pytest.fixture
 def world() -> World:
@@ -36,7 +41,7 @@ def world() -> World:
 async def test_what_is_answered_is_in_the_log(world: World) -> None:
     """A command is persisted before it is answered, and memory is what the log adds up to."""
     bench = Bench(world)
-    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await bench.carry_out(ProbeRequest()) == Done()
     assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
     assert (bench.engine.group.version, bench.engine.group.next_probe_ms) == (1, 1_000)
     assert bench.changes == [None, (ProbeScheduled(1_000),)]
@@ -51,48 +56,51 @@ async def test_memory_follows_the_log_and_never_leads_it(world: World) -> None:
         seen.append(bench.engine.group.version)
 
     world.log.append = append  # type: ignore[method-assign]
-    await bench.engine.carry_out(ProbeRequest())
+    await bench.carry_out(ProbeRequest())
     assert (seen, bench.engine.group.version) == ([0], 1)
 
 
 async def test_an_input_without_records_writes_nothing(world: World) -> None:
     """A steady heartbeat is answered on the spot once the group is loaded, and the log is left alone."""
     bench = Bench(world)
-    assert bench.engine.answer_at_once(BEAT) is None
-    await bench.engine.carry_out(BEAT)
-    assert bench.engine.answer_at_once(BEAT) == Done()
+    assert bench.engine.try_at_once(BEAT) is None
+    await bench.carry_out(BEAT)
+    assert bench.engine.try_at_once(BEAT) == Done()
     assert world.log.appends == 0
 
 
 async def test_an_input_with_records_is_decided_once(world: World) -> None:
     """A decision that turned out to write is carried out as it was made, not made again."""
     bench = Bench(world)
-    await bench.engine.carry_out(BEAT)
+    await bench.carry_out(BEAT)
     item = ProbeRequest()
-    assert bench.engine.answer_at_once(item) is None
-    await bench.engine.carry_out(item)
+    attempt = bench.engine.try_at_once(item)
+    assert isinstance(attempt, Attempt)
+    assert await bench.engine.carry_out((item,), attempt=attempt) == (Done(),)
     assert world.seen.asked.count(item) == 1
 
 
 async def test_a_decision_made_ahead_is_dropped_when_the_group_has_moved_on(world: World) -> None:
     """Of two inputs the later one is decided on what the earlier one led to."""
     bench = Bench(world)
-    await bench.engine.carry_out(BEAT)
+    await bench.carry_out(BEAT)
     item = ProbeRequest()
-    assert bench.engine.answer_at_once(item) is None
-    await bench.engine.carry_out(Heartbeat(M1, 2, 1))
-    await bench.engine.carry_out(item)
+    attempt = bench.engine.try_at_once(item)
+    assert isinstance(attempt, Attempt)
+    await bench.carry_out(Heartbeat(M1, 2, 1))
+    await bench.engine.carry_out((item,), attempt=attempt)
+    assert world.seen.asked.count(item) == 2
     assert (bench.engine.group.version, await world.log.read(GROUP)) == (1, Loaded(1, (ProbeScheduled(1_000),)))
 
 
 async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World) -> None:
     """With the store away a heartbeat is 503, nothing of it takes effect, and it still counts as heard (L5)."""
     bench = Bench(world)
-    await bench.engine.carry_out(BEAT)
+    await bench.carry_out(BEAT)
     world.log.refuse = world.log.refuse_reads = True
-    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    assert isinstance(await bench.carry_out(ProbeRequest()), StoreUnavailable)
     world.clock.at_ms = 9_000
-    reply = await bench.engine.carry_out(Heartbeat(M1, 8, 1))
+    reply = await bench.carry_out(Heartbeat(M1, 8, 1))
     assert isinstance(reply, StoreUnavailable)
     assert reply.retry_after_ms is not None
     assert bench.engine.group.version == 0
@@ -105,9 +113,9 @@ async def test_service_goes_on_when_the_store_is_back(world: World) -> None:
     """After a failed append the next input is carried out on the state of before."""
     bench = Bench(world)
     world.log.refuse = True
-    await bench.engine.carry_out(ProbeRequest())
+    await bench.carry_out(ProbeRequest())
     world.log.refuse = False
-    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await bench.carry_out(ProbeRequest()) == Done()
     assert bench.engine.group.version == 1
     assert world.seen.asked.count(Started()) == 1
 
@@ -115,14 +123,14 @@ async def test_service_goes_on_when_the_store_is_back(world: World) -> None:
 async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) -> None:
     """Records that went through unseen are adopted with the decision that made them; nobody is judged anew for it."""
     bench = Bench(world)
-    await bench.engine.carry_out(BEAT)
+    await bench.carry_out(BEAT)
     world.log.lose_reply = True
-    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    assert isinstance(await bench.carry_out(ProbeRequest()), StoreUnavailable)
     assert bench.engine.group.version == 0
     world.log.refuse_reads, world.clock.at_ms = True, 7_000
-    assert isinstance(await bench.engine.carry_out(BEAT), StoreUnavailable)
+    assert isinstance(await bench.carry_out(BEAT), StoreUnavailable)
     world.log.refuse_reads = False
-    assert await bench.engine.carry_out(Tick()) == Done()
+    assert await bench.carry_out(Tick()) == Done()
     assert bench.engine.group.version == 1
     assert bench.engine.soft.members[M1].heard_ms == 7_000
     assert bench.changes[-1] == (ProbeScheduled(1_000),)
@@ -132,10 +140,10 @@ async def test_an_append_whose_reply_was_lost_is_found_in_the_log(world: World) 
 async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -> None:
     """When somebody else wrote, the input is decided on what they wrote, after a fresh start of judging (L3)."""
     bench = Bench(world)
-    await bench.engine.carry_out(ProbeRequest())
+    await bench.carry_out(ProbeRequest())
     await MemoryRecordLog.append(world.log, Commit(GROUP, 1, 1, [ProbeScheduled(5)]))
     world.seen.asked.clear()
-    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await bench.carry_out(ProbeRequest()) == Done()
     assert bench.engine.group.version == 3
     assert world.seen.asked == [ProbeRequest(), Started(), ProbeRequest()]
     assert None in bench.changes
@@ -144,21 +152,21 @@ async def test_a_conflict_reads_the_group_anew_and_decides_again(world: World) -
 async def test_a_group_that_was_taken_over_is_let_go(world: World) -> None:
     """An append under an epoch that is no longer the highest adds nothing, and its caller is sent to the owner (L4)."""
     bench = Bench(world)
-    await bench.engine.carry_out(ProbeRequest())
+    await bench.carry_out(ProbeRequest())
     await world.log.take_over(GROUP)
     world.log.owner = "http://other"
-    assert isinstance(await bench.engine.carry_out(ProbeRequest()), NotOwner)
+    assert isinstance(await bench.carry_out(ProbeRequest()), NotOwner)
     assert not bench.engine.is_loaded
     assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
     world.log.owner = None
-    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await bench.carry_out(ProbeRequest()) == Done()
 
 
 async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World) -> None:
     """Who asked and why is committed with every command, also with one that wrote no record."""
     bench = Bench(world)
     asked = Asked(who="ops", reason="a look", cause="c1", command="resume")
-    assert await bench.engine.carry_out(ResumeRequest(), asked) == Done()
+    assert await bench.carry_out(ResumeRequest(), asked) == Done()
     [row] = await world.log.commands(GROUP, before=None, limit=10)
     assert (row.asked, bench.engine.group.version) == (asked, 0)
 
@@ -166,10 +174,10 @@ async def test_a_command_that_changes_nothing_is_in_the_audit_trail(world: World
 async def test_a_command_that_changes_nothing_breaks_no_chain_of_traces(world: World) -> None:
     """It has no trace: the next one still tells of whoever was heard before it, or no replay would know of it (L10)."""
     bench = Bench(world)
-    await bench.engine.carry_out(ProbeRequest())
-    await bench.engine.carry_out(BEAT)
-    await bench.engine.carry_out(ResumeRequest(), Asked(who="ops", reason="a look", cause="c1", command="resume"))
-    await bench.engine.carry_out(ProbeRequest())
+    await bench.carry_out(ProbeRequest())
+    await bench.carry_out(BEAT)
+    await bench.carry_out(ResumeRequest(), Asked(who="ops", reason="a look", cause="c1", command="resume"))
+    await bench.carry_out(ProbeRequest())
     first, last = (one.trace for one in world.log._histories[GROUP] if one.trace is not None)
     assert (first.soft.from_empty, last.soft.from_empty) == (True, False)
     assert set(last.soft.members) == {M1}
@@ -185,7 +193,7 @@ async def test_conflicts_without_end_are_given_up(world: World) -> None:
         await append(commit)
 
     world.log.append = beaten  # type: ignore[method-assign]
-    assert isinstance(await bench.engine.carry_out(ProbeRequest()), StoreUnavailable)
+    assert isinstance(await bench.carry_out(ProbeRequest()), StoreUnavailable)
     assert world.log.appends == ATTEMPTS_MAX
 
 
@@ -193,9 +201,9 @@ async def test_a_store_that_lost_commits_is_believed(world: World) -> None:
     """When the log holds less than memory the group is read whole again: the log is the truth."""
     bench = Bench(world)
     for _ in range(3):
-        await bench.engine.carry_out(ProbeRequest())
+        await bench.carry_out(ProbeRequest())
     world.log.forget(GROUP, 2)
-    assert await bench.engine.carry_out(ProbeRequest()) == Done()
+    assert await bench.carry_out(ProbeRequest()) == Done()
     assert bench.engine.group.version == 2
     assert world.seen.asked.count(Started()) == 2
 
@@ -204,7 +212,7 @@ async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
     """Nothing is appended or changed, the observer hears of it, and deadlines come again."""
     world = make_world(check=lambda step: [Violation("L1", "two owners")] if step.records else [])
     bench = Bench(world)
-    reply = await bench.engine.carry_out(ProbeRequest())
+    reply = await bench.carry_out(ProbeRequest())
     assert isinstance(reply, Defect)
     assert "L1" in reply.detail
     assert (world.log.appends, bench.engine.group.version) == (0, 0)
@@ -215,22 +223,71 @@ async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
 async def test_a_stall_restarts_judging_before_anything_else(world: World) -> None:
     """After the process stood still a fresh start is decided before the input that comes next (L5)."""
     bench = Bench(world)
-    await bench.engine.carry_out(BEAT)
+    await bench.carry_out(BEAT)
     world.seen.asked.clear()
     world.stalls[0] = 1
-    assert bench.engine.answer_at_once(BEAT) is None
-    await bench.engine.carry_out(BEAT)
+    assert bench.engine.try_at_once(BEAT) is None
+    await bench.carry_out(BEAT)
     assert world.seen.asked == [Started(), BEAT]
-    assert bench.engine.answer_at_once(BEAT) == Done()
+    assert bench.engine.try_at_once(BEAT) == Done()
 
 
 async def test_a_group_that_was_never_read_says_so(world: World) -> None:
     """Before the first read has succeeded the answer is that the coordinator is loading, and the next try reads."""
     bench = Bench(world)
     world.log.refuse_reads = True
-    assert isinstance(await bench.engine.carry_out(BEAT), CoordinatorLoading)
+    assert isinstance(await bench.carry_out(BEAT), CoordinatorLoading)
     assert not bench.engine.is_loaded
     world.log.refuse_reads = False
-    assert await bench.engine.carry_out(BEAT) == Done()
+    assert await bench.carry_out(BEAT) == Done()
     asked: list[Input] = [Started(), BEAT]
     assert world.seen.asked == asked
+
+
+async def test_what_arrived_together_is_one_commit(world: World) -> None:
+    """Several inputs are decided on together, persisted together, and answered in their order."""
+    bench = Bench(world)
+    inputs = (ProbeRequest(), BEAT, ProbeRequest())
+    assert await bench.engine.carry_out(inputs) == (Done(), Done(), Done())
+    assert world.seen.batches == [(Started(),), inputs]
+    assert (world.log.appends, bench.engine.group.version) == (1, 2)
+    [history] = world.log._histories[GROUP]
+    assert history.trace is not None
+    assert history.trace.inputs == inputs
+
+
+async def test_only_the_culprit_of_a_batch_fails(world: World) -> None:
+    """Where the core fails on a batch, each of its inputs is decided alone."""
+    bench = Bench(world)
+    world.core.raises, world.core.raises_for = ValueError("boom"), Tick()
+    probed, failed, heard = await bench.engine.carry_out((ProbeRequest(), Tick(), BEAT))
+    assert (probed, heard) == (Done(), Done())
+    assert isinstance(failed, Defect)
+    assert [str(error) for error in world.seen.defects] == ["boom"]
+    assert bench.engine.group.version == 1
+    assert M1 in bench.engine.soft.members
+
+
+async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
+    """Where a decision on a batch would break a law, that is told, and each of its inputs is decided alone."""
+
+    def check(step: Step) -> Sequence[Violation]:
+        return [Violation("L1", "two owners")] if PauseRequest(reason="m1") in (step.inputs or ()) else []
+
+    world = make_world(check=check)
+    bench = Bench(world)
+    probed, dropped = await bench.engine.carry_out((ProbeRequest(), PauseRequest(reason="m1")))
+    assert probed == Done()
+    assert isinstance(dropped, Defect)
+    assert [violation.law for violation in world.seen.broken] == ["L1", "L1"]
+    assert await world.log.read(GROUP) == Loaded(1, (ProbeScheduled(1_000),))
+
+
+async def test_everybody_in_a_batch_is_heard_when_the_store_is_away(world: World) -> None:
+    """Each of them is answered 503, and each counts as heard (L5)."""
+    bench = Bench(world)
+    await bench.carry_out(BEAT)
+    world.log.refuse, world.clock.at_ms = True, 9_000
+    replies = await bench.engine.carry_out((ProbeRequest(), Heartbeat(M1, 2, 1)))
+    assert all(isinstance(reply, StoreUnavailable) for reply in replies)
+    assert bench.engine.soft.members[M1].heard_ms == 9_000

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from tests.core.scene import Scene, failed, topology
 
 from batonpass.codec.replay import replay
 from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace, soft_after
+from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import (
@@ -18,10 +20,12 @@ from batonpass.core.inputs import (
     EndOffsets,
     Eviction,
     Input,
+    Join,
     Leave,
     PauseRequest,
     ResumeRequest,
     Started,
+    Tick,
 )
 from batonpass.core.invariants import check_repeated
 from batonpass.core.model import Group
@@ -31,6 +35,8 @@ from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import Soft
 from batonpass.runtime.historian import Historian
 from batonpass.runtime.history import NOBODY_ASKED, History
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces-v1.jsonl"
 
 
 @dataclass
@@ -56,7 +62,7 @@ class Chronicle(Scene):
         reply = super().do(item)
         assert self.last is not None
         if self.last.records:
-            history = self.historian.history(NOBODY_ASKED, item, before, self.last, at=(self.now_ms, 0.5))
+            history = self.historian.history(NOBODY_ASKED, (item,), before, self.last, at=(self.now_ms, 0.5))
             assert history.trace is not None
             self.written.append(Written(self.last.records, history, encode_trace(history.trace)))
             self.historian.committed(before[1])
@@ -194,6 +200,34 @@ def test_a_trace_names_only_who_was_heard_since_the_one_before() -> None:
     assert "m1" not in trace.soft.members
 
 
+def test_traces_of_one_input_from_before_batches_are_read() -> None:
+    """Version 1 named one input; each of a story that an earlier program stored is a batch of one, with its state."""
+    soft, kinds = Soft(), []
+    for line in FIXTURES.read_text().splitlines():
+        trace = decode_trace(1, line.encode())
+        soft = soft_after(soft, trace.soft)
+        [only] = trace.inputs
+        kinds.append(type(only).__name__)
+        assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
+    assert set(kinds) == {"GroupDeclaration", "Join", "Heartbeat", "Tick", "DrainRequest", "Leave"}
+    assert [len(known.reports) for _, known in sorted(soft.members.items())] == [4, 4]
+
+
+def test_a_batch_is_decided_again_from_its_trace() -> None:
+    """All of its inputs are in it, in their order, and lead to the same decision, reply by reply."""
+    scene = Chronicle()
+    scene.declare(topology(4))
+    scene.join("m1")
+    scene.settle()
+    before, inputs = (scene.group, scene.soft), (Join(MemberId("m2")), Leave(MemberId("m1")), Join(MemberId("m3")))
+    decision = decide(*before, inputs, scene.now_ms, scene.policy)
+    history = Historian(scene.policy, "code-1").history(NOBODY_ASKED, inputs, before, decision, at=(scene.now_ms, 0.5))
+    assert history.trace is not None
+    trace = decode_trace(TRACE_VERSION, encode_trace(history.trace))
+    again, _ = replay(scene.group, Soft(), trace)
+    assert (again.records, again.replies, again.reasons) == (decision.records, decision.replies, decision.reasons)
+
+
 def test_end_offsets_come_back() -> None:
     """Offsets by topic and partition survive JSON, which has no keys that are pairs."""
     scene = Chronicle()
@@ -207,7 +241,7 @@ def test_end_offsets_come_back() -> None:
     assert decode_trace(TRACE_VERSION, encode_trace(trace)) == trace
     assert soft_after(Soft(), trace.soft).begin_offsets == PMap({log: 12})
     ends = EndOffsets({("a", 1): 5, ("a", 0): 3}, 9, {("a", 0): 2})
-    assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, item=ends))).item == ends
+    assert decode_trace(TRACE_VERSION, encode_trace(replace(trace, inputs=(ends, Tick())))).inputs == (ends, Tick())
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 
-from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, Started, Tick
+from batonpass.core.inputs import Heartbeat, Input, ProbeRequest, ResumeRequest, Started, Tick
 from batonpass.core.replies import Done
 from batonpass.runtime.engine import Engine
+from batonpass.runtime.history import Asked
 from batonpass.runtime.mailbox import Mailbox
 from batonpass.runtime.ports import Defect, StoreUnavailable
 
@@ -21,11 +22,11 @@ def world() -> World:
 def mailbox_of(world: World, *, limit: int = 10) -> Mailbox:
     """Return a mailbox of a fresh engine."""
     engine = Engine(GROUP, world.ports, changed=lambda _: None, wake_at=lambda _: None)
-    return Mailbox(engine, world.seen, limit=limit)
+    return Mailbox(engine, limit=limit)
 
 
-async def test_inputs_are_carried_out_in_order_and_one_at_a_time(world: World) -> None:
-    """While one append is under way the inputs behind it wait, and take effect in the order in which they came."""
+async def test_what_waits_is_carried_out_together_and_in_order(world: World) -> None:
+    """While one append is under way the inputs behind it gather, and take effect in the order in which they came."""
     mailbox = mailbox_of(world)
     await mailbox.ask(Tick())
     world.seen.asked.clear()
@@ -38,6 +39,45 @@ async def test_inputs_are_carried_out_in_order_and_one_at_a_time(world: World) -
     assert list(await asyncio.gather(first, second, beat)) == [Done(), Done(), Done()]
     expected: list[Input] = [ProbeRequest(), ProbeRequest(), Heartbeat(M1, 1, 1)]
     assert world.seen.effects[-3:] == expected
+    assert world.seen.batches[-2:] == [(ProbeRequest(),), (ProbeRequest(), Heartbeat(M1, 1, 1))]
+    assert world.log.appends == 2
+
+
+async def test_a_command_is_a_batch_of_its_own(world: World) -> None:
+    """It leaves a row of its own in the audit trail, whatever waits before and behind it."""
+    mailbox = mailbox_of(world)
+    await mailbox.ask(Tick())
+    world.log.open.clear()
+    busy = asyncio.create_task(mailbox.ask(ProbeRequest()))
+    await asyncio.sleep(0.01)
+    world.seen.batches.clear()
+    beats = [Heartbeat(M1, seq, 1) for seq in (1, 2, 3)]
+    asked = Asked(who="ops", command="resume")
+    waiting = [asyncio.create_task(mailbox.ask(one)) for one in beats[:2]]
+    waiting.append(asyncio.create_task(mailbox.ask(ResumeRequest(), asked)))
+    waiting.append(asyncio.create_task(mailbox.ask(beats[2])))
+    await asyncio.sleep(0.01)
+    world.log.open.set()
+    await asyncio.gather(busy, *waiting)
+    assert world.seen.batches == [(beats[0], beats[1]), (ResumeRequest(),), (beats[2],)]
+    [row] = await world.log.commands(GROUP, before=None, limit=10)
+    assert row.asked == asked
+
+
+async def test_no_more_than_so_many_are_decided_on_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too many for one batch makes several, in their order."""
+    monkeypatch.setattr("batonpass.runtime.mailbox.BATCH_MAX", 2)
+    mailbox = mailbox_of(world)
+    await mailbox.ask(Tick())
+    world.log.open.clear()
+    busy = asyncio.create_task(mailbox.ask(ProbeRequest(), Asked(cause="c0")))
+    await asyncio.sleep(0.01)
+    waiting = [asyncio.create_task(mailbox.ask(ProbeRequest(), Asked(cause=f"c{one}"))) for one in (1, 2, 3)]
+    await asyncio.sleep(0.01)
+    world.log.open.set()
+    await asyncio.gather(busy, *waiting)
+    assert [len(batch) for batch in world.seen.batches[-3:]] == [1, 2, 1]
+    assert [one.asked.cause for one in world.log._histories[GROUP]] == ["c0", "c1 c2", "c3"]
 
 
 async def test_a_full_mailbox_refuses_at_once(world: World) -> None:

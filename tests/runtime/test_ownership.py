@@ -147,10 +147,10 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
     large = Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1)
     table = build_table(Topology(1, (large,)))
 
-    def decide(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
-        if group.id == GROUP and isinstance(item, PauseRequest):
+    def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
+        if group.id == GROUP and isinstance(inputs[0], PauseRequest):
             held.wait(10)
-        decision = world.core.decide(group, soft, item, now_ms, policy)
+        decision = world.core.decide(group, soft, inputs, now_ms, policy)
         return replace(decision, after=replace(decision.after, table=table)) if decision.records else decision
 
     coordinator = Coordinator(replace(world.ports, decide=decide))

@@ -6,14 +6,12 @@ import json
 
 import pytest
 
-from batonpass.codec.requests import SaidTasks
 from batonpass.core.errors import InvalidRequest, StaleMemberEpoch
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Join, Leave
 from batonpass.core.model import Grant, Role
-from batonpass.core.pmap import PMap
 from batonpass.core.replies import Answer, Done, DrainProgress
-from batonpass.core.soft import MemberSoft, Soft, TaskReport
+from batonpass.core.soft import TaskReport
 from batonpass.simulate.wire import UnknownToCodecError, to_answer, to_input, to_wait
 from batonpass.worker.protocol import Request, RequestKind
 
@@ -51,18 +49,6 @@ def test_every_request_is_read_by_the_codec() -> None:
     poll = request(RequestKind.POLL, after=2, wait_ms=30_000)
     assert to_input(poll) is None
     assert to_wait(poll) == (2, 30_000)
-
-
-def test_a_heartbeat_that_repeats_itself_is_the_same_mapping_again() -> None:
-    """As in the service, what was said in the same text is not read twice."""
-    tasks = {"0_0": {"role": "standby", "lag": 0}}
-    first = to_input(request(RequestKind.HEARTBEAT, {"seq": 1, "member_epoch": 1, "tasks": tasks}))
-    assert isinstance(first, Heartbeat)
-    assert isinstance(first.tasks, SaidTasks)
-    soft = Soft(members=PMap({M1: MemberSoft(0, said=first.tasks)}))
-    again = to_input(request(RequestKind.HEARTBEAT, {"seq": 2, "member_epoch": 1, "tasks": tasks}), soft)
-    assert isinstance(again, Heartbeat)
-    assert again.tasks is first.tasks
 
 
 def test_what_the_codec_does_not_know_breaks_the_world() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from batonpass.core import budget, lag, liveness
 from batonpass.core.decide import Decision, decide
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.inputs import Input, Started
 from batonpass.core.invariants import Violation
 from batonpass.core.model import Group
@@ -16,7 +17,6 @@ from batonpass.core.policy import Policy
 from batonpass.core.reasons import Reason
 from batonpass.core.records import GrantsHeld, Record
 from batonpass.core.soft import Soft
-from batonpass.core.work import Work
 from batonpass.simulate import checks, coordinators
 from batonpass.simulate.coordinators import Coordinator, Fate, Store
 from batonpass.simulate.faults import FAULTS
@@ -110,7 +110,7 @@ def test_a_worker_that_forgets_its_lease_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_a_core_that_frees_tasks_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L1 and L5: leases that the coordinator counts too short are found before anything is appended."""
-    monkeypatch.setattr(Work, "lease_end_ms", lambda self, _member: self.now_ms)
+    monkeypatch.setattr(DecisionDraft, "lease_end_ms", lambda self, _member: self.now_ms)
     assert broken_laws(range(10)) & {"L1", "L5"}
 
 
@@ -130,9 +130,9 @@ def test_a_coordinator_that_judges_at_once_is_caught(monkeypatch: pytest.MonkeyP
     """L3: a start after which members may be judged at once is found."""
     real = liveness.started
 
-    def hasty(work: Work, item: Started) -> object:
-        reply = real(work, item)
-        work.soft = replace(work.soft, judge_from_ms=0)
+    def hasty(draft: DecisionDraft, item: Started) -> object:
+        reply = real(draft, item)
+        draft.soft = replace(draft.soft, judge_from_ms=0)
         return reply
 
     monkeypatch.setattr(liveness, "started", hasty)
@@ -161,8 +161,8 @@ def stalled(seed: int) -> tuple[int, ...]:
 def deciding(change: Callable[[Group, Decision], Decision]) -> Callable[..., Decision]:
     """Return ``decide`` with something done to each of its decisions."""
 
-    def changed(group: Group, soft: Soft, item: Input, now_ms: int, policy: Policy) -> Decision:
-        return change(group, decide(group, soft, item, now_ms, policy))
+    def changed(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
+        return change(group, decide(group, soft, inputs, now_ms, policy))
 
     return changed
 

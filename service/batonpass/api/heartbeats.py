@@ -42,17 +42,15 @@ class Heartbeats:
         """Serve one heartbeat."""
         group_id, member_id = _named(context)
         early = self._limits.member.take((context.scope["path"], HEARTBEAT.method))
-        heartbeat = await self._read(context, group_id, member_id)
+        heartbeat = await self._read(context, member_id)
         if early and not await self._is_urgent(context, group_id, heartbeat):
             raise too_early(early, "this member")
         answer = await self._service.ask(group_id, heartbeat, Answer, context.asked)
         await context.answer(200, to_json(answer_body(answer)), [JSON])
 
-    async def _read(self, context: RequestContext, group_id: GroupId, member_id: MemberId) -> Heartbeat:
+    async def _read(self, context: RequestContext, member_id: MemberId) -> Heartbeat:
         body = await context.body(self._service.body_bytes_max)
-        coordinator = self._service.coordinator
-        last = coordinator.last_report(group_id, member_id)
-        read = read_heartbeat(member_id, body, tasks_max=coordinator.policy.max_tasks_per_heartbeat, last=last)
+        read = read_heartbeat(member_id, body, tasks_max=self._service.coordinator.policy.max_tasks_per_heartbeat)
         return naming_query(read, context.query()) if context.scope["query_string"] else read
 
     async def _is_urgent(self, context: RequestContext, group_id: GroupId, heartbeat: Heartbeat) -> bool:

@@ -184,7 +184,7 @@ class Replay:
         if decision.records != written:
             self._differ(trace, decision.records, written, sequences, pending.at_ms)
             return
-        for found in check_step(Step(before, after, written, soft, decision.soft, trace.now_ms, trace.item)):
+        for found in check_step(Step(before, after, written, soft, decision.soft, trace.now_ms, trace.inputs)):
             subject = (found.task, found.member)
             self._note(found.law, found.detail, sequences, pending.at_ms, severity=Severity.FATAL, subject=subject)
 
@@ -200,7 +200,8 @@ class Replay:
         same = trace.code == self.code
         more = [type(one).__name__ for one in again if one not in written]
         less = [type(one).__name__ for one in written if one not in again]
-        what = f"{type(trace.item).__name__} at version {sequences[0] - 1}"
+        kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in trace.inputs))
+        what = f"{kinds} at version {sequences[0] - 1}"
         if more or less:
             how = f"now {', '.join(more[:5]) or 'nothing'} instead of {', '.join(less[:5]) or 'nothing'}"
         else:

@@ -17,10 +17,17 @@ from batonpass.core.model import Group, Member
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
-GROUP_VERSION: Final = 1
+GROUP_VERSION: Final = 2
 """The version in which groups are written."""
 
-UPCASTS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+
+def _with_pending(stored: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 said of an unsettled task only whether it was open; which of these are queued is found out anew."""
+    marks = stored["group"].get("unsettled", {})
+    return stored | {"group": stored["group"] | {"unsettled": {task: int(is_open) for task, is_open in marks.items()}}}
+
+
+UPCASTS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_pending}
 """By version: how a stored group of that version becomes one of the next."""
 
 DERIVED: Final = "table"
@@ -55,7 +62,7 @@ def decode_group(version: int, payload: bytes) -> Group:
             if written.get(name, known) != known[: len(written.get(name, known))]:
                 raise UnreadableGroup(f"{name} was written with the fields {', '.join(written[name])}")
         return _group(_decoder.decode(payload).group)  # type: ignore[attr-defined]
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise UnreadableGroup(str(error)) from error
 
 

@@ -20,4 +20,4 @@ def replay(group: Group, traced: Soft, trace: Trace) -> tuple[Decision, Soft]:
     made on (empty for the first one).
     """
     soft = soft_after(traced, trace.soft)
-    return decide(group, soft, trace.item, trace.now_ms, trace.policy), soft
+    return decide(group, soft, trace.inputs, trace.now_ms, trace.policy), soft

@@ -7,12 +7,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.json import Decoder
+from msgspec import UNSET, UnsetType
 
 from batonpass.codec.bodies import (
     NAME_CHARS_MAX,
-    Count,
     GroupBody,
     HeartbeatBody,
     JoinBody,
@@ -89,51 +87,15 @@ def naming_query(item: Worker, names: Iterable[str], *, known: Container[str] = 
     return replace(item, unknown_fields=(*item.unknown_fields, *unknown)) if unknown else item
 
 
-class SaidTasks(dict[TaskId, TaskReport]):
-    """The tasks of a heartbeat, with the text that they were read from."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, tasks: Mapping[TaskId, TaskReport], text: bytes) -> None:
-        super().__init__(tasks)
-        self.text = text
-
-
-class _Outline(Struct, forbid_unknown_fields=True):
-    """A heartbeat's body whose tasks are not read yet."""
-
-    seq: Count
-    member_epoch: Count
-    tasks: Raw | UnsetType = UNSET
-
-
-_OUTLINE: Final = Decoder(_Outline)
-
-
-def read_heartbeat(
-    member_id: MemberId, body: bytes, *, tasks_max: int, last: Mapping[TaskId, TaskReport] | None = None
-) -> Heartbeat:
+def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heartbeat:
     """Return the heartbeat that a body holds.
-
-    ``last`` is what the member's heartbeat before said of its tasks: where this one says the same in the same text, it
-    is that very mapping again, and nothing is read twice.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
-    try:
-        outline = _OUTLINE.decode(body)
-    except (ValueError, RecursionError):
-        text = b""  # Malformed, or with fields that nobody knows: the whole is walked, to say so.
-    else:
-        if isinstance(outline.tasks, UnsetType):
-            return Heartbeat(member_id, outline.seq, outline.member_epoch)
-        text = bytes(outline.tasks)
-        if isinstance(last, SaidTasks) and last.text == text and len(last) <= tasks_max:
-            return Heartbeat(member_id, outline.seq, outline.member_epoch, last)
     said, unknown_fields = _HEARTBEAT.parse(body)
-    tasks = None if said.tasks is UNSET else SaidTasks(_reports(said.tasks, tasks_max), text)
+    tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
     return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
@@ -14,8 +13,11 @@ from batonpass.core.inputs import EndOffsets, Input
 from batonpass.core.policy import Policy
 from batonpass.core.soft import EndOffset, MemberSoft, Soft
 
-TRACE_VERSION: Final = 1
-"""The version in which traces are written. A reader that meets another one says so, and replays nothing of it."""
+TRACE_VERSION: Final = 2
+"""The version in which traces are written. A reader that meets a later one says so, and replays nothing of it.
+
+Version 1 named one input, ``kind`` and ``item``; it is read for ever, as a batch of one.
+"""
 
 
 class UnreadableTrace(Exception):
@@ -44,7 +46,7 @@ class Trace(msgspec.Struct, frozen=True):
     ``code`` identifies the program that decided; ``version`` is how many records the group held before.
     """
 
-    item: Input
+    inputs: tuple[Input, ...]
     now_ms: int
     version: int
     soft: SoftDelta
@@ -64,11 +66,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         judge_from_ms=soft.judge_from_ms,
         wake_ms=soft.wake_ms,
         bound_target=soft.bound_target,
-        # The mapping that a report came in only tells quickly that it has come again; its words stand in the reports.
-        members={
-            member_id: heard if heard is None else replace(heard, said=None)
-            for member_id, heard in soft.members.changed_since(base.members).items()
-        },
+        members=soft.members.changed_since(base.members),
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
     )
@@ -90,20 +88,9 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
 
 def encode_trace(trace: Trace) -> bytes:
     """Return a trace as a JSON object in UTF-8."""
-    item: object = trace.item
-    if isinstance(item, EndOffsets):
-        item = _StoredEnds(_listed(item.offsets), item.read_ms, _listed(item.begin_offsets))
+    inputs = tuple([_StoredInput(_KINDS[type(item)], _stored(item)) for item in trace.inputs])
     return _encoder.encode(
-        _Stored(
-            _KINDS[type(trace.item)],
-            item,
-            trace.now_ms,
-            trace.version,
-            trace.soft,
-            trace.policy,
-            trace.code,
-            trace.decide_ms,
-        )
+        _Stored(trace.now_ms, trace.version, trace.soft, trace.policy, trace.code, trace.decide_ms, inputs)
     )
 
 
@@ -111,20 +98,40 @@ def decode_trace(version: int, payload: bytes) -> Trace:
     """Return the trace that was stored.
 
     Raises:
-        UnreadableTrace: when it is of another version or its payload does not fit.
+        UnreadableTrace: when it is of a version that is not known, or its payload does not fit.
     """
-    if version != TRACE_VERSION:
-        raise UnreadableTrace(f"a trace of version {version}; this program reads version {TRACE_VERSION}")
+    if not 1 <= version <= TRACE_VERSION:
+        raise UnreadableTrace(f"a trace of version {version}; this program reads up to version {TRACE_VERSION}")
     try:
+        if version == 1:
+            payload = _of_several(payload)
         stored = _decoder.decode(payload)
-        item = msgspec.convert(stored.item, _ITEM_TYPES[stored.kind], strict=True)
+        inputs = tuple([_input(one) for one in stored.inputs])
     except KeyError as error:
         raise UnreadableTrace(f"no input of kind {error} is known") from error
     except msgspec.MsgspecError as error:
         raise UnreadableTrace(f"a trace that does not fit: {error}") from error
+    return Trace(inputs, stored.now_ms, stored.version, stored.soft, stored.policy, stored.code, stored.decide_ms)
+
+
+def _of_several(payload: bytes) -> bytes:
+    """Return a trace of version 1, which is of one input, as one of version 2."""
+    fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    one = {name: fields.pop(name) for name in ("kind", "item") if name in fields}
+    return _encoder.encode({**fields, "inputs": [one]})
+
+
+def _stored(item: Input) -> object:
+    if isinstance(item, EndOffsets):
+        return _StoredEnds(_listed(item.offsets), item.read_ms, _listed(item.begin_offsets))
+    return item
+
+
+def _input(stored: _StoredInput) -> Input:
+    item = msgspec.convert(stored.item, _ITEM_TYPES[stored.kind], strict=True)
     if isinstance(item, _StoredEnds):
-        item = EndOffsets(_by_partition(item.offsets), item.read_ms, _by_partition(item.begin_offsets))
-    return Trace(item, stored.now_ms, stored.version, stored.soft, stored.policy, stored.code, stored.decide_ms)
+        return EndOffsets(_by_partition(item.offsets), item.read_ms, _by_partition(item.begin_offsets))
+    return cast("Input", item)
 
 
 _Offsets = tuple[tuple[str, int, int], ...]
@@ -146,15 +153,19 @@ def _by_partition(offsets: _Offsets) -> dict[tuple[str, int], int]:
     return {(topic, partition): offset for topic, partition, offset in offsets}
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _StoredInput(msgspec.Struct, frozen=True):
     kind: str
     item: Any
+
+
+class _Stored(msgspec.Struct, frozen=True):
     now_ms: int
     version: int
     soft: SoftDelta
     policy: Policy
     code: str
     decide_ms: float
+    inputs: tuple[_StoredInput, ...]
 
 
 def _kind(item_type: type) -> str:

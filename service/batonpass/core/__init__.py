@@ -1,6 +1,6 @@
 """The decision core: two pure functions.
 
-    decide(group, soft, input, now_ms, policy) -> Decision
+    decide(group, soft, inputs, now_ms, policy) -> Decision
     evolve(group, records) -> group
 
 What it promises:

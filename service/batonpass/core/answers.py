@@ -8,7 +8,7 @@ from batonpass.core.errors import Fenced, FencedInstanceId, Gone, ProtocolError,
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Member, Role
 from batonpass.core.policy import Policy
-from batonpass.core.replies import Answer
+from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import Soft
 from batonpass.core.topology import is_ready, missing
 
@@ -18,6 +18,10 @@ _HOW_GONE: Mapping[Cause, str] = {
     Cause.REPLACED: "a newer run of the same worker replaced it",
     Cause.FENCED: "it did not confirm a revocation within rebalance_timeout_ms",
 }
+
+
+class Late(Done):
+    """Nothing was taken from a member's word, which came late or doubled: it is answered with its whole picture."""
 
 
 def refusal(group: Group, member_id: MemberId) -> ProtocolError:

@@ -10,15 +10,15 @@ estimated catch-up, then task id. A slot that comes free is given away in the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from heapq import heapify, heappop
+from collections import defaultdict
+from collections.abc import Iterable
 from math import inf
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from batonpass.core.copies import Ask, Staged, is_for_drain
+from batonpass.core.copies import Ask, Staged, is_for_drain, lacking, stage_queued
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import catch_up_ms
-from batonpass.core.model import Role
+from batonpass.core.model import Role, Task
 from batonpass.core.reasons import Held
 from batonpass.core.room import Room
 from batonpass.core.view import View
@@ -26,7 +26,6 @@ from batonpass.core.view import View
 _NEVER: Final = 2**62
 _THOUGH_READY = (Held.FAILED, Held.MEMBER_OVERDUE)
 """What holds back a task though its target is ready, with nothing else to be seen of it."""
-Pair = tuple[Ask, Staged]
 
 
 class HeldBack(NamedTuple):
@@ -40,76 +39,53 @@ class HeldBack(NamedTuple):
     reason: Held
 
 
-Entry: TypeAlias = tuple[bool, bool, bool, float, float, float, int, int, Ask]
-"""What asks for a slot, after what decides who gets it first; a task that asks for several names them in order."""
-
-
-class Tally(NamedTuple):
-    """What the copies of many tasks use of the budgets: slots for balance, those of drains, and warmups by member."""
-
-    balance: int
-    drain: int
-    warmups: Mapping[MemberId, int]
-
-
 class Slots:
-    """What is left of the budgets of one step, and of the room that members have.
+    """What is left of the budgets of one step, and of the room that members have."""
 
-    ``known`` is what all tasks use, where that has been added up; only ``staged`` may have to be counted otherwise.
-    """
+    __slots__ = ("_balance", "_drain", "_per_member", "_view", "_warmups", "room")
 
-    __slots__ = ("_known", "balance", "drain", "per_member", "room", "view", "warmups")
-
-    def __init__(self, view: View, staged: list[Staged], room: Room, known: Tally | None = None) -> None:
-        self.view = view
-        stateful = len(view.group.table.stateful_ranks)
-        self.balance = view.config.warmup_budget(stateful)
-        self.drain = view.config.drain_budget(stateful)
-        self.per_member = view.config.max_warmups_per_member
-        self.warmups: dict[MemberId, int] = {}
-        self._known: Mapping[MemberId, int] = {}
-        self.room = room
-        replicas, warmup = view.config.num_standby_replicas, Role.WARMUP
+    def __init__(self, view: View, staged: list[Staged]) -> None:
+        config, stateful = view.config, len(view.group.table.stateful_ranks)
+        self._view = view
+        self._balance = config.warmup_budget(stateful)
+        self._drain = config.drain_budget(stateful)
+        self._per_member = config.max_warmups_per_member
+        self._warmups: defaultdict[MemberId, int] = defaultdict(int)
+        self.room = Room(view, staged)
         waiting = _waiting_for_their_grant(view, staged)
-        if known is not None:
-            self.balance -= known.balance
-            self.drain -= known.drain
-            self._known = known.warmups
-            for one in staged:
-                if one.task.id in waiting:
-                    self._count(one, usage(one, replicas), sign=1)
-                    self._count(one, _usage_waiting(one, replicas), sign=-1)
-            return
+        replicas, warmup = config.num_standby_replicas, Role.WARMUP
         for one in staged:
             copies = one.copies
-            if one.task.id in waiting:
-                self._count(one, _usage_waiting(one, replicas), sign=-1)
-            elif copies and (len(copies) > replicas or warmup in copies.values()):
-                self._count(one, usage(one, replicas), sign=-1)
+            if len(copies) > replicas or warmup in copies.values() or one.task.id in waiting:
+                self._count(one, waits_for_grant=one.task.id in waiting)
 
-    def _count(self, one: Staged, usage_of: tuple[int, tuple[MemberId, ...]], *, sign: int) -> None:
-        used, warming = usage_of
-        if is_for_drain(self.view, one.task):
-            self.drain += sign * used
+    def _count(self, one: Staged, *, waits_for_grant: bool) -> None:
+        """Take off what the copies of a task use."""
+        warming = [member_id for member_id, role in one.copies.items() if role is Role.WARMUP]
+        if waits_for_grant and one.choice.active is not None:
+            warming.append(one.choice.active)
+        used = max(len(warming), len(one.copies) - self._view.config.num_standby_replicas)
+        if is_for_drain(self._view, one.task):
+            self._drain -= used
         else:
-            self.balance += sign * used
+            self._balance -= used
         for member_id in warming:
-            self.warmups[member_id] = self._warmups_of(member_id) - sign
-
-    def _warmups_of(self, member_id: MemberId) -> int:
-        found = self.warmups.get(member_id)
-        return self._known.get(member_id, 0) if found is None else found
+            self._warmups[member_id] += 1
 
     def left(self, *, draining: bool) -> int:
         """Return how many slots are left.
 
         A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
         """
-        return min(self.drain if draining else self.balance, self.drain + self.balance)
+        return min(self._drain if draining else self._balance, self._drain + self._balance)
+
+    def are_given(self, *, draining: bool) -> bool:
+        """Say whether any slot is left, and moves are not held."""
+        return self.left(draining=draining) > 0 and self._view.moves_held(draining=draining) is None
 
     def refuse(self, ask: Ask) -> Held | None:
-        """Return why the ask cannot be met now; None when it can."""
-        held = self.view.moves_held(draining=ask.draining or ask.free)
+        """Return why the ask cannot be met now; None when it can. What is refused once stays so in this step."""
+        held = self._view.moves_held(draining=ask.draining or ask.free)
         if held is not None:
             return held
         if not self.room.allows(ask.member_id):
@@ -117,15 +93,15 @@ class Slots:
         if ask.free:
             return None
         if self.left(draining=ask.draining) <= 0:
-            return self.refuse_for_want(ask)
-        if self._warmups_of(ask.member_id) >= self.per_member:
+            return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
+        if self._warmups[ask.member_id] >= self._per_member:
             return Held.MEMBER_WARMUP_BUDGET
         return None
 
-    @staticmethod
-    def refuse_for_want(ask: Ask) -> Held:
-        """Return why an ask is refused where no slot is left."""
-        return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
+    def may_begin(self, member_id: MemberId) -> bool:
+        """Say whether the member is here, and may begin one more warmup."""
+        is_full = self._warmups[member_id] >= self._per_member or not self.room.allows(member_id)
+        return not is_full and self._view.member(member_id) is not None
 
     def take(self, ask: Ask) -> Role:
         """Meet the ask; return the role of the copy."""
@@ -133,30 +109,11 @@ class Slots:
         if ask.free:
             return Role.STANDBY
         if ask.draining:
-            self.drain -= 1
+            self._drain -= 1
         else:
-            self.balance -= 1
-        self.warmups[ask.member_id] = self._warmups_of(ask.member_id) + 1
+            self._balance -= 1
+        self._warmups[ask.member_id] += 1
         return Role.WARMUP
-
-    @property
-    def are_gone(self) -> tuple[bool, bool]:
-        """Say whether no slot is left for balance, and none for drains."""
-        return self.left(draining=False) <= 0, self.left(draining=True) <= 0
-
-
-def usage(one: Staged, replicas: int) -> tuple[int, tuple[MemberId, ...]]:
-    """Return the slots that the copies of a task use, and the members of its warmups."""
-    copies = one.copies
-    warming = tuple([member_id for member_id, role in copies.items() if role is Role.WARMUP]) if copies else ()
-    return max(0, len(warming), len(copies) - replicas), warming
-
-
-def _usage_waiting(one: Staged, replicas: int) -> tuple[int, tuple[MemberId, ...]]:
-    """Return the same of a task that goes to a warmup which has to wait for its grant, and is a warmup until then."""
-    taker = one.choice.active
-    warming = (*usage(one, replicas)[1], *((taker,) if taker is not None else ()))
-    return max(len(warming), len(one.copies) - replicas), warming
 
 
 def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
@@ -164,7 +121,7 @@ def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
 
     Until it has, the copy is a warmup like any other.
     """
-    chosen = [one for one in staged if one.task.warmups and is_free_for_a_warmup(one)]
+    chosen = [one for one in staged if one.task.warmups and _is_free_for_a_warmup(one)]
     if not chosen or view.complete:
         return set()
     giving_up = {member.id for member in view.members.values() if member.revoking}
@@ -176,7 +133,7 @@ def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
     return {one.task.id for one in chosen if one.choice.active in giving_up}
 
 
-def is_free_for_a_warmup(one: Staged) -> bool:
+def _is_free_for_a_warmup(one: Staged) -> bool:
     """Say whether nobody has the task and it goes to a warmup, which was not promised it before."""
     task, active = one.task, one.choice.active
     return active in task.warmups and task.owner is None and not task.claims and task.heir != active
@@ -188,114 +145,71 @@ def extra_copies(one: Staged, num_standby_replicas: int) -> int:
     return max(warmups, len(one.copies) - num_standby_replicas)
 
 
-def fund(view: View, staged: list[Staged]) -> list[HeldBack]:
-    """Give slots to what asks for them, in order, adding the copies to ``staged``; return what is held back.
+_Order = tuple[bool, bool, bool, float]
 
-    Held back is reported for moves of actives only, one entry a task, in the order of tasks.
+
+def fund(view: View, staged: list[Staged], queue: Iterable[Task] = ()) -> Slots:
+    """Give slots to what asks for them, in order, and add the copies to ``staged``; return what is left of them.
+
+    ``queue`` are the tasks that wait for a slot and were not staged (``Pending.QUEUED``); those that get one are added
+    to ``staged``. It is not looked at where no slot is left.
     """
-    return fund_whole(view, staged)[0]
+    slots = Slots(view, staged)
+    asking: defaultdict[_Order, list[tuple[Ask, Staged]]] = defaultdict(list)
+    for one in staged:
+        for ask in one.asks:
+            asking[_order(view, slots, ask)].append((ask, one))
+    queued = _in_line(view, slots, queue)
+    served: dict[TaskId, Staged] = {}
+    for order in sorted({*asking, *queued}):
+        alike = asking.get(order, [])
+        for task, member_id in queued.get(order, ()) if slots.are_given(draining=not order[1]) else ():
+            if task.id not in served:
+                served[task.id] = stage_queued(view, task)
+            one = served[task.id]
+            alike += [(ask, one) for ask in one.asks if ask.member_id == member_id]
+        _grant(view, slots, alike)
+    staged.extend(one for one in served.values() if len(one.copies) > len(one.task.standbys))
+    return slots
 
 
-def fund_whole(view: View, staged: list[Staged]) -> tuple[list[HeldBack], tuple[bool, bool]]:
-    """Do what ``fund`` does; return also whether no slot is left for balance, and none for drains.
-
-    Where nothing asks for a slot, nobody knows, and both are said to be gone.
-    """
-    held: list[HeldBack] = []
-    room, are_gone = Room(view, staged), (True, True)
-    asks = [(ask, one) for one in staged if one.asks for ask in one.asks]
-    if asks:
-        slots = Slots(view, staged, room)
-        ranked = _ranked(view, asks, is_limited=room.is_limited)
-        for key in sorted(ranked):
-            held += _grant(view, ranked[key], slots)
-        are_gone = slots.are_gone
-    held.extend(_waiting(view, staged))
-    return _by_rank(view, held), are_gone
-
-
-def _by_rank(view: View, held: list[HeldBack]) -> list[HeldBack]:
-    rank = view.group.table.rank
-    return sorted(held, key=lambda entry: rank[entry.task])
+def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
+    """Return what the tasks of the queue ask for of members that may begin another warmup, by who is served first."""
+    found: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
+    leaving = {member.id for member in view.members.values() if member.drain is not None}
+    has_slots, has_drain_slots = slots.are_given(draining=False), slots.are_given(draining=True)
+    if not has_slots and not (leaving and has_drain_slots):
+        return found
+    may_begin: dict[MemberId, bool] = {}
+    for task in queue:
+        owner = task.owner
+        if owner is None or not (has_drain_slots if owner in leaving else has_slots):
+            continue
+        for member_id in lacking(task):
+            if member_id not in may_begin:
+                may_begin[member_id] = slots.may_begin(member_id)
+            if may_begin[member_id]:
+                found[True, owner not in leaving, member_id != task.target, -view.load(owner)].append((task, member_id))
+    return found
 
 
-def entries_of(view: View, one: Staged) -> tuple[Entry, ...]:
-    """Return what a task asks for, each with its place among all that ask, in a group without limits."""
-    task = one.task
-    overload = inf if task.owner is None else view.load(task.owner)
-    found: list[Entry] = []
-    for number, ask in enumerate(one.asks):
-        soon, lag, rank = _nearness(view, ask)
-        if ask.free:
-            found.append((False, False, False, 0.0, 0.0, 0.0, rank, number, ask))
-        else:
-            found.append((True, not ask.draining, not ask.for_active, -overload, soon, lag, rank, number, ask))
-    return tuple(found)
+def _order(view: View, slots: Slots, ask: Ask) -> _Order:
+    """Return by what slots are given first, up to how soon a copy is caught up."""
+    if ask.free and not slots.room.is_limited:
+        return (False, False, False, 0.0)
+    owner = ask.task.owner
+    overload = inf if owner is None else view.load(owner)
+    return (not ask.free, not ask.draining, not ask.for_active, -overload)
 
 
-def fund_some(
-    view: View, fresh: list[Staged], asking: list[Entry], slots: Slots
-) -> tuple[dict[TaskId, dict[MemberId, Role]], list[HeldBack]]:
-    """Give slots to those that ask, in order; return the copies given, by task, and what of ``fresh`` is held back."""
-    given: dict[TaskId, dict[MemberId, Role]] = {}
-    refused: dict[tuple[TaskId, MemberId], Held] = {}
-    heapify(asking)
-    while asking:
-        ask = heappop(asking)[-1]
-        if not ask.free and slots.are_gone == (True, True):
-            break  # What is left is refused alike.
-        refusal = slots.refuse(ask)
-        if refusal is None:
-            given.setdefault(ask.task.id, {})[ask.member_id] = slots.take(ask)
-        else:
-            refused[ask.task.id, ask.member_id] = refusal
-    held = [
-        HeldBack(ask.task.id, ask.member_id, refused.get((ask.task.id, ask.member_id)) or slots.refuse_for_want(ask))
-        for one in fresh
-        for ask in one.asks
-        if ask.for_active and ask.member_id not in given.get(ask.task.id, ())
-    ]
-    held.extend(_waiting(view, fresh, given))
-    return given, _by_rank(view, held)
-
-
-def _ranked(view: View, asks: list[Pair], *, is_limited: bool) -> dict[tuple[bool, bool, bool, float], list[Pair]]:
-    """Divide what is asked for by the order in which slots are given, up to how soon copies are caught up."""
-    ranked: dict[tuple[bool, bool, bool, float], list[Pair]] = {}
-    for pair in asks:
-        ask = pair[0]
-        if ask.free and not is_limited:
-            key = (False, False, False, 0.0)
-        else:
-            owner = ask.task.owner
-            overload = inf if owner is None else view.load(owner)
-            key = (not ask.free, not ask.draining, not ask.for_active, -overload)
-        ranked.setdefault(key, []).append(pair)
-    return ranked
-
-
-def _grant(view: View, alike: list[Pair], slots: Slots) -> list[HeldBack]:
-    """Meet what can be met of asks that differ only in how soon a copy is caught up; return what is held back.
-
-    Where only slots are scarce, and they are gone, all are refused alike, and who would have come first is not asked.
-    """
-    first = alike[0][0]
-    is_limited = slots.room.is_limited
-    if is_limited or (not first.free and slots.left(draining=first.draining) > 0):
-        alike.sort(key=lambda pair: _nearness(view, pair[0]))
-    held: list[HeldBack] = []
-    for place, (ask, one) in enumerate(alike):
-        refusal = slots.refuse(ask)
-        if refusal is None:
+def _grant(view: View, slots: Slots, alike: list[tuple[Ask, Staged]]) -> None:
+    """Meet what can be met of asks that differ only in how soon a copy is caught up."""
+    met = [(ask, one) for ask, one in alike if slots.refuse(ask) is None]
+    if len(met) > 1 and (slots.room.is_limited or not met[0][0].free):
+        met.sort(key=lambda pair: _nearness(view, pair[0]))
+    for ask, one in met:
+        if slots.refuse(ask) is None:
             one.copies[ask.member_id] = slots.take(ask)
-        elif is_limited or slots.left(draining=ask.draining) > 0:
-            if ask.for_active:
-                held.append(HeldBack(ask.task.id, ask.member_id, refusal))
-        else:
-            if ask.for_active:
-                held += [HeldBack(rest.task.id, rest.member_id, refusal) for rest, _ in alike[place:]]
-            break
-    return held
 
 
 def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
@@ -309,30 +223,32 @@ def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
     )
 
 
-def _waiting(
-    view: View, staged: list[Staged], given: Mapping[TaskId, Collection[MemberId]] | None = None
-) -> list[HeldBack]:
-    """Return what is held back for another reason than a slot, once ``given`` copies were added."""
-    held = []
-    table = view.group.table
-    for one in staged:
-        task, choice = one.task, one.choice
-        if choice.active == task.target is not None and choice.held is not Held.FAILED:
-            continue
-        rank = table.rank.get(task.id)
-        if rank is None:
-            continue
-        if not table.stateful[rank] and choice.held is None:
-            continue
-        if one.asks and one.asks[0].for_active:
-            continue
-        has_copy = task.target in one.copies or (given is not None and task.target in given.get(task.id, ()))
-        if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):
-            # What failed where it belongs waits for its owner to recover.
-            held.append(HeldBack(task.id, task.target if task.target != choice.active else None, choice.held))
-        elif task.target is None:
-            if task.waiting:
-                held.append(HeldBack(task.id, None, Held(task.waiting)))
-        elif not has_copy and view.is_stalled(task, task.target):
-            held.append(HeldBack(task.id, task.target, Held.STALLED))
-    return held
+def held_back(view: View, slots: Slots, staged: Iterable[Staged]) -> list[HeldBack]:
+    """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
+    found = [_for_want_of_a_slot(slots, one) or _for_another_reason(view, one) for one in staged]
+    rank = view.group.table.rank
+    return sorted([entry for entry in found if entry is not None], key=lambda entry: rank[entry.task])
+
+
+def _for_want_of_a_slot(slots: Slots, one: Staged) -> HeldBack | None:
+    ask = one.asks[0] if one.asks else None
+    if ask is None or not ask.for_active or ask.member_id in one.copies:
+        return None
+    reason = slots.refuse(ask)
+    return None if reason is None else HeldBack(ask.task.id, ask.member_id, reason)
+
+
+def _for_another_reason(view: View, one: Staged) -> HeldBack | None:
+    task, choice, table = one.task, one.choice, view.group.table
+    if choice.active == task.target is not None and choice.held is not Held.FAILED:
+        return None
+    rank = table.rank.get(task.id)
+    if rank is None or (not table.stateful[rank] and choice.held is None) or (one.asks and one.asks[0].for_active):
+        return None
+    has_copy = task.target in one.copies
+    if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):
+        # What failed where it belongs waits for its owner to recover.
+        return HeldBack(task.id, task.target if task.target != choice.active else None, choice.held)
+    if task.target is None:
+        return HeldBack(task.id, None, Held(task.waiting)) if task.waiting else None
+    return HeldBack(task.id, task.target, Held.STALLED) if not has_copy and view.is_stalled(task, task.target) else None

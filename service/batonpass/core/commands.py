@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -37,27 +38,26 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Declared, Done, Reply
 from batonpass.core.topology import succeed, with_partitions
-from batonpass.core.work import Work
 
 
-def declare(work: Work, item: GroupDeclaration) -> Reply:
+def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     """Create the group, or change it: parts that the caller leaves out stay as they are.
 
     A change needs the revision that the caller has read. One that changes nothing records nothing.
     """
-    group = work.group
+    group = draft.group
     try:
         if not group.declared:
             if item.if_match is not None:
                 return PreconditionFailed(f"group {group.id!r} is not declared; send no If-Match to create it")
-            return _create(work, item)
+            return _create(draft, item)
         if item.if_match is None:
             return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
         if item.if_match != group.revision:
             return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
         topology = group.topology if item.topology is None else succeed(group.topology, item.topology)
         config = group.config if item.config is None else parse_config(item.config, group.config)
-        _require_size(work, topology)
+        _require_size(draft, topology)
     except ProtocolError as refused:
         return refused
     changes: list[Record] = []
@@ -66,27 +66,27 @@ def declare(work: Work, item: GroupDeclaration) -> Reply:
     if config != group.config:
         changes.append(ConfigChanged(config))
     if changes:
-        work.record(*changes)
-        work.schedule("topology" if topology != group.topology else "config")
-    return Declared(created=False, revision=work.group.revision, warnings=warnings_of(work.policy, config))
+        draft.record(*changes)
+        draft.schedule("topology" if topology != group.topology else "config")
+    return Declared(created=False, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
-def _create(work: Work, item: GroupDeclaration) -> Reply:
+def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     if item.topology is None:
         message = "a new group needs a topology"
         raise InvalidTopology(message, errors=[("topology", message)])
     topology = succeed(Topology(), item.topology)
     config = parse_config(item.config or {})
-    _require_size(work, topology)
-    work.record(GroupDeclared(topology, config, work.now_ms))
-    work.touched = True
-    return Declared(created=True, revision=work.group.revision, warnings=warnings_of(work.policy, config))
+    _require_size(draft, topology)
+    draft.record(GroupDeclared(topology, config, draft.now_ms))
+    draft.touched = True
+    return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
-def _require_size(work: Work, topology: Topology) -> None:
+def _require_size(draft: DecisionDraft, topology: Topology) -> None:
     count = sum(part.partitions or 0 for part in topology.subtopologies)
-    if count > work.policy.max_tasks:
-        message = f"the topology has {count} tasks, the limit is {work.policy.max_tasks}"
+    if count > draft.policy.max_tasks:
+        message = f"the topology has {count} tasks, the limit is {draft.policy.max_tasks}"
         raise TooLarge(message, errors=[("topology", message)])
 
 
@@ -102,9 +102,9 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
     return ()
 
 
-def delete(work: Work, item: GroupDeletion) -> Reply:
+def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
     """Delete an empty group, or (``force``) one with members; a tombstone keeps its epochs and tokens."""
-    group = work.group
+    group = draft.group
     if not group.declared:
         return UnknownGroup(f"no group {group.id!r} is declared")
     if group.members and not item.force:
@@ -114,82 +114,82 @@ def delete(work: Work, item: GroupDeletion) -> Reply:
         )
     # Whoever may still be running a task is a member, or has a claim; a group without either is free at once.
     in_use = len(group.members) > 0 or any(group.tasks[task_id].claims for task_id in group.unsettled)
-    work.record(GroupDeleted(work.now_ms, work.now_ms + (group.longest_session_ms if in_use else 0)))
+    draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
 
-def partition_counts(work: Work, item: PartitionCounts) -> Reply:
+def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
     """Take the partition counts of source topics: a partition more is a task more."""
-    group = work.group
+    group = draft.group
     topology = with_partitions(group.topology, item.partitions)
     if group.declared and topology != group.topology:
         try:
-            _require_size(work, topology)
+            _require_size(draft, topology)
         except ProtocolError as refused:
             return refused
-        work.record(TopologyChanged(topology))
-        work.schedule("partitions")
+        draft.record(TopologyChanged(topology))
+        draft.schedule("partitions")
     return Done()
 
 
-def pause(work: Work, item: PauseRequest) -> Reply:
+def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     """Hold moves."""
-    if not work.group.declared:
-        return UnknownGroup(f"no group {work.group.id!r} is declared")
-    if item.expires_ms is not None and item.expires_ms <= work.now_ms:
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    if item.expires_ms is not None and item.expires_ms <= draft.now_ms:
         message = "expires_at lies in the past"
         return InvalidRequest(message, errors=[("expires_at", message)])
-    work.record(Paused(Pause(item.scope, item.reason, work.now_ms, item.expires_ms)))
+    draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
     if item.expires_ms is not None:
-        work.wake(item.expires_ms)
-    work.touched = True
+        draft.wake(item.expires_ms)
+    draft.touched = True
     return Done()
 
 
-def resume(work: Work) -> Reply:
+def resume(draft: DecisionDraft) -> Reply:
     """End a pause, and a storm."""
-    if not work.group.declared:
-        return UnknownGroup(f"no group {work.group.id!r} is declared")
-    if work.group.pause is not None:
-        work.record(Resumed())
-    if work.group.storm_since_ms is not None:
-        work.record(StormEnded())
-    if work.records:
-        work.schedule("resume")
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    if draft.group.pause is not None:
+        draft.record(Resumed())
+    if draft.group.storm_since_ms is not None:
+        draft.record(StormEnded())
+    if draft.records:
+        draft.schedule("resume")
     return Done()
 
 
-def pin(work: Work, item: PinRequest) -> Reply:
+def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
     """Bind a task to a member: it stays, or moves (warm), there; or take the pin off."""
-    group = work.group
-    refused = _no_such_task(work, item.task)
+    group = draft.group
+    refused = _no_such_task(draft, item.task)
     if refused is not None:
         return refused
     if item.member_id is not None and item.member_id not in group.members:
         return UnknownMember(f"group {group.id!r} has no member {item.member_id!r} to pin task {item.task} to")
     if group.tasks[item.task].pin != item.member_id:
-        work.record(TaskPinned(item.task, item.member_id))
-        work.schedule("pin")
+        draft.record(TaskPinned(item.task, item.member_id))
+        draft.schedule("pin")
     return Done()
 
 
-def release(work: Work, item: ReleaseRequest) -> Reply:
+def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
     """Let a task that is parked, or avoids members on which it failed, be tried again, with a clean slate."""
-    refused = _no_such_task(work, item.task)
+    refused = _no_such_task(draft, item.task)
     if refused is not None:
         return refused
-    task, view = work.group.tasks[item.task], work.view()
+    task, view = draft.group.tasks[item.task], draft.view()
     avoided = [one.member_id for one in task.failures if view.has_failed(task, one.member_id)]
-    if task.parked or any(member_id in work.group.members for member_id in avoided):
-        work.record(TaskUnparked(item.task))
-        work.schedule("release")
+    if task.parked or any(member_id in draft.group.members for member_id in avoided):
+        draft.record(TaskUnparked(item.task))
+        draft.schedule("release")
     return Done()
 
 
-def _no_such_task(work: Work, task: str) -> ProtocolError | None:
-    if not work.group.declared:
-        return UnknownGroup(f"no group {work.group.id!r} is declared")
-    if task not in work.group.table.rank:
-        message = f"group {work.group.id!r} has no task {task!r}"
+def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
+    if not draft.group.declared:
+        return UnknownGroup(f"no group {draft.group.id!r} is declared")
+    if task not in draft.group.table.rank:
+        message = f"group {draft.group.id!r} has no task {task!r}"
         return InvalidRequest(message, errors=[("task", message)])
     return None

@@ -7,9 +7,7 @@ longer wanted stays until as many wanted ones are caught up: a standby moves as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from batonpass.core.handover import Choice, choose
 from batonpass.core.ids import MemberId, TaskId
@@ -44,175 +42,52 @@ class Staged(NamedTuple):
     asks: tuple[Ask, ...] = ()
 
 
-# Made so, a named tuple takes a third of the time.
-_staged: Final = cast("Callable[[type[Staged], tuple[object, ...]], Staged]", tuple.__new__)
-
 HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("keeper") + 1)
 NOTHING_HELD: Final = Task(TaskId(""))[HELD]
-_BESIDE: Final = slice(Task._fields.index("warmups"), Task._fields.index("keeper") + 1)
-_NOTHING_BESIDE: Final = Task(TaskId(""))[_BESIDE]
-
-
-def stage_all(view: View, tasks: Iterable[Task]) -> list[Staged]:
-    """Return what ``stage`` says of each task.
-
-    Where a whole group begins, or much of it has to move, the same can be said of thousands of tasks, and little has to
-    be asked about each: those are told apart first.
-    """
-    return list(map(stager(view), tasks))
-
-
-def stager(view: View) -> Callable[[Task], Staged]:
-    """Return what stages one task after another as ``stage`` does, to be used for many. Costs a pass over members."""
-    if not view.is_calm():
-        return partial(stage, view)
-    cold: dict[MemberId, Choice] = {}
-    ready: dict[MemberId, Choice | None] = {}
-    staying: dict[MemberId, Choice | None] = {}
-
-    def staged(task: Task) -> Staged:
-        owner = task.owner
-        if owner is None:
-            found = _taken_over(view, task, ready) if task.standbys else _beginning(view, task, cold)
-        elif task.target == owner:
-            begins = task.state is not ActiveState.RUNNING
-            found = _starting(view, task, owner, staying) if begins else _settled(view, task, owner, staying)
-        else:
-            found = _queued(view, task, owner, staying)
-        return found or stage(view, task)
-
-    return staged
-
-
-def _is_plain(view: View, task: Task) -> bool:
-    """Say whether the task has state, and no operator has to release it."""
-    table = view.group.table
-    rank = table.rank.get(task.id)
-    return rank is not None and table.stateful[rank] and not task.parked
-
-
-def _beginning(view: View, task: Task, cold: dict[MemberId, Choice]) -> Staged | None:
-    """Return a task that nobody has anything of: it begins where it belongs, with all of its copies."""
-    target = task.target
-    if (
-        target is None
-        or task[HELD] != NOTHING_HELD
-        or task.awaits is not None
-        or len(task.target_standbys) > view.config.num_standby_replicas
-        or not _is_plain(view, task)
-        or view.on_disk(task.id)
-    ):
-        return None
-    choice = cold.get(target)
-    if choice is None:
-        choice = cold[target] = Choice(target, Why.COLD_START)
-    return _staged(Staged, (task, choice, dict.fromkeys(task.target_standbys, Role.STANDBY), ()))
-
-
-def _queued(view: View, task: Task, owner: MemberId, staying: dict[MemberId, Choice | None]) -> Staged | None:
-    """Return a task that runs on, with the standbys that it should have, and waits for a copy at its target."""
-    target, standbys = task.target, task.standbys
-    if (
-        task.state is not ActiveState.RUNNING
-        or target is None
-        or standbys != task.target_standbys
-        or task[_BESIDE] != _NOTHING_BESIDE
-        or task.stalls
-        or len(standbys) < view.config.num_standby_replicas
-        or owner in standbys
-        or target in standbys
-        or not _is_plain(view, task)
-    ):
-        return None
-    choice = _stays(view, owner, staying)
-    if choice is None:
-        return None
-    asks = (Ask(task, target, True, False, False),)
-    return _staged(Staged, (task, choice, dict.fromkeys(standbys, Role.STANDBY), asks))
-
-
-def _starting(view: View, task: Task, owner: MemberId, staying: dict[MemberId, Choice | None]) -> Staged | None:
-    """Return a task whose owner, where it belongs, has yet to run it, while no other copy is ready."""
-    standbys = task.standbys
-    if (
-        task.state not in (ActiveState.GRANTED, ActiveState.RESTORING)
-        or standbys != task.target_standbys
-        or task[_BESIDE] != _NOTHING_BESIDE
-        or owner in standbys
-        or not _is_plain(view, task)
-        or view.on_disk(task.id)
-    ):
-        return None
-    choice = _stays(view, owner, staying)
-    if choice is None or any(view.copy(task, one).is_caught_up for one in standbys):
-        return None
-    return _staged(Staged, (task, choice, dict.fromkeys(standbys, Role.STANDBY), ()))
-
-
-def _settled(view: View, task: Task, owner: MemberId, staying: dict[MemberId, Choice | None]) -> Staged | None:
-    """Return a task that runs where it belongs, with the standbys that it should have, or one that is to move."""
-    standbys, wanted = task.standbys, task.target_standbys
-    moves = standbys != wanted
-    if (
-        (moves and not len(standbys) == len(wanted) == 1 == view.config.num_standby_replicas)
-        or task[_BESIDE] != _NOTHING_BESIDE
-        or owner in standbys
-        or owner in wanted
-        or not _is_plain(view, task)
-    ):
-        return None
-    choice = _stays(view, owner, staying)
-    if choice is None:
-        return None
-    # The old copy stays until the new one is caught up.
-    asks = (Ask(task, wanted[0], False, False, False),) if moves else ()
-    return _staged(Staged, (task, choice, dict.fromkeys(standbys, Role.STANDBY), asks))
-
-
-def _taken_over(view: View, task: Task, ready: dict[MemberId, Choice | None]) -> Staged | None:
-    """Return a task that nobody runs and whose only copy is known to be caught up: its member takes over."""
-    (taker, *others), target = task.standbys, task.target
-    if (
-        others
-        or task[_BESIDE] != _NOTHING_BESIDE
-        or target not in (None, taker)
-        or task.target_standbys not in ((), task.standbys)
-        or task.awaits is not None
-        or task.failures
-        or not _is_plain(view, task)
-        or view.on_disk(task.id)
-    ):
-        return None
-    if taker not in ready:
-        member = view.members[taker]
-        ready[taker] = Choice(taker, Why.FAILOVER, True) if view.is_noted_level(member) else None
-    choice = ready[taker]
-    return None if choice is None else _staged(Staged, (task, choice, {}, ()))
-
-
-def _stays(view: View, owner: MemberId, staying: dict[MemberId, Choice | None]) -> Choice | None:
-    """Return the choice of an owner that neither drains nor is suspected."""
-    if owner not in staying:
-        member = view.members[owner]
-        is_calm = member.drain is None and not member.suspected
-        staying[owner] = Choice(owner, Why.STAYS, True) if is_calm else None
-    return staying[owner]
 
 
 def stage(view: View, task: Task) -> Staged:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
-    if task.stalls or task.failures:
-        view.passes()  # What is held against a member is so for a while.
-    choice = choose(view, task)
-    rank = view.group.table.rank.get(task.id)
-    if task.parked or rank is None or not view.group.table.stateful[rank]:
+    if task.owner is None and view.is_calm and _begins(view, task):
+        # It begins where it belongs, with all of its copies, none of which costs a slot.
+        return Staged(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
+    choice, table = choose(view, task), view.group.table
+    rank = table.rank.get(task.id)
+    if task.parked or rank is None or not table.stateful[rank]:
         return Staged(task, choice, {})
-    active = choice.active
+    active, members = choice.active, view.members
     if active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
         return Staged(task, choice, view.holders(task))
-    wanted = view.those_here(task.target_standbys, besides=active)
+    wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
     return _asked(view, task, choice, _kept(view, task, choice, wanted), wanted)
+
+
+def _begins(view: View, task: Task) -> bool:
+    """Say whether nobody has, had or was promised anything of a task that has a target."""
+    if task.target is None or task[HELD] != NOTHING_HELD or task.awaits is not None or task.parked:
+        return False
+    is_complete = len(task.target_standbys) <= view.config.num_standby_replicas
+    return is_complete and view.is_stateful(task.id) and not view.on_disk(task.id)
+
+
+def stage_queued(view: View, task: Task) -> Staged:
+    """Return what ``stage`` says of a task that waits for a slot: all stays, and it asks for the copies it lacks."""
+    draining = is_for_drain(view, task)
+    asks = [
+        Ask(task, member_id, for_active=member_id == task.target, draining=draining, free=False)
+        for member_id in lacking(task)
+        if view.member(member_id) is not None
+    ]
+    return Staged(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(asks))
+
+
+def lacking(task: Task) -> list[MemberId]:
+    """Return where a task that waits for a slot is to have a copy and has none, its target first."""
+    owner, standbys = task.owner, task.standbys
+    wanted = task.target_standbys
+    found = [one for one in wanted if one not in standbys and one != owner] if wanted != standbys else []
+    return [task.target, *found] if task.target is not None and task.target != owner else found
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
@@ -260,13 +135,10 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: d
     Where all drain nothing moves, and what is ready for a move stays ready for it.
     """
     leaving = [one for one, role in rest.items() if role is Role.STANDBY and view.members[one].drain is not None]
-    if leaving:
-        view.passes()
     for member_id in sorted(leaving, key=lambda one: (*_warmth(view, task, one), one)):
         if len(kept) < view.config.num_standby_replicas:
             kept[member_id] = Role.STANDBY
     if all(member.drain is not None for member in view.members.values()):
-        view.passes()
         kept.update({one: role for one, role in rest.items() if _is_caught_up(view, task, one)})
 
 

@@ -100,9 +100,9 @@ def idle_tasks(view: View) -> list[TaskId]:
     found = []
     for member_id, heard in view.soft.members.items():
         member = view.member(member_id)
-        # Whoever lists as many tasks as it has, none of them as state on disk, lists each in its role.
-        if member is not None and heard.full and not (heard.tails_all and len(heard.reports) >= len(member.picture)):
-            found += [task_id for task_id in member.picture if is_idle(view, view.group.tasks[task_id])]
+        if member is not None and heard.full:
+            actives = [task_id for task_id, grant in member.picture.items() if grant.role is Role.ACTIVE]
+            found += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
     return sorted(found, key=task_order)
 
 

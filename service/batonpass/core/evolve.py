@@ -26,13 +26,13 @@ from batonpass.core.model import (
     Group,
     Loss,
     Member,
+    Pending,
     Revocation,
     Role,
     Stall,
     Stop,
     Task,
     Topology,
-    altered,
     with_copies,
     with_owner,
     with_target,
@@ -93,33 +93,33 @@ class GroupBuilder:
         fields: dict[str, object] = {"version": version}
         if self.tasks:
             fields["tasks"] = before.tasks.updated(self.tasks)
-            fields["unsettled"] = before.unsettled.updated(self._unsettled())
         if self.members:
             fields["members"] = before.members.updated(self.members)
+        fields["unsettled"] = before.unsettled.updated(self._unsettled())
         return replace(group, **fields)  # type: ignore[arg-type]
 
-    def _unsettled(self) -> dict[TaskId, bool | None]:
-        rank = self.group.table.rank
-        known = self.before.unsettled
-        suspects = self._suspects()
-        changes: dict[TaskId, bool | None] = {}
-        for task_id, task in self.tasks.items():
-            if task_id not in rank:
-                mark = True if _held(task) else None
+    def _unsettled(self) -> dict[TaskId, Pending | None]:
+        """Return what changes about which tasks are unsettled, and how far."""
+        table, replicas = self.group.table, self.group.config.num_standby_replicas
+        rank, stateful, known = table.rank, table.stateful, self.before.unsettled
+        tasks = self.tasks
+        if replicas != self.before.config.num_standby_replicas:
+            tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
+        owners = {task.owner: self.member(task.owner) for task in tasks.values() if task.owner is not None}
+        suspects = {owner for owner, member in owners.items() if member is not None and member.suspected}
+        leaving = {owner for owner, member in owners.items() if member is not None and _goes_at_an_instant(member)}
+        changes: dict[TaskId, Pending | None] = {}
+        for task_id, task in tasks.items():
+            place = rank.get(task_id)
+            if place is None:
+                found = Pending.OPEN if _held(task) else None
             else:
-                mark = True if suspects and task.owner in suspects else mark_of(task)
-            if mark is not known.get(task_id):
-                changes[task_id] = mark
+                found = pending(task, replicas=replicas if stateful[place] else None)
+                if task.owner in suspects or (found is Pending.QUEUED and task.owner in leaving):
+                    found = Pending.OPEN
+            if found is not known.get(task_id):
+                changes[task_id] = found
         return changes
-
-    def _suspects(self) -> set[MemberId | None]:
-        """Return the suspected among the owners of the tasks that changed."""
-        owners = {task.owner for task in self.tasks.values()}
-        return {one for one in owners if self._is_suspected(one)}
-
-    def _is_suspected(self, member_id: MemberId | None) -> bool:
-        member = None if member_id is None else self.member(member_id)
-        return member is not None and member.suspected
 
 
 # The group and its members.
@@ -247,7 +247,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
         changes["pin"] = None
     if task.awaits == member_id:
         changes["awaits"] = None
-    return altered(task, changes) if changes else task
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
@@ -302,32 +302,34 @@ def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
     """The member is on its way out, and may have come to the end of its time."""
     drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
     builder.change_member(record.member_id, drain=drain)
+    _look_again(builder, record.member_id)
 
 
 def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
     """The member stays."""
     builder.change_member(record.member_id, drain=None)
+    _look_again(builder, record.member_id)
 
 
 def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
     """The member may be dead: whatever it runs may have to go elsewhere."""
-    _set_suspected(builder, record.member_id, is_suspected=True)
+    builder.change_member(record.member_id, suspected=True)
+    _look_again(builder, record.member_id)
 
 
 def _suspicion_cleared(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
     """The member spoke."""
-    _set_suspected(builder, record.member_id, is_suspected=False)
+    builder.change_member(record.member_id, suspected=False)
+    _look_again(builder, record.member_id)
 
 
-def _set_suspected(builder: GroupBuilder, member_id: MemberId, *, is_suspected: bool) -> None:
+def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
+    """Have it judged anew which of a member's tasks are settled: nothing about the tasks themselves has changed."""
     member = builder.member(member_id)
-    if member is None:
-        return
-    builder.change_member(member_id, suspected=is_suspected)
-    for task_id, grant in member.picture.items():
-        if grant.role is Role.ACTIVE:
-            # Nothing about the task itself is new, but whether it is settled is looked at again.
-            builder.tasks[task_id] = builder.task(task_id)
+    if member is not None:
+        for task_id, grant in member.picture.items():
+            if grant.role is Role.ACTIVE:
+                builder.tasks[task_id] = builder.task(task_id)
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
@@ -565,24 +567,31 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
 # What several folds have in common.
 
 
-def mark_of(task: Task) -> bool | None:
-    """Return how the index of unsettled tasks marks a task of the topology: None where it is settled.
+def _goes_at_an_instant(member: Member) -> bool:
+    """Say whether a member gives up what it runs at the deadline of its drain, ready copies or not."""
+    return member.drain is not None and member.drain.deadline_ms is not None
 
-    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. False: there
-    is nothing to do for it but to wait, for a target, while nobody has anything of it, or for the word of its owner,
-    which is where it belongs and has yet to say that it runs.
+
+def pending(task: Task, *, replicas: int | None) -> Pending | None:
+    """Return what a task of the topology waits for; None where it is settled.
+
+    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. ``replicas``
+    is how many standbys a task should have, None for one without state.
     """
-    if task.standbys != task.target_standbys or task.claims or task.warmups or task.keeper is not None:
-        return True
-    owner, state = task.owner, task.state
+    owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
+    if task.claims or task.warmups or task.heir is not None or task.keeper is not None:
+        return Pending.OPEN
     if owner is None:
-        return task.target is not None or task.heir is not None or bool(task.standbys)
-    if owner != task.target:
-        return True
-    return None if state is ActiveState.RUNNING else state not in _STARTING
-
-
-_STARTING: Final = (ActiveState.GRANTED, ActiveState.RESTORING)
+        is_to_go = target is not None or standbys or task.target_standbys
+        return Pending.OPEN if is_to_go else Pending.WAITING
+    if owner == target and standbys == task.target_standbys:
+        if state is ActiveState.RUNNING:
+            return None
+        return Pending.WAITING if state in (ActiveState.GRANTED, ActiveState.RESTORING) else Pending.OPEN
+    runs_on = state is ActiveState.RUNNING and target is not None and not task.parked and not task.stalls
+    is_complete = len(standbys) == len(task.target_standbys) == replicas
+    is_queued = runs_on and is_complete and target not in standbys and owner not in standbys
+    return Pending.QUEUED if is_queued else Pending.OPEN
 
 
 def _held(task: Task) -> bool:
@@ -602,7 +611,7 @@ def _involved(builder: GroupBuilder, member: Member) -> list[TaskId]:
 def _without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
     """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
     changes = _changes_without(task, member_id, claims)
-    return altered(task, changes) if changes else task
+    return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def _changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.budget import HeldBack, fund
+from batonpass.core.budget import HeldBack, fund, held_back
 from batonpass.core.copies import Staged, stage
 from batonpass.core.describe import is_idle, ready_in_ms
 from batonpass.core.handover import Choice, choose
@@ -156,7 +156,8 @@ def _in_step(view: View, task: Task) -> tuple[Staged | None, HeldBack | None]:
         # The whole step, because slots and room are shared: alone, the task would get what others have taken.
         staged, held = plan_step(view)
     else:
-        staged, held = [alone], fund(view, [alone])
+        staged = [alone]
+        held = held_back(view, fund(view, staged), staged)
     one = next((one for one in staged if one.task.id == task.id), None)
     return one, next((entry for entry in held if entry.task == task.id), None)
 

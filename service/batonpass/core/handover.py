@@ -52,7 +52,7 @@ def choose(view: View, task: Task) -> Choice:
     if task.parked:
         return Choice(None, Why.STAYS, held=Held.PARKED)
     if task.owner is None:
-        return _successor(view, task)
+        return _successor(view, task, is_stateful=table.stateful[rank])
     owner = view.members[task.owner]
     if not table.stateful[rank]:
         return _stateless(view, task, owner)
@@ -104,10 +104,8 @@ def _suspected(view: View, task: Task, owner: Member) -> Choice:
 
 def _running(view: View, task: Task, owner: Member) -> Choice:
     drain = owner.drain
-    if drain is not None and drain.deadline_ms is not None:
-        view.passes()
-        if view.now_ms >= drain.deadline_ms:
-            return _deadline(view, task, owner)
+    if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
+        return _deadline(view, task, owner)
     if task.target == owner.id:
         return _stays(task)
     target = view.member(task.target)
@@ -125,8 +123,6 @@ def _running(view: View, task: Task, owner: Member) -> Choice:
 def _awaits_word(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
     for_balance = owner.drain is None and task.target != task.pin
-    if for_balance:
-        view.passes()
     return Held.MEMBER_OVERDUE if for_balance and view.is_somebody_overdue() else None
 
 
@@ -145,18 +141,14 @@ def _deadline(view: View, task: Task, owner: Member) -> Choice:
 
 def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
-    stuck_ms = _stuck_at_ms(view, task, owner)
-    is_stuck = view.now_ms >= stuck_ms
-    view.changes_at(stuck_ms)
+    is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
     keeps = None if failed or is_stuck else task.keeper
-    judged_ms = task.since_ms + view.config.heartbeat_interval_ms
-    view.changes_at(judged_ms)
-    if keeps is not None and view.now_ms < judged_ms:
+    if keeps is not None and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
         # Its copy was caught up when this was decided; a word of then says little of what is left now.
         return _stays(task)
     # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
@@ -175,9 +167,7 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     heard = view.soft.members.get(owner.id)
     if eta_ms is None or heard is None or task.id not in heard.reports:
         return False
-    at_ms = heard.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms
-    view.changes_at(at_ms)
-    return at_ms <= view.now_ms
+    return heard.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
@@ -188,17 +178,14 @@ def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
     return since + view.config.warmup_stall_timeout_ms
 
 
-def _successor(view: View, task: Task) -> Choice:
+def _successor(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose who gets a task that nobody has: ready copies at once, others only once a target is placed."""
-    heir = view.member(task.heir)
+    heir = None if task.heir is None else view.member(task.heir)
     if heir is not None:
         return Choice(heir.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, heir.id).is_caught_up)
-    if not view.is_stateful(task.id):
+    if not is_stateful:
         return _target_or_wait(view, task)
-    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
-    if not has_copies and task.awaits is None and view.group.storm_since_ms is None and view.member(task.target):
-        return Choice(task.target, Why.COLD_START)
-    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
+    found = _best_ready(view, task, on_disk=task.target is not None)
     if found is not None:
         return found
     if view.group.storm_since_ms is not None:
@@ -218,7 +205,6 @@ def _cold(view: View, task: Task) -> Choice:
     heartbeat. One that is reported without a lag is never promoted; another member restores the task instead, the
     target if it is another, and only where there is none the task waits.
     """
-    view.passes()
     for holder in view.holders(task):
         copy = view.copy(task, holder)
         awaited = copy.readiness is Readiness.UNKNOWN and (holder == task.target or not _has_reported(view, holder))

@@ -30,8 +30,9 @@ class Violation(NamedTuple):
 class Step:
     """One decision, as it is about to be appended.
 
-    ``soft`` is the soft state that the decision was made with, ``soft_after`` the one that it left. ``item`` is the
-    input, None where nobody knows it any more (the audit of an old log): who vouched for what is then taken on trust.
+    ``soft`` is the soft state that the decision was made with, ``soft_after`` the one that it left. ``inputs`` are
+    what it was made on, None where nobody knows that any more (the audit of an old log): who vouched for what is then
+    taken on trust.
     """
 
     before: Group
@@ -40,7 +41,7 @@ class Step:
     soft: Soft
     soft_after: Soft
     now_ms: int
-    item: Input | None = None
+    inputs: tuple[Input, ...] | None = None
 
 
 class Ledger:

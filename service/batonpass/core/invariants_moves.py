@@ -6,10 +6,11 @@ from what the decision made of it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId, split_task_id
 from batonpass.core.invariants_ledger import Ledger, Step, Violation
-from batonpass.core.invariants_spent import extra_copies, is_of_a_drain, spent
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.soft import Positions, Report, Soft
 
@@ -172,6 +173,42 @@ def check_budgets(step: Step, touched: list[TaskId]) -> list[Violation]:
     if of_drains and total > normal + drains:
         found.append(Violation("L8", f"{total} extra copies; with drains, {normal + drains} are allowed", grown[0]))
     return found + _check_member_budgets(step, new)
+
+
+class Spent(NamedTuple):
+    """Slots in use: for moves of tasks that no drain has to do with, and for those of drains."""
+
+    normal: int
+    drains: int
+
+
+def spent(group: Group) -> Spent:
+    """Return the slots in use: those of the unsettled tasks, since a settled one has no copy too many."""
+    replicas, normal, drains = group.config.num_standby_replicas, 0, 0
+    for task in group.tasks.pick(group.unsettled):
+        if task.warmups or len(task.standbys) > replicas:
+            extra = extra_copies(group, task)
+            if extra and is_of_a_drain(group, task):
+                drains += extra
+            else:
+                normal += extra
+    return Spent(normal, drains)
+
+
+def extra_copies(group: Group, task: Task) -> int:
+    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number.
+
+    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active to be.
+    """
+    copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
+    return max(len(task.warmups) - (task.heir in task.warmups), copies - 1 - group.config.num_standby_replicas)
+
+
+def is_of_a_drain(group: Group, task: Task) -> bool:
+    """Say whether a member on its way out has a copy of the task, so that the drain's budget may pay."""
+    holders = (task.owner, task.keeper, *task.standbys, *task.warmups)
+    members = [group.members.get(one) for one in holders if one is not None]
+    return any(member is not None and member.drain is not None for member in members)
 
 
 def check_capacity(step: Step) -> list[Violation]:

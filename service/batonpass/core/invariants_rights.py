@@ -12,7 +12,7 @@ from typing import assert_never
 
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Join, Leave, Started, StoreRecovered
+from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered
 from batonpass.core.invariants_ledger import Ledger, Step, Violation
 from batonpass.core.model import Cause, GoneMember, Member, OnLeaseLost, Revocation, Role
 
@@ -116,9 +116,9 @@ def _check_release(step: Step, ledger: Ledger, record: r.TaskReleased) -> list[V
         if free_at <= step.now_ms or _is_vouched_dead(step, member_id):
             return []
         return [Violation("L1", f"released at {step.now_ms}; its lease runs until {free_at}", task_id, member_id)]
-    if step.item is None:
+    if step.inputs is None:
         return []
-    if revocation is not None and _confirms(step.item, member_id, task_id, revocation.epoch):
+    if revocation is not None and any(_confirms(one, member_id, task_id, revocation.epoch) for one in step.inputs):
         return []
     return [Violation("L1", "released without a confirmation", task_id, member_id)]
 
@@ -136,10 +136,12 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
 
 
 def _is_vouched_dead(step: Step, member_id: MemberId) -> bool:
-    """Say whether the input's sender answers for the member's running nothing any more."""
-    match step.item:
-        case None:
-            return True
+    """Say whether the sender of an input answers for the member's running nothing any more."""
+    return step.inputs is None or any(_vouches(step, one, member_id) for one in step.inputs)
+
+
+def _vouches(step: Step, item: Input, member_id: MemberId) -> bool:
+    match item:
         case Eviction(member_id=named, dead=dead):
             return named == member_id and dead
         case Leave(member_id=named):
@@ -208,7 +210,8 @@ def _why_not_gone(step: Step, ledger: Ledger, record: r.MemberGone) -> str:
         case Cause.GRACE_OVER | Cause.RESTARTED:
             return "it was not away"
         case Cause.EVICTED:
-            return "" if step.item is None or isinstance(step.item, Eviction | GroupDeletion) else "nobody evicted it"
+            is_evicted = step.inputs is None or any(isinstance(one, Eviction | GroupDeletion) for one in step.inputs)
+            return "" if is_evicted else "nobody evicted it"
         case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
             return "" if _is_vouched_dead(step, member_id) else "nobody vouched that it has stopped"
         case _ as never:
@@ -258,11 +261,13 @@ def _is_held(step: Step) -> bool:
 def check_start(step: Step) -> list[Violation]:
     """Return what is wrong after a start or a recovery: who is judged, or granted something, too early (L3)."""
     found = []
-    if isinstance(step.item, Started | StoreRecovered):
+    is_start = any(isinstance(one, Started) for one in step.inputs or ())
+    is_recovery = any(isinstance(one, StoreRecovered) for one in step.inputs or ())
+    if is_start or is_recovery:
         calm = step.now_ms + step.before.longest_session_ms
-        if isinstance(step.item, Started) and step.soft_after.judge_from_ms < calm:
+        if is_start and step.soft_after.judge_from_ms < calm:
             found.append(Violation("L3", f"judges from {step.soft_after.judge_from_ms}, before {calm}"))
-        if isinstance(step.item, StoreRecovered) and step.before.declared and step.after.grants_from_ms < calm:
+        if is_recovery and step.before.declared and step.after.grants_from_ms < calm:
             found.append(Violation("L3", f"grants from {step.after.grants_from_ms}, before {calm}"))
         for record in step.records:
             member = step.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from batonpass.core.answers import answer, refusal
+from batonpass.core.answers import Late, refusal
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
@@ -29,7 +30,6 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.soft import MemberSoft
-from batonpass.core.work import Work
 
 FIRST_EPOCH = 1
 """The epoch of a member's first picture, which is empty."""
@@ -38,54 +38,54 @@ GOODBYES_MAX = 100
 """How many ids are remembered that left before they joined."""
 
 
-def join(work: Work, item: Join) -> Reply:
+def join(draft: DecisionDraft, item: Join) -> Reply:
     """Let a new run of a worker in, or answer a join whose reply was lost with the present picture.
 
     A member that is let in is answered ``Done``: its picture is known only when the whole decision stands.
     """
-    group = work.group
+    group = draft.group
     if not group.declared:
         return refusal(group, item.member_id)
     present = group.members.get(item.member_id)
     if present is not None and present.away_until_ms is None:
-        return _lost_reply(work, present)
-    if item.member_id in work.soft.goodbyes:
+        return _lost_reply(draft, present)
+    if item.member_id in draft.soft.goodbyes:
         return Gone(f"member {item.member_id!r} left before its join arrived; join with a new id")
     if present is not None or item.member_id in group.gone:
         return Gone(f"member id {item.member_id!r} was used before; join with a new id")
-    predecessors = _predecessors(work, item)
+    predecessors = _predecessors(draft, item)
     if isinstance(predecessors, ProtocolError):
         return predecessors
-    if not predecessors and len(group.members) >= work.policy.max_members:
+    if not predecessors and len(group.members) >= draft.policy.max_members:
         return LimitExceeded(
-            f"group {group.id!r} has {len(group.members)} members, the limit is {work.policy.max_members}"
+            f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
     is_first = not group.members
-    work.record(MemberJoined(_profile(work, item)))
-    same_place = [_inherit(work, item, old) for old in predecessors]
+    draft.record(MemberJoined(_profile(draft, item)))
+    same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
-        _release_claims(work, lambda member_id: _answers_for(work, item, member_id))
-    _note_disk(work, item)
+        _release_claims(draft, lambda member_id: _answers_for(draft, item, member_id))
+    _note_disk(draft, item)
     if same_place != [True]:
-        work.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
-    work.touched = True
-    _end_storm_if_back(work)
-    work.wake(work.now_ms + group.config.session_timeout_ms)
+        draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
+    draft.touched = True
+    _end_storm_if_back(draft)
+    draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Done()
 
 
-def _lost_reply(work: Work, member: Member) -> Reply:
+def _lost_reply(draft: DecisionDraft, member: Member) -> Late:
     """A join is a heartbeat: it renews the lease, and changes nothing else."""
-    heard = work.heard(member.id) or MemberSoft(work.now_ms)
-    work.set_heard(member.id, replace(heard, heard_ms=work.now_ms, poll_broken_ms=None))
-    return answer(work.group, work.soft, member, -1)
+    known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
+    draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+    return Late()
 
 
-def _profile(work: Work, item: Join) -> Member:
-    group = work.group
+def _profile(draft: DecisionDraft, item: Join) -> Member:
+    group = draft.group
     return Member(
         id=item.member_id,
-        joined_ms=work.now_ms,
+        joined_ms=draft.now_ms,
         instance_id=item.instance_id,
         capacity=item.capacity,
         max_tasks=item.max_tasks,
@@ -97,9 +97,9 @@ def _profile(work: Work, item: Join) -> Member:
     )
 
 
-def _predecessors(work: Work, item: Join) -> list[Member] | ProtocolError:
+def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolError:
     """Return the members whose place the newcomer takes: the one it replaces, and the holder of its instance id."""
-    group = work.group
+    group = draft.group
     replaced = group.members.get(item.replaces) if item.replaces is not None else None
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
         return InstanceIdInUse(
@@ -111,7 +111,7 @@ def _predecessors(work: Work, item: Join) -> list[Member] | ProtocolError:
     if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
         found = [replaced] if replaced is not None else []
         return [*found, holder] if holder is not None and holder is not replaced else found
-    rest_ms = max(1, work.lease_end_ms(holder) - work.now_ms)
+    rest_ms = max(1, draft.lease_end_ms(holder) - draft.now_ms)
     return InstanceIdInUse(
         f"instance {item.instance_id!r} is held by live member {holder.id!r}; "
         "wait for its lease, or join with takeover if it is dead",
@@ -119,17 +119,17 @@ def _predecessors(work: Work, item: Join) -> list[Member] | ProtocolError:
     )
 
 
-def _inherit(work: Work, item: Join, old: Member) -> bool:
+def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
     """Put the newcomer in the place of ``old``; return whether nothing has to be placed anew for it."""
     cause = Cause.REPLACED
     if old.away_until_ms is not None:
         cause = Cause.RESTARTED
     elif old.id != item.replaces:
         cause = Cause.TAKEN_OVER
-    work.record(
-        PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=work.now_ms, lease_end_ms=work.now_ms)
+    draft.record(
+        PlaceInherited(old.id, item.member_id), MemberGone(old.id, cause, at_ms=draft.now_ms, lease_end_ms=draft.now_ms)
     )
-    new = work.group.members[item.member_id]
+    new = draft.group.members[item.member_id]
     same = (
         new.capacity == old.capacity
         and new.max_tasks == old.max_tasks
@@ -141,43 +141,45 @@ def _inherit(work: Work, item: Join, old: Member) -> bool:
     return same and not came_without_state
 
 
-def _answers_for(work: Work, item: Join, member_id: MemberId) -> bool:
+def _answers_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
     """Say whether the join vouches that a departed run runs nothing: by ``replaces``, or as its instance's takeover."""
-    gone = work.group.gone.get(member_id)
+    gone = draft.group.gone.get(member_id)
     if gone is None or gone.instance_id not in (None, item.instance_id):
         return False
     return member_id == item.replaces or (item.takeover and gone.instance_id is not None)
 
 
-def _release_claims(work: Work, is_stopped: Callable[[MemberId], bool]) -> bool:
+def _release_claims(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool]) -> bool:
     """Free what departed members may still have been running, where somebody vouches that they have stopped."""
     freed = [
-        TaskReleased(task_id, claim.member_id, at_ms=work.now_ms)
-        for task_id in sorted(work.group.open_tasks())
-        for claim in work.group.tasks[task_id].claims
+        TaskReleased(task_id, claim.member_id, at_ms=draft.now_ms)
+        for task_id in sorted(draft.group.open_tasks())
+        for claim in draft.group.tasks[task_id].claims
         if is_stopped(claim.member_id)
     ]
-    work.record(*freed)
+    draft.record(*freed)
     return bool(freed)
 
 
-def _note_disk(work: Work, item: Join) -> None:
+def _note_disk(draft: DecisionDraft, item: Join) -> None:
     """Keep what the newcomer has on disk; its lease runs from now."""
-    group = work.group
+    group = draft.group
     known = group.table.rank
     reports = {
         task_id: digest(
-            said, None, work.now_ms, measure(said, work.now_ms, work.soft.end_offsets, changelogs_of(group, task_id))
+            said, None, draft.now_ms, measure(said, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id))
         )
         for task_id, said in item.tasks.items()
         if task_id in known
     }
     timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
-    work.set_heard(item.member_id, MemberSoft(work.now_ms, full=True, echoed=0, timeouts=timeouts, reports=reports))
+    draft.set_member_soft(
+        item.member_id, MemberSoft(draft.now_ms, full=True, echoed=0, timeouts=timeouts, reports=reports)
+    )
 
 
-def _end_storm_if_back(work: Work) -> None:
-    group = work.group
+def _end_storm_if_back(draft: DecisionDraft) -> None:
+    group = draft.group
     since = group.storm_since_ms
     if since is None:
         return
@@ -185,19 +187,19 @@ def _end_storm_if_back(work: Work) -> None:
     lost = len(group.losses)
     size = len(group.members) - back + lost
     if lost - back <= group.config.max_lost_share * size:
-        work.record(StormEnded())
-        work.schedule("storm-ended")
+        draft.record(StormEnded())
+        draft.schedule("storm-ended")
 
 
-def leave(work: Work, item: Leave) -> Reply:
+def leave(draft: DecisionDraft, item: Leave) -> Reply:
     """Take a member out that has stopped its actives; under ``restart`` its place is kept for ``rejoin_grace_ms``.
 
     Its tasks are free at once: ready standbys serve them; what is cold waits for an instance that restarts.
     """
-    group = work.group
+    group = draft.group
     member = group.members.get(item.member_id)
     if group.declared and member is None and item.member_id not in group.gone:
-        _note_goodbye(work, item.member_id)
+        _note_goodbye(draft, item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
@@ -205,75 +207,75 @@ def leave(work: Work, item: Leave) -> Reply:
         return InvalidRequest(message, errors=[("mode", message)])
     grace_ms = group.config.rejoin_grace_ms
     if item.restart and grace_ms > 0 and member.drain is None:
-        work.record(MemberAway(member.id, work.now_ms + grace_ms, work.now_ms))
-        work.wake(work.now_ms + grace_ms)
-        work.touched = True
+        draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
+        draft.wake(draft.now_ms + grace_ms)
+        draft.touched = True
         return Done()
-    work.record(MemberGone(member.id, Cause.LEFT, at_ms=work.now_ms, lease_end_ms=work.now_ms))
-    work.schedule("leave")
+    draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
+    draft.schedule("leave")
     return Done()
 
 
-def _note_goodbye(work: Work, member_id: MemberId) -> None:
+def _note_goodbye(draft: DecisionDraft, member_id: MemberId) -> None:
     """Remember an id that left and was never seen: its own join may be under way, and would stay until its lease ends.
 
     The join is not long behind, so that what a coordinator knows of it may be lost with its process, and the newest of
     such ids are enough.
     """
-    known = {**work.soft.goodbyes, member_id: work.now_ms}
-    oldest_ms = work.now_ms - work.policy.gone_retention_ms
+    known = {**draft.soft.goodbyes, member_id: draft.now_ms}
+    oldest_ms = draft.now_ms - draft.policy.gone_retention_ms
     kept = sorted((at_ms, one) for one, at_ms in known.items() if at_ms >= oldest_ms)[-GOODBYES_MAX:]
-    work.soft = replace(work.soft, goodbyes=PMap({one: at_ms for at_ms, one in kept}))
+    draft.soft = replace(draft.soft, goodbyes=PMap({one: at_ms for at_ms, one in kept}))
 
 
-def evict(work: Work, item: Eviction) -> Reply:
+def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     """Put a member out. Its tasks are free when its lease is over; at once when its death is vouched for.
 
     The death of a run that was fenced before can be vouched for later, as long as it holds its tasks back.
     """
-    group = work.group
+    group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None:
-        if item.dead and item.member_id in group.gone and _release_claims(work, lambda one: one == item.member_id):
-            work.touched = True
+        if item.dead and item.member_id in group.gone and _release_claims(draft, lambda one: one == item.member_id):
+            draft.touched = True
             return Done()
         return refusal(group, item.member_id)
-    now_ms = work.now_ms
-    end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, work.lease_end_ms(member))
-    work.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
-    work.wake(end_ms)
-    work.schedule("evict")
+    now_ms = draft.now_ms
+    end_ms = now_ms if item.dead or member.away_until_ms is not None else max(now_ms, draft.lease_end_ms(member))
+    draft.record(MemberGone(member.id, Cause.EVICTED, at_ms=now_ms, lease_end_ms=end_ms))
+    draft.wake(end_ms)
+    draft.schedule("evict")
     return Done()
 
 
-def drain(work: Work, item: DrainRequest) -> Reply:
+def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
     """Let a member hand over everything while it goes on processing. A second request may set another deadline."""
-    group = work.group
+    group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
-    now_ms = work.now_ms
+    now_ms = draft.now_ms
     if member.drain is None or item.deadline_ms is not None:
         since = now_ms if member.drain is None else member.drain.since_ms
         deadline_ms = None if item.deadline_ms is None else now_ms + item.deadline_ms
         gives_up_ms = since + group.config.drain_timeout_ms
         was_draining = member.drain is not None
-        work.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
+        draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
         if deadline_ms is not None:
-            work.wake(deadline_ms)
-        work.touched = True
+            draft.wake(deadline_ms)
+        draft.touched = True
         if not was_draining:
-            work.schedule("drain")
-    return DrainProgress(work.remaining(work.group.members[member.id]))
+            draft.schedule("drain")
+    return DrainProgress(draft.remaining(draft.group.members[member.id]))
 
 
-def undrain(work: Work, item: DrainReversal) -> Reply:
+def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
     """Let a draining member stay. Handovers whose revocation was sent go through."""
-    group = work.group
+    group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
     if member.drain is not None:
-        work.record(DrainCancelled(member.id))
-        work.schedule("undrain")
+        draft.record(DrainCancelled(member.id))
+        draft.schedule("undrain")
     return Done()

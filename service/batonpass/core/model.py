@@ -6,11 +6,10 @@ is immutable: ``evolve`` makes the next group out of records, and nobody else ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from itertools import compress
-from typing import Final, NamedTuple, cast
+from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple
 
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.placement_types import TaskTable
@@ -185,35 +184,20 @@ class Task(NamedTuple):
     stop: Stop | None = None
 
 
-# What a placement and a grant change stands in fields next to each other, and both change every task of a group that
-# begins: they are exchanged at once, because naming fields one by one costs several times as much, and without the
-# count of fields that `_make` takes.
-_new: Final = cast("Callable[[type[Task], Iterable[object]], Task]", tuple.__new__)
 _COPIES: Final = Task._fields.index("standbys")
 _CLAIMS: Final = Task._fields.index("claims")
 _TARGET: Final = Task._fields.index("target")
 _BEYOND: Final = Task._fields.index("waiting") + 1
 
 
-_PLACES: Final = {name: place for place, name in enumerate(Task._fields)}
-
-
-def altered(task: Task, changes: Mapping[str, object]) -> Task:
-    """Return the task with other values of some fields: what ``_replace`` does, in a third of the time."""
-    fields: list[object] = list(task)
-    for name, value in changes.items():
-        fields[_PLACES[name]] = value
-    return _new(Task, fields)
-
-
 def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
     """Return the task as it is with other copies beside its active."""
-    return _new(Task, (*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
+    return Task._make((*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
 
 
 def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task as it is when a member has been granted its active, with the copies that there are beside it."""
-    granted = _new(Task, (task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
+    granted = Task._make((task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
     if task.heir is None and task.awaits is None and task.keeper != member_id:
         return granted
     return granted._replace(heir=None, awaits=None, keeper=None if task.keeper == member_id else task.keeper)
@@ -221,7 +205,21 @@ def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) ->
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
     """Return the task as it is with another target, target standbys and reason to wait."""
-    return _new(Task, (*task[:_TARGET], *target, *task[_BEYOND:]))
+    return Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
+
+
+class Pending(IntEnum):
+    """What an unsettled task, one that is not yet as its target says, can come to in the next step.
+
+    ``WAITING``: nothing but time, a target or the word of its owner moves it; nobody has anything of it yet, or its
+    owner is where it belongs and has yet to say that it runs. ``OPEN``: anything may, so that every step looks at it.
+    ``QUEUED``: it runs on, with as many standbys as it should have, and waits for a slot for a warmup: at its target,
+    or where a standby is to move.
+    """
+
+    WAITING = 0
+    OPEN = 1
+    QUEUED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +299,8 @@ class Group:
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
         pins: the tasks that an operator bound to a member.
-        unsettled: the tasks whose present holders are not yet what the target says, or are suspected, by id; False for
-            those that only wait, for a target or for the first word of an owner that is where it belongs.
+        unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
+            become of them next.
         due_ms: when the next placement is due; None when the target answers the present group epoch.
         next_probe_ms: when to look again; None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
@@ -324,7 +322,7 @@ class Group:
     instances: PMap[InstanceId, MemberId] = field(default_factory=PMap)
     tasks: PMap[TaskId, Task] = field(default_factory=PMap)
     gone: PMap[MemberId, GoneMember] = field(default_factory=PMap)
-    unsettled: PMap[TaskId, bool] = field(default_factory=PMap)
+    unsettled: PMap[TaskId, Pending] = field(default_factory=PMap)
     pins: PMap[TaskId, MemberId] = field(default_factory=PMap)
     due_ms: int | None = None
     triggers: tuple[str, ...] = ()
@@ -338,5 +336,6 @@ class Group:
     tokens_from: int = 0
 
     def open_tasks(self) -> list[TaskId]:
-        """Return the unsettled tasks but those that only wait: these have no claims, no warmups and nothing to do."""
-        return list(compress(self.unsettled, self.unsettled.values()))
+        """Return the unsettled tasks that every step looks at; the others have no claims and no warmups."""
+        is_open = Pending.OPEN
+        return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from batonpass.core.budget import HeldBack, fund
-from batonpass.core.copies import Staged, stage_all
+from batonpass.core.budget import HeldBack, fund, held_back
+from batonpass.core.copies import Staged, stage
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, Role, Task, with_target
+from batonpass.core.model import ActiveState, Group, Pending, Role, Task, with_target
 from batonpass.core.placement_types import Placed
+from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Reason, Why
 from batonpass.core.retarget import aim
@@ -58,15 +59,14 @@ def plan_snapshot(snapshot: Snapshot, policy: Policy) -> Plan:
 
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
     """Return the plan for a group as it stands, with a new target placed."""
-    everything = replace(group, unsettled=type(group.unsettled)(dict.fromkeys(group.table.ids, True)))
+    everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
     before = View(everything, soft, now_ms, policy, complete=True)
     found = aim(before)
     placed_group = _with_target(before, found.changes)
     view = View(placed_group, soft, now_ms, policy, complete=True)
-    view.expect(len(placed_group.table.ids))
-    staged = stage_all(view, map(view.tasks.__getitem__, placed_group.table.ids))
-    held = fund(view, staged)
-    return _answer(view, staged, held, found.placed)
+    staged = [stage(view, task) for task in view.tasks.pick(placed_group.table.ids)]
+    slots = fund(view, staged)
+    return _answer(view, staged, held_back(view, slots, staged), found.placed)
 
 
 def _with_target(view: View, changes: Mapping[TaskId, Change]) -> Group:

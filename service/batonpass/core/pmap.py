@@ -10,7 +10,7 @@ The order of iteration depends on the history of updates: whoever chooses by it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from math import isqrt
 from typing import Final, Generic, TypeVar, cast
 
@@ -25,9 +25,9 @@ _TOP_MIN: Final = 32
 class PMap(Mapping[K, V], Generic[K, V]):
     """An immutable mapping with cheap updates."""
 
-    __slots__ = ("_base", "_era", "_folded", "_length", "_mark", "_marked", "_plain", "_top")
+    __slots__ = ("_base", "_era", "_folded", "_length", "_plain", "_top")
 
-    def __init__(self, items: Mapping[K, V] | None = None, mark: Callable[[V], bool] | None = None) -> None:
+    def __init__(self, items: Mapping[K, V] | None = None) -> None:
         self._base: dict[K, V] = dict(items) if items is not None else {}
         self._top: dict[K, object] = {}
         self._length = len(self._base)
@@ -36,10 +36,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
         self._era = object()
         self._folded: tuple[object, tuple[K, ...]] | None = None
         self._plain: dict[K, V] | None = self._base
-        self._mark = mark
-        self._marked: PMap[K, bool] | None = None
-        if mark is not None:
-            self._marked = PMap({key: True for key, value in self._base.items() if mark(value)})
 
     def __getitem__(self, key: K) -> V:
         if self._top:
@@ -79,6 +75,11 @@ class PMap(Mapping[K, V], Generic[K, V]):
         """Return the values, as a dictionary gives them."""
         return self.plain().values()
 
+    def pick(self, keys: Iterable[K]) -> list[V]:
+        """Return the values of several keys, all of which must be there."""
+        base, top = self._base, cast("dict[K, V]", self._top)
+        return [top[key] if key in top else base[key] for key in keys] if top else [base[key] for key in keys]
+
     def plain(self) -> dict[K, V]:
         """Return a dictionary of what is held, to read and not to change: for many reads, each is several times faster.
 
@@ -103,7 +104,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
         if not changes:
             return self
         result: PMap[K, V] = PMap.__new__(PMap)
-        result._mark, result._marked = self._mark, self._marks_after(changes)
         if len(self._top) + len(changes) > max(_TOP_MIN, isqrt(len(self._base))):
             merged = self._merged()
             if None in changes.values():
@@ -134,21 +134,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
         result._era, result._folded = self._era, self._folded
         result._plain = None
         return result
-
-    def _marks_after(self, changes: Mapping[K, V | None]) -> PMap[K, bool] | None:
-        mark, marked = self._mark, self._marked
-        if mark is None or marked is None:
-            return None
-        marks: dict[K, bool | None] = {}
-        for key, value in changes.items():
-            is_marked = value is not None and mark(value)
-            if is_marked != (key in marked):
-                marks[key] = True if is_marked else None
-        return marked.updated(marks)
-
-    def marked(self) -> Mapping[K, bool] | None:
-        """Return the keys whose values ``mark`` chooses, kept from update to update; None for a mapping without it."""
-        return self._marked
 
     def having(self, key: K, value: V) -> PMap[K, V]:
         """Return this mapping with ``value`` under ``key``."""

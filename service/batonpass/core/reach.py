@@ -47,8 +47,7 @@ def has_limits(group: Group) -> bool:
 
 def is_quiet(group: Group) -> bool:
     """Say whether nothing is under way: nobody warms up, gives up or takes over anything, whatever is still to move."""
-    open_tasks = (group.tasks[task_id] for task_id, is_open in group.unsettled.items() if is_open)
-    return all(_is_quiet(task) for task in open_tasks)
+    return all(_is_quiet(group.tasks[task_id]) for task_id in group.open_tasks())
 
 
 def _is_quiet(task: Task) -> bool:

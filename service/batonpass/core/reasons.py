@@ -5,9 +5,8 @@ Every decision carries them; the API, the dashboard, the metrics and the audit r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 
@@ -81,11 +80,3 @@ class Reason(NamedTuple):
     to: MemberId | None = None
     detail: str = ""
     tasks: int = 1
-
-
-_new: Final = cast("Callable[[type[Reason], tuple[object, ...]], Reason]", tuple.__new__)
-
-
-def reason_of(code: str, task: TaskId | None, to: MemberId | None) -> Reason:
-    """Return the reason of one task. A group that begins has one for each, and made so it takes half the time."""
-    return _new(Reason, (code, task, to, "", 1))

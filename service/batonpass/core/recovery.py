@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest
 from batonpass.core.ids import TaskId
 from batonpass.core.inputs import Heartbeat, StoreRecovered
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.records import EpochsRaised, GrantsHeld, Record, TasksAdopted
 from batonpass.core.replies import Done, Reply
-from batonpass.core.work import Work
 
 TOKEN_LEAP = 1 << 20
 """How far new fencing tokens leap: more grants of one task than this cannot have been lost with the commits."""
@@ -55,29 +55,29 @@ def beyond_belief(group: Group, member: Member, item: Heartbeat) -> InvalidReque
     return None
 
 
-def recover(work: Work, member: Member, item: Heartbeat) -> None:
+def recover(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     """Answer a member that is ahead of us: raise epochs and tokens, hold grants, ask for full reports.
 
     Its epoch becomes exactly the one that it reports. The picture that the log has of it is of the past, and it must
     not be told that; the next picture is made of its own full report (``adopt``).
     """
-    begun = work.group.recovering_until_ms > work.now_ms
+    begun = draft.group.recovering_until_ms > draft.now_ms
     _hold(
-        work, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
+        draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
     )
     reported = max((said.token or 0 for said in (item.tasks or {}).values()), default=0)
-    tokens_from = max(reported, work.group.tokens_from if begun else _tokens_from(work.group))
-    work.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
+    tokens_from = max(reported, draft.group.tokens_from if begun else _tokens_from(draft.group))
+    draft.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
     if not begun:
-        _ask_everybody(work)
+        _ask_everybody(draft)
 
 
-def _hold(work: Work, why: str) -> None:
-    until_ms = work.now_ms + work.group.longest_session_ms
-    if until_ms > work.group.recovering_until_ms:
-        work.record(GrantsHeld(until_ms, why, adopting=True))
-    work.explain(ALARM, detail=why)
-    work.wake(until_ms)
+def _hold(draft: DecisionDraft, why: str) -> None:
+    until_ms = draft.now_ms + draft.group.longest_session_ms
+    if until_ms > draft.group.recovering_until_ms:
+        draft.record(GrantsHeld(until_ms, why, adopting=True))
+    draft.explain(ALARM, detail=why)
+    draft.wake(until_ms)
 
 
 def _tokens_from(group: Group) -> int:
@@ -85,55 +85,53 @@ def _tokens_from(group: Group) -> int:
     return max(highest, group.tokens_from) + TOKEN_LEAP
 
 
-def _ask_everybody(work: Work) -> None:
+def _ask_everybody(draft: DecisionDraft) -> None:
     """Forget every report: actives count as running and copies as unknown until each member has spoken again."""
-    heard = {
-        member_id: replace(one, full=False, reports={}, steady_at=None) for member_id, one in work.soft.members.items()
-    }
-    work.soft = replace(work.soft, members=work.soft.members.updated(heard))
-    work.touched = True
+    heard = {member_id: replace(one, full=False, reports={}) for member_id, one in draft.soft.members.items()}
+    draft.soft = replace(draft.soft, members=draft.soft.members.updated(heard))
+    draft.touched = True
 
 
-def adopt(work: Work, member: Member, item: Heartbeat) -> None:
+def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     """Make what the member says that it runs its own, and take from it what it has given up since."""
     said = item.tasks or {}
-    rank, tasks = work.group.table.rank, work.group.tasks
+    rank, tasks = draft.group.table.rank, draft.group.tasks
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
     running = [task for task in sorted(said) if said[task].role == "active" and task in rank and task not in told]
     has = {task: grant for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
     # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
-    heard = work.heard(member.id)
+    heard = draft.member_soft(member.id)
     if not dropped and all(task in has for task in running) and heard is not None and heard.full:
         return
     tokens: dict[TaskId, int] = {}
     for task_id in running:
         reported = said[task_id].token
         tokens[task_id] = max(reported or 0, tasks[task_id].token)
-    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), work.now_ms)]
+    records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
     epoch = max(member.epoch, item.member_epoch) + 1
-    records.insert(0, EpochsRaised({member.id: epoch}, work.group.tokens_from))
-    work.record(*records)
-    work.touched = True
+    records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))
+    draft.record(*records)
+    draft.touched = True
 
 
-def notice_unknown(work: Work, item: Heartbeat) -> None:
+def notice_unknown(draft: DecisionDraft, item: Heartbeat) -> None:
     """Take the actives of a member that nobody knows as a sign that its join was lost with the store's last commits."""
-    group = work.group
+    group = draft.group
     never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
     runs_something = any(said.role == "active" for said in (item.tasks or {}).values())
-    if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= work.now_ms:
+    if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= draft.now_ms:
         _hold(
-            work,
+            draft,
             f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
         )
-        work.record(EpochsRaised({}, _tokens_from(group)))
-        _ask_everybody(work)
+        draft.record(EpochsRaised({}, _tokens_from(group)))
+        _ask_everybody(draft)
 
 
-def store_recovered(work: Work, _item: StoreRecovered) -> Reply:
+def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
     """Take an operator's word that commits were lost."""
-    _hold(work, "an operator says that the store lost commits")
-    work.record(EpochsRaised({}, _tokens_from(work.group)))
-    _ask_everybody(work)
+    _hold(draft, "an operator says that the store lost commits")
+    draft.record(EpochsRaised({}, _tokens_from(draft.group)))
+    _ask_everybody(draft)
     return Done()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from batonpass.core.answers import answer, refusal
+from batonpass.core.answers import Late, refusal
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
@@ -20,59 +21,84 @@ from batonpass.core.records import ActiveReported, Record, SuspicionCleared, Tas
 from batonpass.core.recovery import adopt, beyond_belief, is_ahead, notice_unknown, recover
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
-from batonpass.core.steady import is_steady
-from batonpass.core.work import Work
 
 
-def heartbeat(work: Work, item: Heartbeat) -> Reply:
-    """Take a member's word. Unless it is refused or changes nothing, its answer waits for the whole decision."""
-    group = work.group
+def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
+    """Take a member's word. Unless it is refused or late, its answer waits for the whole decision."""
+    group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         refused: ProtocolError = refusal(group, item.member_id)
-        notice_unknown(work, item)
+        notice_unknown(draft, item)
         return refused
-    if item.tasks is not None and len(item.tasks) > work.policy.max_tasks_per_heartbeat:
-        limit = work.policy.max_tasks_per_heartbeat
+    if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
+        limit = draft.policy.max_tasks_per_heartbeat
         return TooLarge(f"a heartbeat may report {limit} tasks; this one reports {len(item.tasks)}")
-    heard = work.heard(member.id) or MemberSoft(work.now_ms)
-    renewed = replace(heard, heard_ms=work.now_ms, poll_broken_ms=None)
-    if item.seq <= heard.seq:
-        work.set_heard(member.id, renewed)
-        work.explain(Quiet.DUPLICATE)
-        return answer(work.group, work.soft, member, -1)
-    if item.member_epoch < heard.echoed:
-        work.set_heard(member.id, renewed)
-        stale = answer(work.group, work.soft, member, -1)
+    known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
+    if item.seq <= known.seq:
+        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
+        draft.explain(Quiet.DUPLICATE)
+        return Late()
+    if item.member_epoch < known.echoed:
+        draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
         return StaleMemberEpoch(
-            f"member epoch {item.member_epoch} is below {heard.echoed}, which this member has echoed before; take the picture in answer",
-            answer=stale,
+            f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the picture in answer"
         )
-    if is_ahead(work.group, member, item):
-        if (unbelievable := beyond_belief(work.group, member, item)) is not None:
+    if is_ahead(group, member, item):
+        if (unbelievable := beyond_belief(group, member, item)) is not None:
             return unbelievable
-        recover(work, member, item)
-        member = work.group.members[member.id]
-        renewed = replace(renewed, full=False, reports={}, steady_at=None)
-    work.set_heard(member.id, _echo(renewed, item))
+        recover(draft, member, item)
+        member = draft.group.members[member.id]
+        known = replace(known, full=False, reports={})
+    draft.set_member_soft(member.id, _heard(known, item, draft.now_ms))
     if member.suspected:
-        work.record(SuspicionCleared(member.id))
-        work.schedule("suspicion-cleared")
-    if item.tasks is not None:
-        _take_report(work, item, item.tasks)
+        draft.record(SuspicionCleared(member.id))
+        draft.schedule("suspicion-cleared")
+    if item.tasks is not None and not _is_repeated(draft, member, known, item):
+        _take_report(draft, item, item.tasks)
     return Done()
 
 
-def _echo(heard: MemberSoft, item: Heartbeat) -> MemberSoft:
-    """Remember the epoch echoed, and by which session timeouts the lease may still run.
+def _heard(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
+    """Return what is known of a member that speaks now: the epoch that it echoes, and how long its lease may run.
 
     Answers given before the epoch that the member echoes cannot be the last that it has seen; the timeouts in them
     no longer count.
     """
-    timeouts = heard.timeouts
-    if item.member_epoch > heard.echoed:
+    timeouts = known.timeouts
+    if item.member_epoch > known.echoed:
         timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
-    return replace(heard, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts)
+    return replace(
+        known, heard_ms=now_ms, poll_broken_ms=None, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts
+    )
+
+
+def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat) -> bool:
+    """Say whether a heartbeat repeats the last one, and nothing in it depends on when it is said.
+
+    Then it changes nothing but when the member was heard. What still has to be looked into: an epoch echoed for the
+    first time, a revocation that may be confirmed, adoption after lost commits, an active that does not run, and a copy
+    that is not caught up, of which time and the ends of changelogs decide how far it is.
+    """
+    tasks, reports, limit = item.tasks or {}, known.reports, draft.group.config.acceptable_recovery_lag
+    if not known.full or item.member_epoch != known.echoed or member.revoking or len(tasks) != len(reports):
+        return False
+    if draft.group.recovering_until_ms > draft.now_ms:
+        return False
+    rank = draft.group.table.rank
+    for task_id, said in tasks.items():
+        report = reports.get(task_id)
+        if report is None or report.said != said or task_id not in rank or not _is_steady(report, limit):
+            return False
+    return True
+
+
+def _is_steady(report: Report, limit: int) -> bool:
+    """Say whether saying the same again says nothing: the active runs, or the copy is caught up, in records."""
+    said, lag = report.said, report.lag
+    if said.lost or report.other_incarnation:
+        return False
+    return said.state is ActiveState.RUNNING if said.role == "active" else lag is not None and lag <= limit
 
 
 def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
@@ -89,10 +115,10 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
     return replace(soft, members=soft.members.having(item.member_id, renewed))
 
 
-def note_answered(work: Work, member: Member) -> None:
+def note_answered(draft: DecisionDraft, member: Member) -> None:
     """Remember that the present session timeout is answered to the member now: its lease may run by it."""
-    heard = work.heard(member.id)
-    timeout_ms = work.group.config.session_timeout_ms
+    heard = draft.member_soft(member.id)
+    timeout_ms = draft.group.config.session_timeout_ms
     if heard is None or (
         heard.timeouts and heard.timeouts[-1][1] == timeout_ms and heard.timeouts[-1][0] == member.epoch
     ):
@@ -100,52 +126,38 @@ def note_answered(work: Work, member: Member) -> None:
     kept = [entry for entry in heard.timeouts if entry != (member.epoch, timeout_ms)]
     # One entry an epoch and timeout; of many epochs with the same timeout the newest says as much as all of them.
     kept = [entry for entry in kept if entry[1] != timeout_ms]
-    work.set_heard(member.id, replace(heard, timeouts=(*kept, (member.epoch, timeout_ms))))
+    draft.set_member_soft(member.id, replace(heard, timeouts=(*kept, (member.epoch, timeout_ms))))
 
 
-def _take_report(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> None:
-    group = work.group
+def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> None:
+    group = draft.group
     member = group.members[item.member_id]
-    if group.recovering_until_ms > work.now_ms:
-        adopt(work, member, item)
-        group, member = work.group, work.group.members[item.member_id]
-    heard = work.heard(member.id)
-    before = heard.reports if heard is not None else {}
-    reports, news = _digest_all(work, before, tasks)
-    heard = heard or MemberSoft(work.now_ms)
-    news = news or not heard.full
-    is_recovering = group.recovering_until_ms > work.now_ms
-    kept = replace(
-        heard,
-        said=tasks,
-        reports=reports,
-        full=True,
-        tails_all=all(said.role != "none" for said in tasks.values()),
-        level_at=None if news or is_recovering else heard.level_at,
-        steady_at=None,
-    )
-    work.set_heard(member.id, kept)
-    records: list[Record] = list(_confirmations(member, item, tasks, work.now_ms))
-    records.extend(_states(work, item, tasks))
+    if group.recovering_until_ms > draft.now_ms:
+        adopt(draft, member, item)
+        group, member = draft.group, draft.group.members[item.member_id]
+    known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
+    reports, news = _digest_all(draft, known.reports, tasks, member.id)
+    news = news or not known.full
+    draft.set_member_soft(member.id, replace(known, reports=reports, full=True))
+    records: list[Record] = list(_confirmations(member, item, tasks, draft.now_ms))
+    records.extend(_states(draft, item, tasks))
     if records:
-        work.record(*records)
-        _park_poisoned(work, tasks)
+        draft.record(*records)
+        _park_poisoned(draft, tasks)
         if any(isinstance(record, ActiveReported) and record.state is ActiveState.FAILED for record in records):
             # Whatever has no state may start elsewhere at once, and a copy is not kept ready where the task failed.
-            work.schedule("task-failed")
+            draft.schedule("task-failed")
         news = True
     if news:
-        work.touched = True
-    elif not is_recovering and len(reports) == len(tasks) and is_steady(reports, group.config):
-        work.set_heard(member.id, replace(kept, steady_at=(member.epoch, group.revision)))
+        draft.touched = True
 
 
 def _digest_all(
-    work: Work, before: Mapping[TaskId, Report], tasks: Mapping[TaskId, TaskReport]
+    draft: DecisionDraft, before: Mapping[TaskId, Report], tasks: Mapping[TaskId, TaskReport], member_id: MemberId
 ) -> tuple[dict[TaskId, Report], bool]:
     """Return the reports to keep, and whether any of them may let a task move."""
-    group, now_ms = work.group, work.now_ms
-    rank, ends = group.table.rank, work.soft.end_offsets
+    group, now_ms = draft.group, draft.now_ms
+    rank, ends = group.table.rank, draft.soft.end_offsets
     reports: dict[TaskId, Report] = {}
     news = False
     for task_id, said in tasks.items():
@@ -166,9 +178,13 @@ def _digest_all(
         elif said.state is ActiveState.RESTORING:
             # A ready copy waits only for an owner that gets on.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
-        if said.role == Role.WARMUP and report.rate is not None and (old is None or old.rate is None or old.rate <= 0):
-            work.has_estimate = work.has_estimate or report.rate > 0
+        if said.role == Role.WARMUP and _comes_closer(report) and (old is None or not _comes_closer(old)):
+            draft.estimated[member_id] = None
     return reports, news or not before.keys() <= reports.keys()
+
+
+def _comes_closer(report: Report) -> bool:
+    return report.rate is not None and report.rate > 0
 
 
 def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool, bool]:
@@ -195,11 +211,11 @@ def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskR
     return found
 
 
-def _states(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
+def _states(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
     """Return what changed about the actives of the member. A report from before a grant says nothing about it."""
     found: list[ActiveReported] = []
-    member = work.group.members[item.member_id]
-    picture, known = member.picture, work.group.tasks
+    member = draft.group.members[item.member_id]
+    picture, known = member.picture, draft.group.tasks
     for task_id, said in tasks.items():
         if said.role != "active":
             continue
@@ -208,34 +224,34 @@ def _states(work: Work, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> 
             continue
         state = ActiveState.LOST if said.lost else said.state
         if state is not None and state is not known[task_id].state:
-            found.append(ActiveReported(task_id, member.id, state, work.now_ms, said.detail))
+            found.append(ActiveReported(task_id, member.id, state, draft.now_ms, said.detail))
     # In whatever order the member lists its tasks, the records come out the same (L10).
     return sorted(found, key=lambda record: record.task)
 
 
-def _park_poisoned(work: Work, tasks: Mapping[TaskId, TaskReport]) -> None:
-    park(work, sorted(task_id for task_id, said in tasks.items() if said.state is ActiveState.FAILED))
+def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
+    park(draft, sorted(task_id for task_id, said in tasks.items() if said.state is ActiveState.FAILED))
 
 
-def park(work: Work, suspects: list[TaskId]) -> None:
+def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
     """Park each of the tasks that failed on too many members of late (DESIGN 2.5, poison)."""
-    oldest = work.now_ms - work.policy.poison_window_ms
+    oldest = draft.now_ms - draft.policy.poison_window_ms
     for task_id in suspects:
-        task = work.group.tasks.get(task_id)
+        task = draft.group.tasks.get(task_id)
         if task is None or task.parked:
             continue
         members: dict[MemberId, None] = {}
         for failure in task.failures:
             if failure.at_ms > oldest:
                 members[failure.member_id] = None
-        if len(members) >= work.policy.poison_members:
-            work.record(TaskParked(task_id, tuple(members)))
-            work.explain("parked", task_id, detail=f"failed on {', '.join(members)}")
+        if len(members) >= draft.policy.poison_members:
+            draft.record(TaskParked(task_id, tuple(members)))
+            draft.explain("parked", task_id, detail=f"failed on {', '.join(members)}")
 
 
-def end_offsets(work: Work, item: EndOffsets) -> Reply:
+def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     """Take ends and beginnings of changelogs that the coordinator read; measure anew every copy that ends concern."""
-    known = work.soft.end_offsets
+    known = draft.soft.end_offsets
     changes: dict[tuple[str, int], EndOffset | None] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
@@ -243,19 +259,19 @@ def end_offsets(work: Work, item: EndOffsets) -> Reply:
             continue  # It was overtaken by a later read: it is older than what is known, not lower.
         changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
     ends = known.updated(changes)
-    begins = work.soft.begin_offsets.updated(item.begin_offsets)
-    work.soft = replace(work.soft, end_offsets=ends, begin_offsets=begins)
-    for member_id in sorted(work.soft.members):
-        heard = work.soft.members[member_id]
+    begins = draft.soft.begin_offsets.updated(item.begin_offsets)
+    draft.soft = replace(draft.soft, end_offsets=ends, begin_offsets=begins)
+    for member_id in sorted(draft.soft.members):
+        heard = draft.soft.members[member_id]
         reports = dict(heard.reports)
         for task_id, report in heard.reports.items():
             if not report.said.positions or report.said.lag is not None:
                 continue
-            logs = changelogs_of(work.group, task_id)
+            logs = changelogs_of(draft.group, task_id)
             if any((topic, partition) in changes for topic, partition in logs.items()):
                 lag, other = measure(report.said, report.at_ms, ends, logs, doubted=report.other_incarnation)
                 reports[task_id] = report._replace(lag=lag, other_incarnation=other)
         if reports != heard.reports:
-            work.set_heard(member_id, replace(heard, reports=reports, level_at=None, steady_at=None))
-            work.touched = True
+            draft.set_member_soft(member_id, replace(heard, reports=reports))
+            draft.touched = True
     return Done()

@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
 from batonpass.core.reach import as_it_is, look_ahead, wanted_at
-from batonpass.core.reasons import Held, Quiet, reason_of
+from batonpass.core.reasons import Held, Quiet, Reason
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import Change, build_request, differences
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
-from batonpass.core.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def aim(view: View) -> Aim:
     return Aim(request, placed, changes, kept, outlook.waits)
 
 
-def place_now(work: Work) -> None:
+def place_now(draft: DecisionDraft) -> None:
     """Place the group's tasks anew and record what differs from the target before.
 
     Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
@@ -66,50 +66,50 @@ def place_now(work: Work) -> None:
     copy that nobody can read, a member that is still full) is noted as bound: it is placed anew when the group would
     rest on it.
     """
-    group = work.group
+    group = draft.group
     is_bound = False
     if not group.members or not is_ready(group.topology):
-        work.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
+        draft.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
         changes: Mapping[TaskId, Change] = {}
         moves = lower_bound = 0
     else:
-        found = aim(work.view())
+        found = aim(draft.view())
         request, placed, changes = found.request, found.placed, found.changes
         is_bound = found.waits or any(
             group.tasks[group.table.ids[rank]].pin != request.seats[seat].member for rank, seat in request.bound.items()
         )
-        moves = placed.moves - _count_stateful(work, placed, found.kept)
+        moves = placed.moves - _count_stateful(draft, placed, found.kept)
         lower_bound = min(placed.lower_bound, moves) if found.kept else placed.lower_bound
-        _explain(work, found)
-    if work.soft.bound_target is not is_bound:
-        work.soft = replace(work.soft, bound_target=is_bound)
+        _explain(draft, found)
+    if draft.soft.bound_target is not is_bound:
+        draft.soft = replace(draft.soft, bound_target=is_bound)
     if not changes:
-        work.explain(Quiet.SAME_TARGET)
+        draft.explain(Quiet.SAME_TARGET)
         if group.due_ms is None and group.generation_epoch == group.group_epoch:
             return
     generation = group.generation + (1 if changes else 0)
-    work.record(TargetPlaced(generation, group.group_epoch, work.now_ms, changes, moves, lower_bound))
-    work.touched = True
+    draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
+    draft.touched = True
 
 
-def _count_stateful(work: Work, placed: Placed, kept: Collection[TaskId]) -> int:
+def _count_stateful(draft: DecisionDraft, placed: Placed, kept: Collection[TaskId]) -> int:
     """Return how many of the moves that placement counted are not made."""
-    table = work.group.table
+    table = draft.group.table
     return sum(table.stateful[rank] for rank in map(table.rank.__getitem__, kept) if rank in placed.why)
 
 
-def _explain(work: Work, found: Aim) -> None:
+def _explain(draft: DecisionDraft, found: Aim) -> None:
     """Add why tasks get another target, and why what is pinned or would be moved is not."""
-    group, changes, kept = work.group, found.changes, found.kept
+    group, changes, kept = draft.group, found.changes, found.kept
     ids = group.table.ids
     moved = [(_CODE[why], ids[rank]) for rank, why in found.placed.why.items() if ids[rank] in changes]
-    work.reasons.extend([reason_of(why, task, changes[task][0]) for why, task in moved if task not in kept])
+    draft.reasons.extend([Reason(why, task, changes[task][0]) for why, task in moved if task not in kept])
     for task, pin in sorted(group.pins.items()):
         # On a member that drains a pin is suspended, and asks for no room.
         is_in_force = pin in group.members and group.members[pin].drain is None
         if is_in_force and task in group.table.rank and group.table.rank[task] not in found.request.bound:
-            work.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
+            draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
     for task, full in kept.items():
-        work.explain(
+        draft.explain(
             Held.NO_CAPACITY, task, full, "it stays as it is: there is no room for it, and none will come free there"
         )

@@ -7,26 +7,27 @@ take up room.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from batonpass.core.copies import Staged
-from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import Member
+from batonpass.core.ids import MemberId
 from batonpass.core.reasons import Held
 from batonpass.core.view import View
 
 
 class Room:
-    """How many more copies each member with a limit may take in this step; others are not listed."""
+    """How many more copies each member with a limit may take in this step; others are not listed.
+
+    ``staged`` is what the step looks at; what is too many of it is taken back. Whatever else a member holds stays.
+    """
 
     __slots__ = ("_left",)
 
     def __init__(self, view: View, staged: list[Staged]) -> None:
-        limited = _limited(view, staged)
-        self._left: dict[MemberId, int] = {}
-        if limited:
-            looked_at = {one.task.id for one in staged}
-            self._left = {member.id: _left(member, looked_at) for member in limited}
+        looked_at = {one.task.id for one in staged} if view.limited else set()
+        self._left = {
+            member_id: limit - sum(task_id not in looked_at for task_id in view.members[member_id].picture)
+            for member_id, limit in view.limited.items()
+        }
+        if self._left:
             self._count(staged)
             self._give_up_unwanted(staged)
             for index, one in enumerate(staged):
@@ -62,7 +63,7 @@ class Room:
 
     @property
     def is_limited(self) -> bool:
-        """Say whether any member that this step concerns has a limit."""
+        """Whether any member has a limit."""
         return bool(self._left)
 
     def allows(self, member_id: MemberId) -> bool:
@@ -77,26 +78,6 @@ class Room:
         """Count one more copy on the member."""
         if member_id in self._left:
             self._left[member_id] -= 1
-
-
-def _limited(view: View, staged: list[Staged]) -> list[Member]:
-    """Return the members with a limit that this step concerns, in order."""
-    everybody = view.group.members
-    if len(staged) > len(everybody) and all(member.max_tasks is None for member in everybody.values()):
-        return []
-    ids: set[MemberId] = set()
-    for one in staged:
-        ids.update(one.copies)
-        ids.update(ask.member_id for ask in one.asks)
-        if one.choice.active is not None:
-            ids.add(one.choice.active)
-    members = [view.members[member_id] for member_id in sorted(ids)]
-    return [member for member in members if member.max_tasks is not None]
-
-
-def _left(member: Member, looked_at: Collection[TaskId]) -> int:
-    """Return the room beside what does not come up in this step: that takes its place all the same."""
-    return (member.max_tasks or 0) - sum(task_id not in looked_at for task_id in member.picture)
 
 
 def _withdrawn(one: Staged) -> Staged:

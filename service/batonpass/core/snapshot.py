@@ -20,6 +20,7 @@ from batonpass.core.model import (
     Member,
     Pause,
     PauseScope,
+    Pending,
     Role,
     Stall,
     Task,
@@ -148,7 +149,7 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
         table=table,
         members=PMap({one.id: _member(snapshot, one, tasks) for one in snapshot.members}),
         tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
-        unsettled=PMap(dict.fromkeys(table.ids, True)),
+        unsettled=PMap(dict.fromkeys(table.ids, Pending.OPEN)),
         pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
     heard = {

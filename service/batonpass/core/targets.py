@@ -38,7 +38,6 @@ def build_request(view: View) -> PlacementRequest:
     """Return what placement is asked for the group as it stands."""
     group = view.group
     table = group.table
-    view.expect(len(group.unsettled))
     members = [group.members[one] for one in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
     home, standbys = _fill_settled(view, number)
@@ -67,7 +66,6 @@ def build_request(view: View) -> PlacementRequest:
         warmth=lambda rank: special.warmth(table.ids[rank]),
         warmth_at=lambda rank, seat: special.warmth_at(table.ids[rank], seat),
         known_at=lambda rank: special.known_at(table.ids[rank]),
-        level_at=lambda seat: view.is_noted_level(members[seat]),
         stocked=lambda seat: special.stocked(members[seat]),
         state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,

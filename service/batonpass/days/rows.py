@@ -119,7 +119,7 @@ class GroupRecorder:
             self._started_ms = soft.started_ms
         command = _COMMAND_OF.get(type(item))
         asked = Asked(_WHO, "", "", command) if command else NOBODY_ASKED
-        history = self._historian.history(asked, item, (group, soft), decision, at=(now_ms, 0.0))
+        history = self._historian.history(asked, (item,), (group, soft), decision, at=(now_ms, 0.0))
         self._historian.committed(soft)
         epoch = self._rows.coordinator_epoch
         prepared = prepare(Commit(GroupId(self._rows.group_id), epoch, group.version, decision.records, history))

@@ -108,14 +108,17 @@ class Counts:
     def _spread(self, name: str, meaning: str, buckets: tuple[float, ...], label: str) -> Spread:
         return Spread(f"batonpass_{name}", meaning, buckets, label, registry=self.registry)
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
-        is_refused = isinstance(decision.reply, ProtocolError)
-        outcome = "wrote" if decision.records else "refused" if is_refused else "nothing"
-        self._decisions.counts[type(item).__name__, outcome] += 1
-        self._decision_seconds.observe(decide_ms / 1_000, outcome)
-        if isinstance(item, Heartbeat):
-            self._heartbeats.counts[(before.id,)] += 1
+        outcomes = [
+            "wrote" if decision.records else "refused" if isinstance(reply, ProtocolError) else "nothing"
+            for reply in decision.replies
+        ]
+        self._decision_seconds.observe(decide_ms / 1_000, outcomes[0])
+        for item, outcome in zip(inputs, outcomes, strict=True):
+            self._decisions.counts[type(item).__name__, outcome] += 1
+            if isinstance(item, Heartbeat):
+                self._heartbeats.counts[(before.id,)] += 1
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""

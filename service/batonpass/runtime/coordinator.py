@@ -16,13 +16,10 @@ from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwne
 from batonpass.runtime.room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from batonpass.core.ids import TaskId
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
     from batonpass.core.replies import Answer, Reply
-    from batonpass.core.soft import Soft, TaskReport
+    from batonpass.core.soft import Soft
 
 LETTERS_MAX = 10_000
 GROUPS_MAX = 1_000
@@ -164,12 +161,6 @@ class Coordinator:
         if not room.engine.group.declared:
             raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
         return room.engine.group, room.engine.soft
-
-    def last_report(self, group_id: GroupId, member_id: MemberId) -> Mapping[TaskId, TaskReport] | None:
-        """Return what the member's last heartbeat said of its tasks, where it is known; to read the next one by."""
-        room = self._rooms.get(group_id)
-        heard = None if room is None else room.engine.soft.members.get(member_id)
-        return None if heard is None else heard.said
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
         """Return the next declared groups of this coordinator by name after ``after``, at most ``limit``."""

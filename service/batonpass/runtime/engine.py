@@ -1,8 +1,10 @@
 """The engine of one group, and the one safe order: decide, check, persist, change memory, answer.
 
-Nobody sees what is not committed (L2). A conflict means that memory is behind the log: the group is read anew and the
-input decided again, a few times at most. An append whose fate is unknown is looked up in the log before anything else
-is decided. What a heartbeat said survives a store that is away, so that nobody is expired for it (L5).
+What has arrived together is decided on and committed together, and all of it is answered then. Nobody sees what is not
+committed (L2). Should the program fail on a batch, or break a law, each of its inputs is decided alone, so that only
+the culprit fails. A conflict means that memory is behind the log: the group is read anew and the inputs decided again,
+a few times at most. An append whose fate is unknown is looked up in the log before anything else is decided. What a
+heartbeat said survives a store that is away, so that nobody is expired for it (L5).
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from batonpass.runtime.ports import (
     VersionConflict,
 )
 
+Inputs = tuple[Input, ...]
+
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.ids import GroupId, MemberId
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from batonpass.core.replies import Reply
 
 ATTEMPTS_MAX = 4
-"""How often an input is decided while others keep writing to the same group, before the caller is told to retry."""
+"""How often inputs are decided while others keep writing to the same group, before their callers are told to retry."""
 
 RETRY_AFTER_MS = 1_000
 
@@ -48,17 +52,19 @@ COPIES_DECIDED_AT_ONCE = 5_000
 than other groups' heartbeats should wait (50 ms)."""
 
 
-class _Attempt:
+class Attempt:
     """A decision with what it was made on; of no use any more once either of these has been replaced.
 
     ``history`` and ``violations`` are there once it has been prepared for the log.
     """
 
-    __slots__ = ("decide_ms", "decision", "group", "history", "now_ms", "soft", "violations")
+    __slots__ = ("decide_ms", "decision", "group", "history", "inputs", "now_ms", "soft", "violations")
 
-    def __init__(self, group: Group, soft: Soft, now_ms: int, decision: Decision, decide_ms: float) -> None:
-        self.group = group
-        self.soft = soft
+    def __init__(
+        self, on: tuple[Group, Soft], inputs: Inputs, now_ms: int, decision: Decision, decide_ms: float
+    ) -> None:
+        self.group, self.soft = on
+        self.inputs = inputs
         self.now_ms = now_ms
         self.decision = decision
         self.decide_ms = decide_ms
@@ -66,8 +72,12 @@ class _Attempt:
         self.violations: Sequence[Violation] = ()
 
 
+class LawBroken(Exception):
+    """A decision on several inputs would break a law: each of them is decided alone."""
+
+
 class Engine:
-    """One group in memory. Its caller hands it one input at a time."""
+    """One group in memory. Its caller hands it one batch of inputs at a time."""
 
     def __init__(
         self,
@@ -91,33 +101,46 @@ class Engine:
         self._loaded = False
         self._doubtful = False
         self._recovered = False
-        self._pending: _Attempt | None = None
+        self._pending: Attempt | None = None
         self._missed: dict[MemberId, tuple[Heartbeat | Join, int]] = {}
         self._stalls = ports.stalls()
-        self._ahead: tuple[Input, _Attempt] | None = None
         self._historian = Historian(ports.policy, ports.code)
         self._snapshot_at = 0
 
-    def answer_at_once(self, item: Input) -> Reply | None:
-        """Answer an input that writes nothing, without waiting for anything; None when it has to go the long way."""
-        if not self._is_current() or self._may_take_long(item):
-            return None
-        if self._ahead is not None and self._ahead[0] is item:
-            return None  # Asked before; it has something to write.
-        attempt = self._decide(item)
-        if attempt.decision.records:
-            self._ahead = item, attempt
-            return None
-        return self._take_effect(item, attempt)
+    def try_at_once(self, item: Input) -> Reply | Attempt | None:
+        """Decide on an input where nothing has to be waited for, and return its reply if it writes nothing.
 
-    async def carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        """Decide on an input, persist what follows, and return the reply; an error is a reply like any other."""
+        Else the attempt is returned, for ``carry_out`` to commit; None where the input has to go the long way.
+        """
+        if not self._is_current() or self._may_take_long((item,)):
+            return None
+        try:
+            attempt = self._decide((item,))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
+            return self._defect(item, error)
+        return attempt if attempt.decision.records else self._take_effect(attempt)[0]
+
+    async def carry_out(
+        self, inputs: Inputs, asked: Asked = NOBODY_ASKED, attempt: Attempt | None = None
+    ) -> tuple[Reply, ...]:
+        """Decide on inputs, persist what follows, and return their replies; an error is a reply like any other.
+
+        ``attempt`` is a decision on them that has been made already.
+        """
+        try:
+            return await self._carried_out(inputs, asked, attempt)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
+            if len(inputs) == 1:
+                return (self._defect(inputs[0], error),)
+        return tuple([reply for item in inputs for reply in await self.carry_out((item,), asked)])
+
+    async def _carried_out(self, inputs: Inputs, asked: Asked, attempt: Attempt | None) -> tuple[Reply, ...]:
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._be_current()
-                return await self._commit(item, asked)
+                return await self._commit(inputs, asked, attempt)
             except NotOwner as error:
-                return self._refuse(item, error)
+                return tuple([self._refuse(item, error) for item in inputs])
             except VersionConflict as conflict:
                 self._doubtful = True
                 if isinstance(conflict, Superseded):
@@ -125,10 +148,14 @@ class Engine:
                 self._ports.observer.store_failed(self.group_id, str(conflict))
             except StoreUnavailable as error:
                 self._ports.observer.store_failed(self.group_id, error.detail)
-                return self._refuse(item, error)
-        return StoreUnavailable(
-            f"group {self.group_id} is being written to by somebody else; try again", retry_after_ms=RETRY_AFTER_MS
-        )
+                return tuple([self._refuse(item, error) for item in inputs])
+        busy = f"group {self.group_id} is being written to by somebody else; try again"
+        return tuple([StoreUnavailable(busy, retry_after_ms=RETRY_AFTER_MS) for _ in inputs])
+
+    def _defect(self, item: Input, error: Exception) -> Defect:
+        self._ports.observer.defect(self.group_id, item, error)
+        self.look_again_soon()
+        return Defect("the coordinator failed on this request; nothing has changed")
 
     @property
     def is_loaded(self) -> bool:
@@ -156,13 +183,14 @@ class Engine:
             and self._ports.ownership.holds(self.group_id)
         )
 
-    def _may_take_long(self, item: Input) -> bool:
-        """Whether deciding on this input could hold up the other groups: the group is large and not at rest."""
+    def _may_take_long(self, inputs: Inputs) -> bool:
+        """Whether deciding on these inputs could hold up the other groups: the group is large and not at rest."""
         group = self.group
         copies = len(group.table.ids) * (1 + group.config.num_standby_replicas)
         if copies <= COPIES_DECIDED_AT_ONCE:
             return False
-        return bool(group.unsettled) or group.due_ms is not None or not isinstance(item, Heartbeat | PollOpened)
+        is_quiet = all(isinstance(item, Heartbeat | PollOpened) for item in inputs)
+        return bool(group.unsettled) or group.due_ms is not None or not is_quiet
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
@@ -171,12 +199,12 @@ class Engine:
             await self._read()
         if self._recovered:
             # Before anything else is decided on what may lack commits (L3).
-            await self._commit(StoreRecovered())
+            await self._commit((StoreRecovered(),))
             self._recovered = False
         stalls = self._ports.stalls()
         if stalls != self._stalls:
             # The silence since then was the coordinator's own (L5), so judging starts afresh, as after a start.
-            await self._commit(Started())
+            await self._commit((Started(),))
             self._stalls = stalls
 
     async def _read(self) -> None:
@@ -207,36 +235,44 @@ class Engine:
             self._snapshot_at = found.base.version if found.base else 0
             self._loaded, self._doubtful = True, False
             self._changed(None)
-            await self._commit(Started())
+            await self._commit((Started(),))
         self._missed.clear()
 
-    def _decide(self, item: Input) -> _Attempt:
+    def _decide(self, inputs: Inputs) -> Attempt:
         group, soft = self.group, self.soft
         now_ms = self._ports.clock.now_ms()
         started = time.perf_counter()
-        decision = self._ports.decide(group, soft, item, now_ms, self._ports.policy)
-        return _Attempt(group, soft, now_ms, decision, (time.perf_counter() - started) * 1_000)
+        decision = self._ports.decide(group, soft, inputs, now_ms, self._ports.policy)
+        return Attempt((group, soft), inputs, now_ms, decision, (time.perf_counter() - started) * 1_000)
 
-    async def _commit(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        ahead = self._taken_ahead(item)
-        if self._may_take_long(item):
-            attempt = await asyncio.to_thread(self._made, item, asked, ahead)
+    async def _commit(
+        self, inputs: Inputs, asked: Asked = NOBODY_ASKED, made: Attempt | None = None
+    ) -> tuple[Reply, ...]:
+        if made is not None and not self._still_holds(made, inputs):
+            made = None
+        if self._may_take_long(inputs):
+            attempt = await asyncio.to_thread(self._make, inputs, asked, made)
         else:
-            attempt = self._made(item, asked, ahead)
+            attempt = self._make(inputs, asked, made)
         decision = attempt.decision
         if not decision.records and not _leaves_a_row(asked, decision):
             if not self._ports.ownership.holds(self.group_id):
                 raise NotOwner(self._whose(), retry_after_ms=RETRY_AFTER_MS)
-            return self._take_effect(item, attempt)
+            return self._take_effect(attempt)
         if attempt.violations:
-            self._ports.observer.law_broken(self.group_id, item, attempt.violations)
-            self.look_again_soon()
             laws = ", ".join(sorted({violation.law for violation in attempt.violations}))
-            return Defect(f"the decision would break {laws}; it was dropped and nothing has changed")
+            self._ports.observer.law_broken(self.group_id, inputs[0], attempt.violations)
+            if len(inputs) > 1:
+                raise LawBroken(laws)
+            self.look_again_soon()
+            return (Defect(f"the decision would break {laws}; it was dropped and nothing has changed"),)
         await self._append(attempt)
-        return self._take_effect(item, attempt)
+        return self._take_effect(attempt)
 
-    async def _append(self, attempt: _Attempt) -> None:
+    def _still_holds(self, made: Attempt, inputs: Inputs) -> bool:
+        return made.group is self.group and made.soft is self.soft and made.inputs == inputs
+
+    async def _append(self, attempt: Attempt) -> None:
         commit = Commit(self.group_id, self._epoch, attempt.group.version, attempt.decision.records, attempt.history)
         started = time.perf_counter()
         try:
@@ -249,16 +285,16 @@ class Engine:
             self._historian.committed(attempt.soft)
         self._ports.observer.committed(commit, (time.perf_counter() - started) * 1_000)
 
-    def _made(self, item: Input, asked: Asked, ahead: _Attempt | None) -> _Attempt:
+    def _make(self, inputs: Inputs, asked: Asked, made: Attempt | None) -> Attempt:
         """Decide, and prepare what is to be written. Touches nothing of this engine, so that a thread may do it."""
-        attempt = ahead or self._decide(item)
+        attempt = made or self._decide(inputs)
         if attempt.decision.records and self._ports.policy.check_laws:
-            attempt.violations = self._ports.check_step(_step(item, attempt))
+            attempt.violations = self._ports.check_step(_step(attempt))
         if attempt.decision.records:
             before, took = (attempt.group, attempt.soft), (attempt.now_ms, attempt.decide_ms)
-            attempt.history = self._historian.history(asked, item, before, attempt.decision, at=took)
+            attempt.history = self._historian.history(asked, inputs, before, attempt.decision, at=took)
         elif asked.command:
-            attempt.history = History(asked=asked, at_ms=attempt.now_ms, item=item)
+            attempt.history = History(asked=asked, at_ms=attempt.now_ms, item=inputs[0])
         return attempt
 
     async def keep_snapshot(self, *, after_records: int = 0) -> None:
@@ -280,22 +316,14 @@ class Engine:
         owner = self._ports.ownership.owner_url(self.group_id)
         return f"group {self.group_id} is served by {owner or 'a coordinator that is not known yet'}; try again"
 
-    def _taken_ahead(self, item: Input) -> _Attempt | None:
-        """Return the decision that ``answer_at_once`` has made on this input, if nothing has happened since."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] is not item:
-            return None
-        attempt = ahead[1]
-        return attempt if attempt.group is self.group and attempt.soft is self.soft else None
-
-    def _take_effect(self, item: Input, attempt: _Attempt) -> Reply:
+    def _take_effect(self, attempt: Attempt) -> tuple[Reply, ...]:
         decision = attempt.decision
         self.group, self.soft = decision.after, decision.soft
         self._wake_at(decision.wake_at_ms)
         if decision.records:
             self._changed(decision.records)
-        self._ports.observer.decided(attempt.group, item, decision, attempt.decide_ms)
-        return decision.reply
+        self._ports.observer.decided(attempt.group, attempt.inputs, decision, attempt.decide_ms)
+        return decision.replies
 
     def _refuse(self, item: Input, error: StoreUnavailable | NotOwner) -> ProtocolError:
         self.look_again_soon()
@@ -316,10 +344,10 @@ class Engine:
 
 def _leaves_a_row(asked: Asked, decision: Decision) -> bool:
     """Whether a command that changed nothing is to be found in the audit trail all the same."""
-    return bool(asked.command) and not isinstance(decision.reply, ProtocolError)
+    return bool(asked.command) and not isinstance(decision.replies[0], ProtocolError)
 
 
-def _step(item: Input, attempt: _Attempt) -> Step:
+def _step(attempt: Attempt) -> Step:
     decision = attempt.decision
     return Step(
         before=attempt.group,
@@ -328,5 +356,5 @@ def _step(item: Input, attempt: _Attempt) -> Step:
         soft=attempt.soft,
         soft_after=decision.soft,
         now_ms=attempt.now_ms,
-        item=item,
+        inputs=attempt.inputs,
     )

@@ -20,7 +20,7 @@ from batonpass.runtime.events import MANY, EventType
 from batonpass.runtime.history import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from batonpass.core.decide import Decision
     from batonpass.core.ids import MemberId, TaskId
@@ -41,14 +41,14 @@ _TAKEN = frozenset({"revoked"})
 _OWN = frozenset(state.value for state in _FELL_BACK)
 
 
-def events_of(before: Group, item: Input, decision: Decision, now_ms: int) -> tuple[Event, ...]:
+def events_of(before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> tuple[Event, ...]:
     """Return the events of a decision that was made on ``before``; none where it wrote nothing.
 
     Costs a pass over what the records name, whatever the size of the group.
     """
     if not decision.records:
         return ()
-    teller = _Teller(before, item, decision, now_ms)
+    teller = _Teller(before, inputs, decision, now_ms)
     teller.tell()
     return tuple(merged(teller.events))
 
@@ -97,10 +97,10 @@ def _one_for(alike: list[Event]) -> Event:
 class _Teller:
     """Reads the records of one decision in order and tells what they mean to people."""
 
-    def __init__(self, before: Group, item: Input, decision: Decision, now_ms: int) -> None:
+    def __init__(self, before: Group, inputs: Sequence[Input], decision: Decision, now_ms: int) -> None:
         self._before = before
         self._after = decision.after
-        self._item = item
+        self._inputs = inputs
         self._decision = decision
         self._now_ms = now_ms
         self._heirs = {one.task: one.heir for one in decision.records if isinstance(one, r.HeirChosen)}
@@ -128,7 +128,7 @@ class _Teller:
                     self._task(record)
                 case _:
                     self._add_all(_of_member(self._before, record, self._decision))
-                    self._add_all(_of_group(self._before, record, self._item, self._after))
+                    self._add_all(_of_group(self._before, record, self._inputs, self._after))
         self._blocked()
         self._drained()
 
@@ -266,7 +266,7 @@ class _Teller:
             EventType.GENERATION,
             number=record.generation,
             group_epoch=record.group_epoch,
-            triggers=list(triggers_of(self._before, self._item, self._decision)),
+            triggers=list(triggers_of(self._before, self._inputs, self._decision)),
             changed=len(record.changes),
             moves=record.moves,
             lower_bound=record.lower_bound,
@@ -276,7 +276,8 @@ class _Teller:
 
     def _scheduled(self, record: r.ProbeScheduled) -> None:
         due_ms = self._before.next_probe_ms
-        if isinstance(self._item, Tick) and due_ms is not None and due_ms <= self._now_ms:
+        is_tick = any(isinstance(one, Tick) for one in self._inputs)
+        if is_tick and due_ms is not None and due_ms <= self._now_ms:
             changed = any(isinstance(one, r.TargetPlaced | r.PictureChanged) for one in self._decision.records)
             self._add(EventType.PROBED, changed=changed, next_probe_at=_time(record.at_ms))
         if record.at_ms is None and self._after.members:
@@ -324,11 +325,13 @@ class _Teller:
                 self._add(EventType.DRAIN_DONE, member=member_id, took_ms=took_ms)
 
 
-def triggers_of(before: Group, item: Input, decision: Decision) -> tuple[str, ...]:
+def triggers_of(before: Group, inputs: Sequence[Input], decision: Decision) -> tuple[str, ...]:
     """Return why a placement was made: what had scheduled it, or the look that found it better."""
     new = [one.trigger for one in decision.records if isinstance(one, r.RebalanceScheduled)]
     found = tuple(dict.fromkeys((*before.triggers, *new)))
-    return found or (("probe",) if isinstance(item, Tick) else (type(item).__name__.lower(),))
+    if found:
+        return found
+    return tuple(dict.fromkeys("probe" if isinstance(one, Tick) else type(one).__name__.lower() for one in inputs))
 
 
 def _claims_left(before: Task, after: Task, released: MemberId) -> bool:
@@ -408,7 +411,7 @@ def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str,
     }
 
 
-def _of_group(before: Group, record: r.Record, item: Input, after: Group) -> _Told | None:
+def _of_group(before: Group, record: r.Record, inputs: Sequence[Input], after: Group) -> _Told | None:
     """Return what a record about the group as a whole tells; None where it is not one, or tells nothing."""
     match record:
         case r.GroupDeclared(topology=topology):
@@ -428,7 +431,8 @@ def _of_group(before: Group, record: r.Record, item: Input, after: Group) -> _To
             return EventType.PAUSED, None, {"scope": scope, "reason": pause.reason, "expires_at": expires_at}
         case r.Resumed() if before.pause is not None:
             scope, paused_at = before.pause.scope.value, rfc3339(before.pause.since_ms)
-            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": isinstance(item, Tick)}
+            is_expired = any(isinstance(one, Tick) for one in inputs)
+            return EventType.RESUMED, None, {"scope": scope, "paused_at": paused_at, "expired": is_expired}
         case r.StormBegan():
             return EventType.STORM_BEGAN, None, {"lost": len(after.losses), "members_left": len(after.members)}
         case r.StormEnded():

@@ -37,7 +37,13 @@ class Historian:
         self._traced = None
 
     def history(
-        self, asked: Asked, item: Input, before: tuple[Group, Soft], decision: Decision, *, at: tuple[int, float]
+        self,
+        asked: Asked,
+        inputs: tuple[Input, ...],
+        before: tuple[Group, Soft],
+        decision: Decision,
+        *,
+        at: tuple[int, float],
     ) -> History:
         """Return what is to be committed with a decision; ``at`` is its instant, and how many milliseconds it took."""
         group, soft = before
@@ -49,12 +55,12 @@ class Historian:
         return History(
             asked=asked,
             at_ms=now_ms,
-            item=item,
+            item=inputs[0] if asked.command else None,
             generation=_generation(group, decision, why, now_ms, decide_ms),
             changes=changes_of(group, decision.records, decision.after, why, now_ms),
-            events=events_of(group, item, decision, now_ms),
+            events=events_of(group, inputs, decision, now_ms),
             trace=Trace(
-                item=item,
+                inputs=inputs,
                 now_ms=now_ms,
                 version=group.version,
                 soft=soft_delta(self._traced, soft),

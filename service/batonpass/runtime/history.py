@@ -102,7 +102,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is committed beside the records of one decision; ``item`` is what it was made on, where it is known."""
+    """All that is committed beside the records of one decision; ``item`` is the command, where one was given."""
 
     asked: Asked = NOBODY_ASKED
     at_ms: int = 0

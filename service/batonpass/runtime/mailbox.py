@@ -1,7 +1,8 @@
-"""One bounded mailbox per group: its inputs are handled one at a time, and a full one refuses at once.
+"""One bounded mailbox per group: what waits in it is carried out together, and a full one refuses at once.
 
-An input that writes nothing and finds nobody before it is answered on the spot. A caller that goes away takes nothing
-with it: what was posted is carried out.
+An input that writes nothing and finds nobody before it is answered on the spot. While a batch is carried out, the next
+one gathers; a command is one of its own, because it leaves a row in the audit trail. A caller that goes away takes
+nothing with it: what was posted is carried out.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from batonpass.core.inputs import Heartbeat, Input, Tick
-from batonpass.runtime.engine import RETRY_AFTER_MS
+from batonpass.runtime.engine import RETRY_AFTER_MS, Attempt
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.ports import Defect, Observer, StoreUnavailable
+from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
     from batonpass.core.ids import MemberId
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 LATE_SEQ = -1
 """At or below any ``seq``: such a heartbeat renews the count of the lease and does nothing else."""
+
+
+BATCH_MAX = 1_000
+"""How many inputs are decided on together at most: more would keep the first of them waiting for the last."""
+
+
+CAUSES_MAX = 20
+"""How many of the requests of a batch are named with what it led to."""
 
 
 class Letter(NamedTuple):
@@ -35,9 +44,8 @@ class Letter(NamedTuple):
 class Mailbox:
     """The queue of one group, and the task that empties it."""
 
-    def __init__(self, engine: Engine, observer: Observer, *, limit: int) -> None:
+    def __init__(self, engine: Engine, *, limit: int) -> None:
         self._engine = engine
-        self._observer = observer
         self._limit = limit
         self._letters: deque[Letter] = deque()
         self._heard: dict[MemberId, Heartbeat] = {}
@@ -55,26 +63,27 @@ class Mailbox:
         """Have an input carried out and return the reply; a full mailbox is a reply too (503)."""
         if self._closed:
             return StoreUnavailable("the coordinator is stopping; try again", retry_after_ms=RETRY_AFTER_MS)
+        attempt: Attempt | None = None
         if self._busy is None and not asked.command:
-            reply = self.answer_at_once(item)
-            if reply is not None:
-                return reply
+            found = self._engine.try_at_once(item)
+            if isinstance(found, Attempt):
+                attempt = found
+            elif found is not None:
+                return found
         elif self._busy is not None and len(self._letters) >= self._limit:
             self._remember(item)
             detail = f"{self._limit} requests are waiting for group {self._engine.group_id} already; try again"
             return StoreUnavailable(detail, retry_after_ms=RETRY_AFTER_MS)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._put(Letter(item, future, asked))
+        self._put(Letter(item, future, asked), attempt)
         return await future
 
     def answer_at_once(self, item: Input) -> Reply | None:
         """Carry out an input now, if nothing else is being carried out and it writes nothing; else None."""
         if self._busy is not None or self._closed:
             return None
-        try:
-            return self._engine.answer_at_once(item)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
-            return self._defect(item, error)
+        found = self._engine.try_at_once(item)
+        return None if isinstance(found, Attempt) else found
 
     def post(self, item: Input) -> bool:
         """Have an input carried out without waiting for it; say whether there was room for it.
@@ -105,50 +114,58 @@ class Mailbox:
         while self._busy is not None:
             await asyncio.wait([self._busy])
 
-    def _put(self, letter: Letter) -> None:
+    def _put(self, letter: Letter, attempt: Attempt | None = None) -> None:
+        """Add a letter. ``attempt``: what has been decided on it, which is carried out before anything else."""
         self._letters.append(letter)
         if self._busy is None:
-            self._busy = asyncio.create_task(self._empty(), name=f"mailbox {self._engine.group_id}")
+            self._busy = asyncio.create_task(self._empty(attempt), name=f"mailbox {self._engine.group_id}")
 
-    async def _empty(self) -> None:
+    async def _empty(self, attempt: Attempt | None) -> None:
         try:
             while self._letters:
                 self._let_go_now()
-                letter = self._letters.popleft()
-                if letter is self._tick:
-                    self._tick = None
-                if isinstance(letter.item, Tick):
-                    await self._make_up()
-                reply = await self._carry_out(letter.item, letter.asked)
-                if letter.reply is not None and not letter.reply.done():
-                    letter.reply.set_result(reply)
+                letters = [self._letters.popleft()] if attempt is not None else self._next_letters()
+                await self._carry_out(letters, attempt)
+                attempt = None
         finally:
             self._busy = None
             self._let_go_now()
+
+    def _next_letters(self) -> list[Letter]:
+        """Take out what is carried out together next: a command alone, else all that waits before the next one."""
+        letters = [self._letters.popleft()]
+        while not letters[0].asked.command and self._letters and len(letters) < BATCH_MAX:
+            if self._letters[0].asked.command:
+                break
+            letters.append(self._letters.popleft())
+        return letters
+
+    async def _carry_out(self, letters: list[Letter], attempt: Attempt | None) -> None:
+        made_up: tuple[Heartbeat, ...] = ()
+        if any(isinstance(letter.item, Tick) for letter in letters):
+            # The heartbeats that found no room count before any deadline is judged.
+            made_up, self._heard = tuple(self._heard.values()), {}
+            self._tick = None
+        inputs = (*made_up, *(letter.item for letter in letters))
+        replies = await self._engine.carry_out(inputs, _asked_by(letters), attempt)
+        for letter, reply in zip(letters, replies[len(made_up) :], strict=True):
+            if letter.reply is not None and not letter.reply.done():
+                letter.reply.set_result(reply)
 
     def _let_go_now(self) -> None:
         if self._let_go:
             self._let_go = False
             self._engine.let_go()
 
-    async def _carry_out(self, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
-        try:
-            return await self._engine.carry_out(item, asked)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect, and the group goes on
-            return self._defect(item, error)
-
-    def _defect(self, item: Input, error: Exception) -> Defect:
-        self._observer.defect(self._engine.group_id, item, error)
-        self._engine.look_again_soon()
-        return Defect("the coordinator failed on this request; nothing has changed")
-
     def _remember(self, item: Input) -> None:
         """Keep of a heartbeat that found no room that its member was heard (L5)."""
         if isinstance(item, Heartbeat):
             self._heard[item.member_id] = Heartbeat(item.member_id, LATE_SEQ, item.member_epoch)
 
-    async def _make_up(self) -> None:
-        """Count the heartbeats that found no room, before any deadline is judged."""
-        while self._heard:
-            _, heartbeat = self._heard.popitem()
-            await self._carry_out(heartbeat)
+
+def _asked_by(letters: list[Letter]) -> Asked:
+    """Return who asked for what a batch comes to: a batch of several has no one caller, but the causes of the first."""
+    if len(letters) == 1:
+        return letters[0].asked
+    causes = dict.fromkeys(letter.asked.cause for letter in letters if letter.asked.cause)
+    return Asked(cause=" ".join(list(causes)[:CAUSES_MAX]))

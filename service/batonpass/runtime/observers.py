@@ -24,10 +24,10 @@ class Everyone:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Pass on a decision that took effect."""
         for one in self._observers:
-            one.decided(before, item, decision, decide_ms)
+            one.decided(before, inputs, decision, decide_ms)
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Pass on a commit."""
@@ -61,7 +61,7 @@ class OnCommit:
     def __init__(self) -> None:
         self.hear: Callable[[Commit], None] = lambda _commit: None
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Do nothing: a decision is no commit yet."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
@@ -95,7 +95,7 @@ class CommitWatch:
             return ""
         return f"the store is away: {self._failure}"
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Do nothing: a decision says nothing of the store."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough

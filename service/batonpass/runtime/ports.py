@@ -226,7 +226,7 @@ class Ownership(Protocol):
 class Observer(Protocol):
     """Who is told what happened; it must not raise, and must return at once."""
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Hear of a decision that took effect, and of how long deciding took."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:
@@ -245,7 +245,7 @@ class Observer(Protocol):
         """Hear that the coordinator itself stood still."""
 
 
-Decide = Callable[["Group", "Soft", "Input", int, "Policy"], "Decision"]
+Decide = Callable[["Group", "Soft", "tuple[Input, ...]", int, "Policy"], "Decision"]
 Poll = Callable[["Group", "Soft", "MemberId", int, "Policy"], "Answer | ProtocolError | None"]
 CheckStep = Callable[["Step"], "Sequence[Violation]"]
 Evolve = Callable[["Group", "Sequence[Record]"], "Group"]

@@ -29,7 +29,7 @@ class Room:
         self._feed = feed
         self.deadline = Deadline(ports.clock, self._tick)
         self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
-        self.mailbox = Mailbox(self.engine, ports.observer, limit=letters_max)
+        self.mailbox = Mailbox(self.engine, limit=letters_max)
         self._polls: Counter[MemberId] = Counter()
         self._broken: set[MemberId] = set()
 

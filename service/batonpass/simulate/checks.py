@@ -48,14 +48,11 @@ def reordered(group: Group, soft: Soft) -> tuple[Group, Soft]:
             gone=_reversed(group.gone),
             unsettled=_reversed(group.unsettled),
         ),
-        # What is only noted, to spare the next decision a look, must make no difference to it either.
         replace(
             soft,
             members=_reversed(soft.members),
             end_offsets=_reversed(soft.end_offsets),
             begin_offsets=_reversed(soft.begin_offsets),
-            rest=None,
-            agenda=None,
         ),
     )
 
@@ -126,14 +123,14 @@ class Checks:
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
-    def on_decision(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def on_decision(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Check a decision before it is appended."""
         self.decisions += 1
         before, soft, now_ms = coordinator.group, coordinator.soft, coordinator.clock_ms
-        step = Step(before, decision.after, decision.records, soft, decision.soft, now_ms, item)
+        step = Step(before, decision.after, decision.records, soft, decision.soft, now_ms, inputs)
         self._found(check_step(step))
         if decision.records or self.decisions % SAMPLE == 0:
-            self.world.log(f"{coordinator.name} {item} -> {decision.reply}")
+            self.world.log(f"{coordinator.name} {inputs} -> {decision.replies}")
             for record in decision.records:
                 self.world.log(f"    {record}")
         if decision.records and evolve(before, decision.records) != decision.after:
@@ -142,18 +139,18 @@ class Checks:
             self.fail("L2", "the group changed without a record")
         if self.decisions % SAMPLE == 0:
             self._found(check_group(decision.after))
-            self._decide_again(coordinator, item, decision)
+            self._decide_again(coordinator, inputs, decision)
         for record in decision.records:
             if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
                 self._check_silence(coordinator, record.member_id)
 
-    def _decide_again(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+    def _decide_again(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Decide once more, on the same state built in another order (L10)."""
         group, soft = reordered(coordinator.group, coordinator.soft)
-        again = decide(group, soft, item, coordinator.clock_ms, POLICY)
+        again = decide(group, soft, inputs, coordinator.clock_ms, POLICY)
         for one, other in (
             (decision.records, again.records),
-            (decision.reply, again.reply),
+            (decision.replies, again.replies),
             (decision.wake_at_ms, again.wake_at_ms),
             (decision.reasons, again.reasons),
         ):

@@ -171,8 +171,8 @@ class Coordinator:
         if isinstance(item, Heartbeat | Join):
             self.heard_at_ms[item.member_id] = self.world.now_ms
         before = self.group
-        decision = decide(before, self.soft, item, self.clock_ms, POLICY)
-        self.world.checks.on_decision(self, item, decision)
+        decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
+        self.world.checks.on_decision(self, (item,), decision)
         if not self._commit(decision):
             self.soft = heard(self.group, self.soft, item, self.clock_ms)
             return unavailable() if self.is_up else None
@@ -184,7 +184,7 @@ class Coordinator:
             self._answer_polls()
         if not decision.records and not self.holds_lease:
             return unavailable("coordinator-loading")
-        return to_answer(decision.reply)
+        return to_answer(decision.replies[0])
 
     def _commit(self, decision: Decision) -> bool:
         if not decision.records:
@@ -210,15 +210,15 @@ class Coordinator:
     def reply_to(self, item: Input) -> Reply | None:
         """Decide on an operator's input and return the core's own reply; None when it could not be committed."""
         before = self.soft
-        decision = decide(self.group, before, item, self.clock_ms, POLICY)
-        self.world.checks.on_decision(self, item, decision)
+        decision = decide(self.group, before, (item,), self.clock_ms, POLICY)
+        self.world.checks.on_decision(self, (item,), decision)
         if not self._commit(decision):
             return None
         self.soft = decision.soft
         self._arm(decision.wake_at_ms)
         if self.is_up:
             self._answer_polls()
-        return decision.reply
+        return decision.replies[0]
 
     def _arm(self, wake_at_ms: int | None) -> None:
         if wake_at_ms is None:

@@ -53,7 +53,7 @@ class IdealCoordinator:
     def take(self, item: Input) -> Reply:
         """Decide on an input, commit, then answer."""
         before, soft, now_ms = self.group, self.soft, self._timeline.now_ms
-        decision = decide(before, soft, item, now_ms, self._policy)
+        decision = decide(before, soft, (item,), now_ms, self._policy)
         self.decisions += 1
         self.group, self.soft = decision.after, decision.soft
         self._tick_at(decision.wake_at_ms)
@@ -63,11 +63,11 @@ class IdealCoordinator:
             self._committed(self.group)
             for member_id in sorted(self._polls):
                 self._look_at_poll(member_id)
-        return decision.reply
+        return decision.replies[0]
 
     def serve(self, request: Request, respond: Respond) -> None:
         """Answer one request; a long-poll when there is news, or at the end of its wait."""
-        item = to_input(request, self.soft)
+        item = to_input(request)
         if item is not None:
             respond(*to_answer(self.take(item)))
             return

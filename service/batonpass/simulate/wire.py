@@ -12,11 +12,10 @@ from batonpass.codec.bodies import DrainQuery, LeaveQuery, PollQuery
 from batonpass.codec.requests import read_heartbeat, read_join
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input, Join, Leave
 from batonpass.core.policy import Policy
 from batonpass.core.replies import Answer, DrainProgress, Reply
-from batonpass.core.soft import Soft, TaskReport
 from batonpass.worker.protocol import Request, RequestKind
 
 Body = Mapping[str, Any]
@@ -31,19 +30,15 @@ class UnknownToCodecError(Exception):
     """The worker's machine says what the codec does not know: one of them is wrong."""
 
 
-def to_input(request: Request, soft: Soft | None = None) -> Input | None:
-    """Return what a request says to the core; None for a long-poll, which says nothing.
-
-    With ``soft``, a heartbeat that says of its tasks what the last one said is read as the service reads it: not again.
-    """
+def to_input(request: Request) -> Input | None:
+    """Return what a request says to the core; None for a long-poll, which says nothing."""
     member_id = MemberId(request.member_id)
     query = {name: str(value) for name, value in request.query.items()}
     match request.kind:
         case RequestKind.JOIN:
             return _known(read_join(member_id, to_json(request.body), tasks_max=_TASKS_MAX))
         case RequestKind.HEARTBEAT:
-            last = _last_said(soft, member_id)
-            return _known(read_heartbeat(member_id, to_json(request.body), tasks_max=_TASKS_MAX, last=last))
+            return _known(read_heartbeat(member_id, to_json(request.body), tasks_max=_TASKS_MAX))
         case RequestKind.LEAVE:
             return Leave(member_id, restart=_LEAVE.read(query, prefix="query").mode == "restart")
         case RequestKind.DRAIN:
@@ -59,11 +54,6 @@ def to_wait(request: Request) -> tuple[int, int]:
     """Return the epoch that a long-poll has seen, and how long it waits for another."""
     said = _POLL.read({name: str(value) for name, value in request.query.items()}, prefix="query")
     return said.after, said.wait_ms
-
-
-def _last_said(soft: Soft | None, member_id: MemberId) -> Mapping[TaskId, TaskReport] | None:
-    heard = None if soft is None else soft.members.get(member_id)
-    return None if heard is None else heard.said
 
 
 def _known(item: Join | Heartbeat) -> Join | Heartbeat:

@@ -233,7 +233,7 @@ class World:
             for delay_ms in self._deliveries():
                 self.after(delay_ms, self._answered, worker, process, request, status, body)
 
-        item = to_input(request, coordinator.soft)
+        item = to_input(request)
         if item is None:
             if worker.process == process and worker.is_up:
                 coordinator.park(request.member_id, *to_wait(request), reply)

@@ -81,7 +81,7 @@ def written(group_id: GroupId, at: Moment, item: Input, *, version: int, epoch: 
     decision = at.decide(item)
     historian = Historian(POLICY, code_version())
     historian.committed(at.soft)  # What the trace before said of every member is not told again.
-    history = historian.history(NOBODY_ASKED, item, (at.group, at.soft), decision, at=(at.now_ms, 1.0))
+    history = historian.history(NOBODY_ASKED, (item,), (at.group, at.soft), decision, at=(at.now_ms, 1.0))
     return Commit(group_id, epoch, version, decision.records, history)
 
 

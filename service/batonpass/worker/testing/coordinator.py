@@ -62,7 +62,7 @@ class _Observer:
     def __init__(self) -> None:
         self.faults: list[str] = []
 
-    def decided(self, before: Group, item: Input, decision: Decision, decide_ms: float) -> None:
+    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Hear of a decision."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:

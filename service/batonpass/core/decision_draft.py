@@ -1,7 +1,7 @@
 """One decision in the making: the group as far as it has been decided, with the records, reasons and wake-ups so far.
 
-Every step of a decision folds its records at once, so that the next step sees their effect. A ``Work`` lives for one
-call of ``decide``.
+Every part of a decision folds its records at once, so that the next part sees their effect. A ``DecisionDraft`` lives
+for one call of ``decide``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from batonpass.core.soft import MemberSoft, Soft
 from batonpass.core.view import View
 
 
-class Work:
+class DecisionDraft:
     """What one decision has come to so far.
 
     Attributes:
         touched: something changed that may let a task move; the group is taken a step further before the decision ends.
-        has_estimate: a warmup is known for the first time to come closer, so that its catch-up can be estimated.
+        estimated: members of whom a warmup is known for the first time to come closer, so that its catch-up can be
+            estimated.
         retry_ms: when to look again at what is held until a member is heard; None where nothing is.
     """
 
     __slots__ = (
         "_view",
+        "estimated",
         "group",
-        "has_estimate",
         "now_ms",
         "policy",
         "reasons",
@@ -50,7 +51,7 @@ class Work:
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
         self.touched = False
-        self.has_estimate = False
+        self.estimated: dict[MemberId, None] = {}
         self.retry_ms: int | None = None
         self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
@@ -93,13 +94,13 @@ class Work:
         self.wake(due_ms)
         self.touched = True
 
-    def heard(self, member_id: MemberId) -> MemberSoft | None:
+    def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         """Return what is softly known of a member."""
         return self.soft.members.get(member_id)
 
-    def set_heard(self, member_id: MemberId, heard: MemberSoft | None) -> None:
+    def set_member_soft(self, member_id: MemberId, known: MemberSoft | None) -> None:
         """Keep, or forget, what is softly known of a member."""
-        self.soft = replace(self.soft, members=self.soft.members.updated({member_id: heard}))
+        self.soft = replace(self.soft, members=self.soft.members.updated({member_id: known}))
         self._view = None
 
     def lease_end_ms(self, member: Member) -> int:

@@ -1,0 +1,202 @@
+"""Several inputs are decided on together: as if they had come one after another, with one placement and one step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.core.scene import Scene, copy, running, topology
+
+from batonpass.core.decide import Decision, decide
+from batonpass.core.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch, UnknownMember
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Input, Join, Leave, ProbeRequest, Tick
+from batonpass.core.invariants import Step, check_group, check_step
+from batonpass.core.model import Group, Role
+from batonpass.core.records import MemberJoined, TargetPlaced
+from batonpass.core.replies import Answer, DrainProgress
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+
+
+def together(scene: Scene, *inputs: Input) -> Decision:
+    """Let several inputs happen at once, and hold what follows to the laws."""
+    before, soft = scene.group, scene.soft
+    decision = decide(before, soft, inputs, scene.now_ms, scene.policy)
+    assert decide(before, soft, inputs, scene.now_ms, scene.policy) == decision
+    assert evolve(before, decision.records) == decision.after
+    assert len(decision.replies) == len(inputs)
+    step = Step(before, decision.after, decision.records, soft, decision.soft, scene.now_ms, inputs)
+    assert check_step(step) == []
+    assert check_group(decision.after) == []
+    scene.group, scene.soft, scene.last = decision.after, decision.soft, decision
+    return decision
+
+
+def word(scene: Scene, name: str, seq: int = 50_000, **fields: object) -> Heartbeat:
+    """Return a heartbeat in which a member says that it does what its picture says."""
+    member = scene.member(name)
+    said = {
+        task: running() if grant.role is Role.ACTIVE else copy(grant.role) for task, grant in member.picture.items()
+    }
+    return replace(Heartbeat(member.id, seq, member.epoch, said), **fields)  # type: ignore[arg-type]
+
+
+def at_rest(*names: str, tasks: int = 6, **config: object) -> Scene:
+    """Return a group that rests."""
+    scene = Scene()
+    scene.declare(topology(tasks), **config)
+    for name in names:
+        scene.join(name)
+    scene.settle()
+    return scene
+
+
+def test_joins_that_arrive_together_make_one_placement() -> None:
+    """Each of them is answered what it got by the one step that all of them led to."""
+    scene = Scene()
+    scene.declare(topology(6))
+    decision = together(scene, Join(A), Join(B), Join(C))
+    assert [type(one) for one in decision.records].count(MemberJoined) == 3
+    assert [type(one) for one in decision.records].count(TargetPlaced) == 1
+    for reply in decision.replies:
+        assert isinstance(reply, Answer)
+        assert reply.created
+        assert len(reply.assignment or ()) == 2
+    assert [reply.member_id for reply in decision.replies if isinstance(reply, Answer)] == [A, B, C]
+
+
+def test_nothing_at_all_is_decided_on_too() -> None:
+    """No inputs, no records, no replies."""
+    scene = at_rest("a")
+    assert together(scene).replies == ()
+    assert scene.last is not None
+    assert scene.last.records == ()
+
+
+def test_a_refused_input_harms_no_other() -> None:
+    """One that nobody knows, one late, one that asks for what cannot be: the others take effect."""
+    scene = at_rest("a", "b")
+    stranger = Heartbeat(MemberId("nobody"), 1, 1, {})
+    late = word(scene, "a", seq=0)
+    decision = together(scene, stranger, late, Join(C), Leave(B, restart=True), word(scene, "b"))
+    refused, doubled, joined, no_instance, heard = decision.replies
+    assert isinstance(refused, UnknownMember)
+    assert isinstance(doubled, Answer)
+    assert isinstance(joined, Answer)
+    assert isinstance(no_instance, ProtocolError)
+    assert isinstance(heard, Answer)
+    assert set(scene.group.members) == {A, B, C}
+    assert scene.soft.members[B].seq == 50_000
+
+
+def test_who_is_removed_by_a_later_input_is_answered_as_a_gone_member_is() -> None:
+    """Its word was taken, and it is not one of them any more when it is answered."""
+    scene = at_rest("a", "b", "c")
+    decision = together(
+        scene, word(scene, "a"), DrainRequest(B), Join(MemberId("d")), Leave(A), Eviction(B), Leave(MemberId("d"))
+    )
+    kinds = [type(reply) for reply in decision.replies[:3]]
+    assert kinds == [Gone, Fenced, Gone]
+    assert set(scene.group.members) == {C}
+
+
+def test_what_a_drain_has_left_is_told_by_the_whole_decision() -> None:
+    """What the same batch lets go of is no longer among what remains."""
+    scene = at_rest("a", "b", tasks=2)
+    decision = together(scene, DrainRequest(A), word(scene, "b"))
+    progress = decision.replies[0]
+    assert isinstance(progress, DrainProgress)
+    assert len(progress.remaining) == 1
+
+
+def test_a_stale_epoch_is_refused_with_the_picture_as_it_is_in_the_end() -> None:
+    """The picture that it is to take is the one that the others of its batch have led to."""
+    scene = at_rest("a", "b", tasks=4)
+    scene.ok(word(scene, "a"), Answer)
+    stale = word(scene, "a", seq=50_001, member_epoch=scene.member("a").epoch - 1)
+    decision = together(scene, stale, Leave(B))
+    refused = decision.replies[0]
+    assert isinstance(refused, StaleMemberEpoch)
+    assert isinstance(refused.answer, Answer)
+    assert refused.answer.member_epoch == scene.member("a").epoch
+    assert len(refused.answer.assignment or ()) == 4
+
+
+def test_a_heartbeat_that_arrives_with_the_look_at_its_lease_counts() -> None:
+    """Whoever is heard first is not expired; whoever speaks behind the look was late."""
+    scene = at_rest("a", "b")
+    words = word(scene, "a"), word(scene, "b")
+    scene.now_ms += 46_000
+    scene.soft = replace(scene.soft, wake_ms=scene.now_ms - 1_000)
+    first, _, last = together(scene, words[0], Tick(), words[1]).replies
+    assert isinstance(first, Answer)
+    assert isinstance(last, Fenced)
+
+
+def test_the_same_member_may_speak_twice() -> None:
+    """Both words are taken in their order, and both are answered what is so in the end."""
+    scene = at_rest("a", "b", tasks=2)
+    scene.join("c")
+    decision = together(scene, word(scene, "a", seq=60_000), word(scene, "a", seq=60_001), ProbeRequest())
+    assert [reply.seq for reply in decision.replies if isinstance(reply, Answer)] == [60_001, 60_001]
+
+
+def shaped(group: Group) -> object:
+    """Return what a group is, but for how often its log was written to."""
+    return replace(group, version=0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_concerns_different_members_comes_to_the_same_one_after_another(seed: int) -> None:
+    """Where no two words are about the same move, a batch leads to the group that its inputs lead to one by one.
+
+    First words, and copies that fall behind and catch up: each concerns its own member alone. Words about the same
+    move, or about slots, make one picture together where they would make several.
+    """
+    chance = Random(seed)
+    names = [f"m{number}" for number in range(chance.choice([3, 5, 8]))]
+    scene = Scene()
+    standbys = chance.choice([0, 1])
+    scene.declare(topology(chance.choice([6, 12])), num_standby_replicas=standbys, initial_rebalance_delay_ms=1_000)
+    for name in names:
+        scene.join(name)
+    for number in range(6):
+        scene.tick(1_000)
+        inputs: list[Input] = []
+        for name in chance.sample(names, chance.randrange(1, len(names) + 1) if number else len(names)):
+            said = dict(word(scene, name).tasks or {})
+            copies = [task for task, report in said.items() if report.role != "active"]
+            said |= {task: copy("standby", 20_000) for task in copies if not number or chance.random() < 0.3}
+            inputs.append(word(scene, name, seq=100_000 + scene.now_ms, tasks=said))
+        apart = replace_scene(scene)
+        for item in inputs:
+            apart.do(item)
+        together(scene, *inputs)
+        assert shaped(scene.group) == shaped(apart.group)
+        assert scene.soft == apart.soft
+
+
+def replace_scene(scene: Scene) -> Scene:
+    """Return another scene at the same point."""
+    other = Scene()
+    other.group, other.soft, other.now_ms, other.policy = scene.group, scene.soft, scene.now_ms, scene.policy
+    return other
+
+
+def test_the_order_of_the_inputs_decides_about_nothing_that_they_share() -> None:
+    """Two copies that are caught up by words of one batch are both handed over by its one step."""
+    scene = Scene()
+    scene.declare(topology(4), acceptable_recovery_lag=10, max_warmup_replicas=4, max_warmups_per_member=2)
+    scene.join("a")
+    scene.obey()
+    scene.join("b")
+    scene.join("c")
+    warming = {name: scene.held(name, Role.WARMUP) for name in ("b", "c")}
+    assert all(warming.values())
+    together(scene, *[word(scene, name) for name in warming])
+    for name, tasks in warming.items():
+        for task in tasks:
+            assert scene.task(TaskId(task)).heir == name
