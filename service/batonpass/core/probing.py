@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId
-from batonpass.core.lag import catch_up_ms
+from batonpass.core.lag import catch_up_ms, judge_copy
 from batonpass.core.model import Member, Role
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import ProbeScheduled
@@ -34,11 +34,9 @@ def _is_level(view: View, member: Member) -> bool:
     """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
     if member.away_until_ms is not None or member.revoking:
         return False
-    tasks, active = view.tasks, Role.ACTIVE
-    return all(
-        grant.role is active or view.copy(tasks[task_id], member.id).is_caught_up
-        for task_id, grant in member.picture.items()
-    )
+    active, heard = Role.ACTIVE, view.heard.get(member.id)
+    copies = [task_id for task_id, grant in member.picture.items() if grant.role is not active]
+    return all(judge_copy(view.group, heard, task, member).is_caught_up for task in view.tasks.pick(copies))
 
 
 def reschedule(draft: DecisionDraft) -> None:
