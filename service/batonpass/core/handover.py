@@ -148,8 +148,10 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
     keeps = None if failed or is_stuck else task.keeper
-    if keeps is not None and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
-        # Its copy was caught up when this was decided; a word of then says little of what is left now.
+    has_yet_to_speak = keeps is not None or task.state is ActiveState.GRANTED
+    if has_yet_to_speak and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+        # Its word is due within a heartbeat interval. Until then nobody knows how much it has left to restore: where it
+        # had a copy, that was caught up; where it had none, the changelog may be as good as empty.
         return _stays(task)
     # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
     as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]

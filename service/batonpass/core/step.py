@@ -42,9 +42,13 @@ def advance(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *
     if not draft.group.unsettled:
         return
     step = _take_step(draft, concerned)
-    if any(isinstance(record, ClaimsWaived) for record in step.records):
+    waived = {record.task for record in step.records if isinstance(record, ClaimsWaived)}
+    if waived:
         # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
+        taken_over = {one.task.id: one for one in step.staged if one.task.id in waived}
         step = _take_step(draft, concerned)
+        # Why such a task goes where it goes, the first of the two steps knows.
+        step = step._replace(staged=[taken_over.get(one.task.id, one) for one in step.staged])
     told = None if concerned is None or tells_all else {*concerned, *_named(step.records)}
     _tell(draft, step, told)
     _wake_for_confirmations(draft, step.records)
@@ -52,7 +56,7 @@ def advance(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *
 
 def _take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _Step:
     view, group = draft.view(), draft.group
-    staged = [stage(view, task) for task in view.tasks.pick(_in_order(group, _looked_at(group, concerned)))]
+    staged = [stage(view, task) for task in view.tasks.pick(_in_order(group, _looked_at(view, concerned)))]
     slots = fund(view, staged, _queue(view))
     staged.sort(key=lambda one: group.table.rank.get(one.task.id, len(group.table.rank)))
     records = reconcile(view, staged)
@@ -65,18 +69,27 @@ def _take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _S
     return _Step(view, staged, slots, records)
 
 
-def _looked_at(group: Group, concerned: Collection[TaskId] | None) -> list[TaskId]:
-    """Return the tasks that this step may move by itself: those that are open, and of those that wait what has news."""
-    named, unsettled, waiting = concerned, group.unsettled, Pending.WAITING
-    marks = unsettled.items() if named is None else [(one, unsettled.get(one)) for one in named]
-    return group.open_tasks() + [task_id for task_id, pending in marks if pending is waiting]
+def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]:
+    """Return the tasks that this step may move by itself: those that are open, and of those that wait what has news.
+
+    Where a member has a limit on its copies, tasks share room, and none can be left out.
+    """
+    unsettled, waiting = view.group.unsettled, Pending.WAITING
+    if view.limited:
+        return [task_id for task_id in unsettled if unsettled[task_id] is not waiting or _is_named(task_id, concerned)]
+    marks = unsettled.items() if concerned is None else [(one, unsettled.get(one)) for one in concerned]
+    return view.group.open_tasks() + [task_id for task_id, pending in marks if pending is waiting]
+
+
+def _is_named(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:
+    return concerned is None or task_id in concerned
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:
     """Yield the tasks that wait for a slot, of those named if any are; nothing is looked up before it is asked for."""
     unsettled, queued = view.group.unsettled, Pending.QUEUED
     marks = unsettled.items() if among is None else [(one, unsettled.get(one)) for one in among]
-    yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued])
+    yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
 
 
 def _in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
