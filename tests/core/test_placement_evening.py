@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.core.placing import Group, seat, skew, tasks
-
 from batonpass.core.placement_bounds import quotas, water_level
 from batonpass.core.placement_evening import Cells, Evening, Swap
 from batonpass.core.placement_evenness import Evenness
 from batonpass.core.placement_exchange import Exchange
+from tests.core.placing import Group, seat, skew, tasks
 
 
 def test_a_round_that_asks_one_seat_for_two_things_is_refused() -> None:

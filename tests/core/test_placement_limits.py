@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, standby_counts, tasks
 
-from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
-from batonpass.core.placement_actives import take_stock
-from batonpass.core.placement_draft import Draft
-from batonpass.core.placement_restricted import _Levels, _Shuffle
+from batonpass.core.placement_types import MoveReason, Ready, WaitReason, Warmth
 
 
 def test_a_limit_bends_quotas_as_little_as_it_can() -> None:
@@ -188,7 +185,7 @@ def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
     table = tasks(12, 12, epochs={1: 2})
     group = Group(table, tuple(seat(name, topology_epoch=1) for name in "abcd"), replicas=1).settle()
     for name in "abcd":
-        members = tuple(replace(one, topology_epoch=2) if one.member == name else one for one in group.seats)
+        members = tuple(replace(one, topology_epoch=2) if one.id == name else one for one in group.seats)
         group = replace(group, seats=members)
         placed = group.place()
         assert faults(group, placed) == []
@@ -222,18 +219,6 @@ def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
     placed = group.place()
     assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
     assert {group.name(placed.owner[rank]) for rank in range(3)} == {"a"}
-
-
-@pytest.mark.parametrize(("limit", "wanted"), [(None, [1, 1]), (1, [1, -1])])
-def test_what_finds_no_room_at_its_level_goes_above_it_but_not_above_a_limit(
-    limit: int | None, wanted: list[int]
-) -> None:
-    """Should counts ever promise less than there is to place, the rest is placed beyond them as far as limits allow."""
-    group = Group(tasks(2, epochs={0: 2}), (seat("a", topology_epoch=1), seat("b", topology_epoch=2, max_tasks=limit)))
-    draft = Draft(group.request())
-    held = take_stock(draft, range(2), stateful=True)
-    _Shuffle(draft, _Levels(draft, held), [0, 1]).run()
-    assert draft.owner == wanted
 
 
 def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:

@@ -20,7 +20,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.model import PauseScope, Role, Stall, Subtopology, Topology
 from batonpass.core.placement import place
-from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Ready
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import TargetPlaced
 from batonpass.core.soft import Soft
@@ -198,7 +198,7 @@ def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
     scene.do(PauseRequest(PauseScope.BALANCE))
     scene.do(Eviction(A, dead=True))
     assert scene.owners() == {TASK: None}
-    assert list(request(scene).home) == [NOBODY]
+    assert list(request(scene).home) == [UNASSIGNED]
     scene.beat("b", {TASK: copy("warmup", 5_000)})
     assert scene.owners() == {TASK: "b"}
 

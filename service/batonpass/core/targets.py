@@ -11,7 +11,7 @@ from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Member, Task
-from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Warmth
 from batonpass.core.view import View
 
 _CLASS: Mapping[Readiness, int] = {
@@ -74,8 +74,8 @@ def build_request(view: View) -> PlacementRequest:
     )
 
 
-def _seat(member: Member) -> Seat:
-    return Seat(
+def _seat(member: Member) -> PlacementMember:
+    return PlacementMember(
         member=member.id,
         capacity=member.capacity,
         max_tasks=member.max_tasks,
@@ -93,7 +93,7 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
     # As long as the topology stays what it was, they are in order already, and a hundred thousand look-ups are saved.
     in_order = tasks.values() if tuple(tasks) == ids else [tasks[task_id] for task_id in ids]
     owners = list(map(_OWNER, in_order))
-    seat_of = {owner: NOBODY if owner is None else number.get(owner, NOBODY) for owner in set(owners)}
+    seat_of = {owner: UNASSIGNED if owner is None else number.get(owner, UNASSIGNED) for owner in set(owners)}
     home = list(map(seat_of.__getitem__, owners))
     standing = list(map(_STANDBYS, in_order))
     seats = {names: tuple(sorted([number[one] for one in names if one in number])) for names in set(standing)}
@@ -150,7 +150,7 @@ class _Special:
             # The place of an instance that restarts is kept: nothing else moves on its account.
             self.bound[rank] = number[target]
             owner = owner or target
-        home[rank] = number[owner] if owner is not None else NOBODY
+        home[rank] = number[owner] if owner is not None else UNASSIGNED
         if task.target_standbys or target is not None:
             standbys[rank] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
         if target is not None and number[target] != home[rank]:
@@ -182,14 +182,14 @@ class _Special:
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
-    def redirect(self, seats: list[Seat], home: list[int]) -> None:
+    def redirect(self, seats: list[PlacementMember], home: list[int]) -> None:
         """Point every task whose warmup stalled to the least loaded member that is better than staying."""
         if not self.stalled:
             return
         table = self._view.group.table
         load = [0.0] * len(seats)
         for rank in table.stateful_ranks:
-            if home[rank] != NOBODY:
+            if home[rank] != UNASSIGNED:
                 load[home[rank]] += table.weight[rank] / seats[home[rank]].capacity
         for rank, avoided in sorted(self.stalled.items()):
             weight, at = table.weight[rank], home[rank]
@@ -198,11 +198,11 @@ class _Special:
                 for seat in range(len(seats))
                 if seats[seat].open and seat not in (avoided, at)
             )
-            if at != NOBODY and ranked and ranked[0][0] < load[at] + weight / seats[at].capacity:
+            if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / seats[at].capacity:
                 self.previous[rank] = self.warming[rank] = ranked[0][1]
                 load[ranked[0][1]] = ranked[0][0]
 
-    def avoid_failed(self, seats: list[Seat], home: list[int]) -> None:
+    def avoid_failed(self, seats: list[PlacementMember], home: list[int]) -> None:
         """Bind what has failed of late to the member that runs it since, and stateless tasks to one that might.
 
         Each failure moves a task once, to a member that has not failed it, until it is parked; balance does not take it
@@ -215,7 +215,7 @@ class _Special:
                 continue
             at, weight = home[rank], table.weight[rank]
             avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
-            if avoided and at != NOBODY and seats[at].open and at not in avoided:
+            if avoided and at != UNASSIGNED and seats[at].open and at not in avoided:
                 self.bound[rank] = at
             elif avoided and not table.stateful[rank]:
                 load = self._loads(home)
@@ -238,10 +238,10 @@ class _Special:
             load[self.bound.get(rank, home[rank])] += weight
         return load
 
-    def keep_going(self, seats: list[Seat], home: list[int]) -> None:
+    def keep_going(self, seats: list[PlacementMember], home: list[int]) -> None:
         """Bind every move under way to its destination."""
         for rank, seat in self.previous.items():
-            if home[rank] != NOBODY and seats[seat].open:
+            if home[rank] != UNASSIGNED and seats[seat].open:
                 self.bound.setdefault(rank, seat)
 
     def bind_pinned(self) -> None:
@@ -347,14 +347,14 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
         why = str(waiting[rank]) if rank in waiting else ""
         chosen: tuple[MemberId, ...] = ()
         # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
-        if standbys and seat != NOBODY:
+        if standbys and seat != UNASSIGNED:
             if seat in standbys:
                 standbys = tuple([one for one in standbys if one != seat])
             known = together.get(standbys)
             if known is None:
                 known = together[standbys] = tuple(sorted([names[one] for one in standbys]))
             chosen = known
-        owner = names[seat] if seat != NOBODY else None
+        owner = names[seat] if seat != UNASSIGNED else None
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
             changes[task_id] = (owner, chosen, why)
     return changes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from batonpass.core.placement_types import Seat
+from batonpass.core.placement_types import PlacementMember
 
 Tiers = tuple[tuple[int, ...], ...]
 
@@ -25,10 +25,10 @@ class Tags:
 
     __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
 
-    def __init__(self, seats: Sequence[Seat], opened: Sequence[int], keys: Sequence[str]) -> None:
-        telling = [key for key in keys if 1 < len({seats[seat].tags.get(key) for seat in opened}) < len(opened)]
+    def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
+        telling = [key for key in keys if 1 < len({members[seat].tags.get(key) for seat in opened}) < len(opened)]
         index: dict[tuple[str | None, ...], int] = {}
-        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in seats]
+        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in members]
         self.kinds = len(index)
         self._values = list(index)
         self._size = Counter(self.kind[seat] for seat in opened)

@@ -1,0 +1,350 @@
+"""Target standbys: apart by tags, level, few new copies, warm ones first, one owner's spread over many members.
+
+What is there and may stay does. What is missing, and what members have too much of, is exchanged as actives are: all
+missing copies of a task at once where tags do not tell members apart, else one copy of each task after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from batonpass.core.placement.actives import ranks
+from batonpass.core.placement.exchange import Exchange, Lot, Move, Wish
+from batonpass.core.placement.flow import Ints
+from batonpass.core.placement.quotas import Cohort, Division, Quotas, level_quotas
+from batonpass.core.placement.state import Marks, PlacementState, Wishes
+from batonpass.core.placement.tags import Tags
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
+
+LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
+
+# Up to how many members each has an arc of its own from every lot; beyond that, blocks of so many share one.
+_SINGLE: Final = 64
+_BLOCK: Final = 32
+# How many exchanges may follow the one that fills the last copy.
+_MORE: Final = 8
+
+
+def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """Return the target standbys of every task, and how many of them each short task lacks."""
+    request = state.request
+    if not state.open:
+        # Nothing moves, but no more copies are wanted than the group asks for now.
+        return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
+    standbys = _Standbys(state)
+    for _ in range(request.num_standby_replicas + _MORE):
+        if not standbys.exchange():
+            break
+    tasks = [task for task in request.table.stateful_ranks if task not in state.waiting]
+    wanted = request.num_standby_replicas
+    short = {task: wanted - len(held) for task in tasks if len(held := standbys.copies[task]) < wanted}
+    return standbys.copies, short
+
+
+def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the standbys that a task keeps where nobody may be given anything: as many as are wanted."""
+    request, others = state.request, tuple(one for one in held if one != state.owner[task])
+    wanted = request.num_standby_replicas if request.table.stateful[task] else 0
+    if len(others) <= wanted:
+        return others
+    known = request.warmth([task], others).get(task, {})
+    ranked = sorted((known.get(one, NO_STATE), one) for one in others)
+    return tuple(sorted(one for _, one in ranked[:wanted]))
+
+
+class _Standbys:
+    """Standbys in the making.
+
+    Attributes:
+        copies: per task, the members of its target standbys so far, ascending.
+    """
+
+    def __init__(self, state: PlacementState) -> None:
+        request = state.request
+        self._state = state
+        self._tags = Tags(request.members, state.open, request.rack_aware_tags)
+        # Where nothing tells members apart, all missing copies of a task are placed at once.
+        self._several = self._tags.kinds == 1 and not state.restricted
+        self._epoch = [one.topology_epoch for one in request.members]
+        self._tasks: Ints = np.flatnonzero(state.stateful)
+        if state.waiting:
+            self._tasks = self._tasks[[task not in state.waiting for task in self._tasks.tolist()]]
+        self._owner = np.array(state.owner, np.int64)
+        others = state.open
+        self._wanted = np.minimum(
+            request.num_standby_replicas, len(others) - state.is_open[self._owner].astype(np.int64)
+        )
+        self.copies: list[tuple[int, ...]] = [()] * len(state.owner)
+        for task in self._tasks.tolist():
+            self.copies[task] = request.standbys[task]
+        self._count = state.count(chain.from_iterable(self.copies))
+        for task in self._misplaced():
+            self._set(task, self._kept(task))
+        owned = state.count(self._owner[self._tasks])
+        actives = state.count(self._owner)
+        self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
+        self._most[~state.is_open[:-1]] = 0
+        self._failed: set[int] = set()
+        # As many standbys of one owner's tasks as another member should have, at most.
+        self._part = -(-owned * request.num_standby_replicas // max(1, len(others) - 1))
+        self._pairs: Counter[tuple[int, int]] = Counter()
+        self._busy: set[int] = set()
+
+    def _set(self, task: int, held: Sequence[int]) -> None:
+        for one in self.copies[task]:
+            self._count[one] -= 1
+        for one in held:
+            self._count[one] += 1
+        self.copies[task] = tuple(sorted(held))
+
+    def _misplaced(self) -> list[int]:
+        """Return the tasks whose copies cannot stay as they are."""
+        state, copies = self._state, self.copies
+        owner, wanted, tags = state.owner, self._wanted.tolist(), self._tags
+        closed = {one for one in range(len(state.capacity)) if not state.is_open[one]}
+        tasks = self._tasks.tolist()
+        found = {task for task in tasks if len(copies[task]) > wanted[task] or owner[task] in copies[task]}
+        if closed:
+            found.update(task for task in tasks if not closed.isdisjoint(copies[task]))
+        if state.restricted:
+            found.update(task for task in tasks if not all(state.takes(task, one) for one in copies[task]))
+        if tags.kinds > 1:
+            kind = tags.kind
+            found.update(
+                task
+                for task in tasks
+                if copies[task] and not tags.apart(kind[owner[task]], tuple(sorted([kind[one] for one in copies[task]])))
+            )
+        return sorted(found)
+
+    def _kept(self, task: int) -> list[int]:
+        """Return the copies of a task that may stay: those that tags want first, the warmest of them, on low members."""
+        state, kind = self._state, self._tags.kind
+        left = [
+            one
+            for one in self.copies[task]
+            if one != state.owner[task] and state.is_open[one] and state.takes(task, one)
+        ]
+        known = state.request.warmth([task], left).get(task, {})
+        kept: list[int] = []
+        while left and len(kept) < self._wanted[task]:
+            on = tuple(sorted([kind[state.owner[task]], *[kind[one] for one in kept]]))
+            best = self._tags.tiers(on)[:1]
+            fit = [one for one in left if best and kind[one] in best[0]]
+            if not fit:
+                break
+
+            def order(one: int) -> tuple[tuple[int, int], float, int]:
+                degree = known.get(one, NO_STATE)
+                level = round(self._count[one] / state.capacity[one], 8)
+                return ((0, 0) if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
+
+            chosen = min(fit, key=order)
+            kept.append(chosen)
+            left.remove(chosen)
+        return kept
+
+    def exchange(self) -> bool:
+        """Exchange once; return whether anything changed."""
+        state = self._state
+        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        lacking = self._tasks[(lengths < self._wanted)[self._tasks]]
+        missing = [task for task in lacking.tolist() if task not in self._failed]
+        amount = {task: int(self._wanted[task] - lengths[task]) if self._several else 1 for task in missing}
+        quota = self._quota(sum(amount.values()), missing)
+        floors = np.array(quota.floors)
+        tops = floors + quota.fractional
+        opened = state.is_open[:-1]
+        if not missing and bool(((floors <= self._count) & (self._count <= tops))[opened].all()):
+            return False
+        gives, takes = opened & (self._count > floors), opened & (self._count < tops)
+        self._takers = np.flatnonzero(takes).tolist()
+        self._blocks = _Blocks(state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1)
+        lots, wishes = self._lots(missing, amount, np.flatnonzero(gives).tolist(), takes)
+        heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
+        exchange = Exchange(
+            levels=LEVELS,
+            have=self._count.copy(),
+            quota=quota,
+            most=self._most,
+            ceiling={"height": ranks(heights)},
+            cold=wishes.cold,
+            blocks=self._blocks.members,
+            reach=self._blocks.reach,
+            counts=self._count[:, None],
+            even=np.zeros((len(heights), 1)),
+            width=state.width,
+            choice=self,
+        )
+        moves = exchange.solve(lots)
+        for move in moves:
+            if self._several or move.target == UNASSIGNED:
+                self._apply(move)
+        self._failed = {move.task for move in moves if move.target == move.source}
+        return any(move.target != move.source for move in moves)
+
+    def suits(self, move: Move) -> bool | None:
+        """Tell whether a member suits a copy; one that has the task already does not, nor one with many of its owner."""
+        task, source, target = move
+        if target == self._state.owner[task] or target in self.copies[task]:
+            return None
+        if source != UNASSIGNED and task in self._busy:
+            return None
+        return self._pairs[self._state.owner[task], target] < self._part[self._state.owner[task]]
+
+    def note(self, move: Move) -> None:
+        """Let a copy come to a member, and leave another."""
+        self._busy.add(move.task)
+        self._apply(move)
+
+    def _apply(self, move: Move) -> None:
+        task, source, target = move
+        owner, held = self._state.owner[task], set(self.copies[task])
+        if source != UNASSIGNED:
+            self._pairs[owner, source] -= 1
+            held.discard(source)
+        if target != UNASSIGNED:
+            self._pairs[owner, target] += 1
+            held.add(target)
+        self._set(task, sorted(held))
+
+    def _lots(
+        self, missing: Sequence[int], amount: Mapping[int, int], givers: Sequence[int], takes: Marks
+    ) -> tuple[list[Lot], Wishes]:
+        """Return the copies that are missing, and those that members with too many could give."""
+        state, owner = self._state, self._state.owner
+        giving = set(givers)
+        given = [
+            (task, one) for task in self._tasks.tolist() for one in self.copies[task] if one in giving
+        ] if giving else []
+        over = [one for one in givers if self._count[one] > self._most[one]]
+        tasks = {*missing, *(task for task, _ in given)}
+        wishes = Wishes(state.request.warmth(tasks, [*self._takers, *over]), tasks, [*self._takers, *over])
+        self._pairs = Counter(
+            (owner[task], one) for task in self._tasks.tolist() for one in self.copies[task]
+        )
+        self._busy = set(missing) if self._several else set()
+        takers, homes = set(self._takers), state.request.home
+        keyed: dict[tuple[object, ...], Lot] = {}
+        for task, source in [*((task, UNASSIGNED) for task in missing), *given]:
+            here = {owner[task], *self.copies[task]}
+            reach = self._blocks.of(task, owner[task], [one for one in self.copies[task] if one != source], source)
+            allowed = self._blocks.allowed[reach]
+            excluded = frozenset(one for one in here if one in allowed)
+            found: list[Wish] = []
+            for one in {*wishes.copies.get(task, ()), homes[task]} & allowed:
+                if one not in here:
+                    # An active that leaves its owner leaves a copy there that costs nothing.
+                    left = one == homes[task] and state.owner[task] != one
+                    found.append(_left_behind(one) if left else wishes.wish(task, one))
+            bad = [one.member for one in found if one.cold > 1 or amount.get(task, 1) > 1]
+            give = wishes.chill(task, source) if source in over else 0
+            of = owner[task] if source == UNASSIGNED else UNASSIGNED
+            number = amount[task] if source == UNASSIGNED else 1
+            key = (source, of, reach, excluded.union(bad), tuple(sorted(found)), give, number)
+            lot = keyed.get(key)
+            if lot is None:
+                wait = 1 if source == UNASSIGNED or source in over else None
+                spread = partial(self._room, of) if of != UNASSIGNED else None
+                keyed[key] = Lot(
+                    source, 0, reach, [], number, tuple(sorted(found)), excluded.union(bad), give, wait, spread
+                )
+                lot = keyed[key]
+            lot.tasks.append(task)
+        return list(keyed.values()), wishes
+
+    def _quota(self, lacking: int, missing: Sequence[int]) -> Quotas:
+        """Return how many standbys each member should hold once these are placed too, as level as can be."""
+        state = self._state
+        least, most = [0] * len(state.capacity), self._most.tolist()
+        count = min(int(self._count[state.open].sum()) + lacking, sum(most))
+
+        def final(members: Sequence[int], some: int) -> Quotas:
+            capacity = [state.capacity[one] for one in members]
+            return level_quotas([0.0] * len(members), capacity, [0] * len(members), [most[one] for one in members], some)
+
+        if self._tags.kinds == 1 and not state.restricted:
+            found = final(state.open, count)
+            floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
+            for one, low, more in zip(state.open, found.floors, found.fractional, strict=True):
+                floors[one], fractional[one] = low, more
+            return Quotas(floors, fractional, found.ceilings)
+        blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open)), state.owner
+        tally: Counter[int] = Counter()
+        for task in self._tasks.tolist():
+            held = self.copies[task]
+            for one in held:
+                tally[blocks.of(task, owner[task], [other for other in held if other != one], one)] += 1
+        for task in missing:
+            tally[blocks.of(task, owner[task], self.copies[task], owner[task])] += 1
+        cohorts = [
+            Cohort(amount, tuple(block for block, _ in blocks.reach[one]), UNASSIGNED)
+            for one, amount in sorted(tally.items())
+        ]
+        return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
+
+    def _room(self, owner: int, members: Ints) -> Ints:
+        """Return how many more standbys of an owner's tasks members should have at most."""
+        part = self._part[owner]
+        return np.array([part - self._pairs[owner, one] for one in members.tolist()], np.int64)
+
+
+class _Blocks:
+    """Members that take copies, divided by what tags and topologies tell apart.
+
+    Attributes:
+        members: the blocks.
+        reach: sets of blocks, with what each costs.
+        allowed: per set, the members in it.
+    """
+
+    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], size: int) -> None:
+        self._state = state
+        self._tags = tags
+        alike: dict[tuple[int, int], list[int]] = {}
+        for one in takers:
+            epoch = state.request.members[one].topology_epoch if state.restricted else 0
+            alike.setdefault((tags.kind[one], epoch), []).append(one)
+        self._kinds: list[tuple[int, int]] = []
+        self.members: list[list[int]] = []
+        for key, some in sorted(alike.items()):
+            for start in range(0, len(some), size):
+                self._kinds.append(key)
+                self.members.append(some[start : start + size])
+        self.reach: list[tuple[tuple[int, int], ...]] = []
+        self.allowed: list[frozenset[int]] = []
+        self._known: dict[tuple[tuple[int, ...], int, bool], int] = {}
+
+    def of(self, task: int, owner: int, others: Sequence[int], source: int) -> int:
+        """Return which set of blocks may have a copy of a task, beside its owner and its other copies.
+
+        Only copies that are missing may go where tags would rather not have them, should there be no room elsewhere.
+        """
+        kind = self._tags.kind
+        on = tuple(sorted([kind[owner], *[kind[one] for one in others]])) if self._tags.kinds > 1 else ()
+        need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
+        anywhere = source == UNASSIGNED and (self._state.limited or self._state.restricted)
+        key = on, need, anywhere
+        known = self._known.get(key)
+        if known is None:
+            tiers = self._tags.tiers(on) if on else ((0,),)
+            tiers = tiers if anywhere else tiers[:1]
+            price = {one: place for place, tier in enumerate(tiers) for one in tier}
+            found = tuple(
+                (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
+            )
+            known = self._known[key] = len(self.reach)
+            self.reach.append(found)
+            self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
+        return known
+
+
+def _left_behind(member: int) -> Wish:
+    return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)
+
