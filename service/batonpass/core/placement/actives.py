@@ -22,7 +22,7 @@ LEVELS = (
     "cold",
     "restore",
     "previous",
-    "newcomer",
+    "load",
     "stateless",
     "even",
     "size",
@@ -161,7 +161,7 @@ def _place(state: PlacementState, kind: _Kind) -> None:
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
     if at_rest and not kind.orphans:
         return
-    gives = opened & ((kind.have > floors) | state.restricted)
+    gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
     exchange, lots = _network(state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count)
     for move in exchange.solve(lots):
@@ -238,7 +238,7 @@ def _network(
 def _ceiling(state: PlacementState, kind: _Kind, quota: Quotas) -> dict[str, Ints]:
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    found = {"newcomer": (kind.have > 0).astype(np.int64)}
+    found = {"load": ranks((kind.have / np.array(state.capacity)).tolist())}
     if kind.load is None:
         found["height"] = ranks(heights)
         # Where more stateless tasks run, a stateful one less saves one of them from moving.
@@ -312,7 +312,7 @@ class _Sorting:
             if start == end:
                 continue
             key = tuple(keys[:, start].tolist())
-            lot = Lot(*key[:3], listed[start:end], give=key[3])
+            lot = Lot(*key[:3], tasks=listed[start:end], give=key[3])
             if apart[start]:
                 lot.wishes, lot.excluded = special[listed[start]]
                 first = keyed.setdefault((lot.wishes, lot.excluded, key), lot)

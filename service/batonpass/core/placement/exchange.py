@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
@@ -65,10 +65,10 @@ class Lot:
     home: int
     part: int
     reach: int
-    tasks: Sequence[int]
     copies: int = 1
     wishes: tuple[Wish, ...] = ()
     excluded: frozenset[int] = frozenset()
+    tasks: list[int] = field(default_factory=list)
     give: int = 0
     wait: int | None = None
     spread: Callable[[Ints], Ints] | None = None

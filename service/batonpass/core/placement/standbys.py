@@ -7,18 +7,18 @@ missing copies of a task at once where tags do not tell members apart, else one 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from batonpass.core.placement.actives import ranks
 from batonpass.core.placement.exchange import Exchange, Lot, Move, Wish
 from batonpass.core.placement.flow import Ints
-from batonpass.core.placement.quotas import Cohort, Division, Quotas, level_quotas
-from batonpass.core.placement.state import Marks, PlacementState, Wishes
+from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
+from batonpass.core.placement.state import PlacementState, Wishes
 from batonpass.core.placement.tags import Tags
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
 
@@ -29,6 +29,10 @@ _SINGLE: Final = 64
 _BLOCK: Final = 32
 # How many exchanges may follow the one that fills the last copy.
 _MORE: Final = 8
+# How many ways to spread a task's copies over kinds of members are compared.
+_WAYS: Final = 100
+# Up to how many tasks times members copies are passed on.
+_PASSED_ON: Final = 1 << 20
 
 
 def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
@@ -58,6 +62,14 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
     return tuple(sorted(one for _, one in ranked[:wanted]))
 
 
+class _Slot(NamedTuple):
+    """Copies that a task lacks, to go to members of one kind, or (None) wherever tags want them."""
+
+    task: int
+    kind: int | None
+    amount: int
+
+
 class _Standbys:
     """Standbys in the making.
 
@@ -69,8 +81,6 @@ class _Standbys:
         request = state.request
         self._state = state
         self._tags = Tags(request.members, state.open, request.rack_aware_tags)
-        # Where nothing tells members apart, all missing copies of a task are placed at once.
-        self._several = self._tags.kinds == 1 and not state.restricted
         self._epoch = [one.topology_epoch for one in request.members]
         self._tasks: Ints = np.flatnonzero(state.stateful)
         if state.waiting:
@@ -90,7 +100,6 @@ class _Standbys:
         actives = state.count(self._owner)
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
         self._most[~state.is_open[:-1]] = 0
-        self._failed: set[int] = set()
         # As many standbys of one owner's tasks as another member should have, at most.
         self._part = -(-owned * request.num_standby_replicas // max(1, len(others) - 1))
         self._pairs: Counter[tuple[int, int]] = Counter()
@@ -132,41 +141,51 @@ class _Standbys:
             if one != state.owner[task] and state.is_open[one] and state.takes(task, one)
         ]
         known = state.request.warmth([task], left).get(task, {})
+
+        def order(one: int) -> tuple[tuple[int, ...], float, int]:
+            degree = known.get(one, NO_STATE)
+            level = round(self._count[one] / state.capacity[one], PLACES)
+            return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
+
         kept: list[int] = []
-        while left and len(kept) < self._wanted[task]:
-            on = tuple(sorted([kind[state.owner[task]], *[kind[one] for one in kept]]))
-            best = self._tags.tiers(on)[:1]
-            fit = [one for one in left if best and kind[one] in best[0]]
-            if not fit:
+        on = [kind[state.owner[task]]]
+        for _ in range(int(self._wanted[task])):
+            best = self._tags.tiers(tuple(sorted(on)))[:1]
+            if not best:
                 break
-
-            def order(one: int) -> tuple[tuple[int, int], float, int]:
-                degree = known.get(one, NO_STATE)
-                level = round(self._count[one] / state.capacity[one], 8)
-                return ((0, 0) if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
-
-            chosen = min(fit, key=order)
-            kept.append(chosen)
-            left.remove(chosen)
+            fit = sorted((one for one in left if kind[one] in best[0]), key=order)
+            # Where none of them is among the best, one that is will come beside them.
+            on.append(kind[fit[0]] if fit else best[0][0])
+            kept += fit[:1]
+            left = [one for one in left if one not in fit[:1]]
         return kept
 
     def exchange(self) -> bool:
-        """Exchange once; return whether anything changed."""
+        """Exchange once; return whether anything changed.
+
+        Where what members have too much of cannot go straight to those who have too little, others pass copies on.
+        """
+        return self._exchange(passing_on=False) or self._exchange(passing_on=True)
+
+    def _exchange(self, *, passing_on: bool) -> bool:
         state = self._state
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        lacking = self._tasks[(lengths < self._wanted)[self._tasks]]
-        missing = [task for task in lacking.tolist() if task not in self._failed]
-        amount = {task: int(self._wanted[task] - lengths[task]) if self._several else 1 for task in missing}
-        quota = self._quota(sum(amount.values()), missing)
+        lacking = [task for task in self._tasks.tolist() if len(self.copies[task]) < self._wanted[task]]
+        missing = self._slots(lacking)
+        quota = self._quota(missing)
         floors = np.array(quota.floors)
         tops = floors + quota.fractional
         opened = state.is_open[:-1]
         if not missing and bool(((floors <= self._count) & (self._count <= tops))[opened].all()):
             return False
         gives, takes = opened & (self._count > floors), opened & (self._count < tops)
+        if passing_on:
+            takes = opened
+            if len(self._tasks) * len(state.open) <= _PASSED_ON:
+                gives = opened & (self._count > 0)
         self._takers = np.flatnonzero(takes).tolist()
         self._blocks = _Blocks(state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1)
-        lots, wishes = self._lots(missing, amount, np.flatnonzero(gives).tolist(), takes)
+        self._busy = set(lacking)
+        lots, wishes = self._lots(missing, np.flatnonzero(gives).tolist())
         heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
         exchange = Exchange(
             levels=LEVELS,
@@ -184,9 +203,9 @@ class _Standbys:
         )
         moves = exchange.solve(lots)
         for move in moves:
-            if self._several or move.target == UNASSIGNED:
+            # What was dealt one by one was noted at once.
+            if move.target == UNASSIGNED or move.target not in self.copies[move.task]:
                 self._apply(move)
-        self._failed = {move.task for move in moves if move.target == move.source}
         return any(move.target != move.source for move in moves)
 
     def suits(self, move: Move) -> bool | None:
@@ -196,7 +215,8 @@ class _Standbys:
             return None
         if source != UNASSIGNED and task in self._busy:
             return None
-        return self._pairs[self._state.owner[task], target] < self._part[self._state.owner[task]]
+        owner = self._state.owner[task]
+        return bool(self._pairs[owner, target] < self._part[owner])
 
     def note(self, move: Move) -> None:
         """Let a copy come to a member, and leave another."""
@@ -214,55 +234,78 @@ class _Standbys:
             held.add(target)
         self._set(task, sorted(held))
 
-    def _lots(
-        self, missing: Sequence[int], amount: Mapping[int, int], givers: Sequence[int], takes: Marks
-    ) -> tuple[list[Lot], Wishes]:
+    def _slots(self, lacking: Sequence[int]) -> list[_Slot]:
+        """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
+
+        Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
+        """
+        tags, kind = self._tags, self._tags.kind
+        capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
+        for one in self._state.open:
+            capacity[kind[one]] += self._state.capacity[one]
+            given[kind[one]] += self._count[one]
+        slots: list[_Slot] = []
+        for task in lacking:
+            amount = int(self._wanted[task]) - len(self.copies[task])
+            on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
+            if amount == 1 or tags.is_free(on):
+                slots.append(_Slot(task, None, amount))
+                continue
+            chosen = min(
+                tags.ways(on, amount, _WAYS),
+                key=lambda way: sorted(((given[one] + way.count(one)) / capacity[one] for one in way), reverse=True),
+            )
+            for one in sorted(set(chosen)):
+                given[one] += chosen.count(one)
+                slots.append(_Slot(task, one, chosen.count(one)))
+        return slots
+
+    def _lots(self, missing: Sequence[_Slot], givers: Sequence[int]) -> tuple[list[Lot], Wishes]:
         """Return the copies that are missing, and those that members with too many could give."""
         state, owner = self._state, self._state.owner
-        giving = set(givers)
+        giving, over = set(givers), {one for one in givers if self._count[one] > self._most[one]}
         given = [
-            (task, one) for task in self._tasks.tolist() for one in self.copies[task] if one in giving
-        ] if giving else []
-        over = [one for one in givers if self._count[one] > self._most[one]]
-        tasks = {*missing, *(task for task, _ in given)}
-        wishes = Wishes(state.request.warmth(tasks, [*self._takers, *over]), tasks, [*self._takers, *over])
-        self._pairs = Counter(
-            (owner[task], one) for task in self._tasks.tolist() for one in self.copies[task]
-        )
-        self._busy = set(missing) if self._several else set()
-        takers, homes = set(self._takers), state.request.home
+            (task, one)
+            for task in (self._tasks.tolist() if giving else ())
+            for one in self.copies[task]
+            if one in giving
+        ]
+        tasks, members = {*(slot.task for slot in missing), *(task for task, _ in given)}, {*self._takers, *over}
+        wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
+        self._pairs = Counter((owner[task], one) for task in self._tasks.tolist() for one in self.copies[task])
         keyed: dict[tuple[object, ...], Lot] = {}
-        for task, source in [*((task, UNASSIGNED) for task in missing), *given]:
-            here = {owner[task], *self.copies[task]}
-            reach = self._blocks.of(task, owner[task], [one for one in self.copies[task] if one != source], source)
-            allowed = self._blocks.allowed[reach]
-            excluded = frozenset(one for one in here if one in allowed)
-            found: list[Wish] = []
-            for one in {*wishes.copies.get(task, ()), homes[task]} & allowed:
-                if one not in here:
-                    # An active that leaves its owner leaves a copy there that costs nothing.
-                    left = one == homes[task] and state.owner[task] != one
-                    found.append(_left_behind(one) if left else wishes.wish(task, one))
-            bad = [one.member for one in found if one.cold > 1 or amount.get(task, 1) > 1]
+        for slot in missing:
+            reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
+            key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
+            lot = keyed.setdefault((*key, owner[slot.task]), Lot(*key, wait=1))
+            lot.spread = partial(self._room, owner[slot.task])
+            lot.tasks.append(slot.task)
+        for task, source in given:
+            others = [one for one in self.copies[task] if one != source]
+            key = self._key(wishes, task, source, self._blocks.of(task, owner[task], others, moves=True), 1)
             give = wishes.chill(task, source) if source in over else 0
-            of = owner[task] if source == UNASSIGNED else UNASSIGNED
-            number = amount[task] if source == UNASSIGNED else 1
-            key = (source, of, reach, excluded.union(bad), tuple(sorted(found)), give, number)
-            lot = keyed.get(key)
-            if lot is None:
-                wait = 1 if source == UNASSIGNED or source in over else None
-                spread = partial(self._room, of) if of != UNASSIGNED else None
-                keyed[key] = Lot(
-                    source, 0, reach, [], number, tuple(sorted(found)), excluded.union(bad), give, wait, spread
-                )
-                lot = keyed[key]
+            lot = keyed.setdefault((*key, give), Lot(*key, give=give, wait=1 if source in over else None))
             lot.tasks.append(task)
         return list(keyed.values()), wishes
 
-    def _quota(self, lacking: int, missing: Sequence[int]) -> Quotas:
+    def _key(
+        self, wishes: Wishes, task: int, source: int, reach: int, amount: int
+    ) -> tuple[int, int, int, int, tuple[Wish, ...], frozenset[int]]:
+        """Return what a copy is sorted by."""
+        here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
+        home = self._state.request.home[task]
+        found: list[Wish] = []
+        for one in sorted({*wishes.copies.get(task, ()), home} & allowed - here):
+            # An active that leaves its owner leaves a copy there that costs nothing.
+            found.append(_left_behind(one) if one == home else wishes.wish(task, one))
+        barred = {one.member for one in found if one.cold > 1 or amount > 1}
+        return source, 0, reach, amount, tuple(found), frozenset((here & allowed) | barred)
+
+    def _quota(self, missing: Sequence[_Slot]) -> Quotas:
         """Return how many standbys each member should hold once these are placed too, as level as can be."""
         state = self._state
         least, most = [0] * len(state.capacity), self._most.tolist()
+        lacking = sum(slot.amount for slot in missing)
         count = min(int(self._count[state.open].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
@@ -280,9 +323,9 @@ class _Standbys:
         for task in self._tasks.tolist():
             held = self.copies[task]
             for one in held:
-                tally[blocks.of(task, owner[task], [other for other in held if other != one], one)] += 1
-        for task in missing:
-            tally[blocks.of(task, owner[task], self.copies[task], owner[task])] += 1
+                tally[blocks.of(task, owner[task], [other for other in held if other != one], moves=True)] += 1
+        for slot in missing:
+            tally[blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)] += slot.amount
         cohorts = [
             Cohort(amount, tuple(block for block, _ in blocks.reach[one]), UNASSIGNED)
             for one, amount in sorted(tally.items())
@@ -319,23 +362,27 @@ class _Blocks:
                 self.members.append(some[start : start + size])
         self.reach: list[tuple[tuple[int, int], ...]] = []
         self.allowed: list[frozenset[int]] = []
-        self._known: dict[tuple[tuple[int, ...], int, bool], int] = {}
+        self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
 
-    def of(self, task: int, owner: int, others: Sequence[int], source: int) -> int:
+    def of(
+        self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False
+    ) -> int:
         """Return which set of blocks may have a copy of a task, beside its owner and its other copies.
 
         Only copies that are missing may go where tags would rather not have them, should there be no room elsewhere.
         """
-        kind = self._tags.kind
-        on = tuple(sorted([kind[owner], *[kind[one] for one in others]])) if self._tags.kinds > 1 else ()
+        kinds = self._tags.kind
+        on = tuple(sorted([kinds[owner], *[kinds[one] for one in others]])) if self._tags.kinds > 1 else ()
         need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
-        anywhere = source == UNASSIGNED and (self._state.limited or self._state.restricted)
-        key = on, need, anywhere
+        anywhere = not moves and (self._state.limited or self._state.restricted)
+        key = on, need, anywhere, kind
         known = self._known.get(key)
         if known is None:
             tiers = self._tags.tiers(on) if on else ((0,),)
             tiers = tiers if anywhere else tiers[:1]
             price = {one: place for place, tier in enumerate(tiers) for one in tier}
+            if kind is not None:
+                price = {kind: 0} if not anywhere else {**{one: 1 for one in price}, kind: 0}
             found = tuple(
                 (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
             )

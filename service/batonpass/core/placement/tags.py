@@ -58,6 +58,28 @@ class Tags:
             self._apart[owner, standbys] = known
         return known
 
+    def is_free(self, copies: Sequence[int]) -> bool:
+        """Tell whether tags have nothing more to say about the next copy beside copies on members of these kinds."""
+        return len(self.tiers(tuple(sorted(copies)))) <= 1
+
+    def ways(self, copies: Sequence[int], count: int, most: int) -> list[tuple[int, ...]]:
+        """Return kinds that can hold the next copies, for as many of them as tags have a say about.
+
+        One after the other is among the best; of more ways than ``most`` only some are returned.
+        """
+        ways: list[tuple[int, ...]] = [()]
+        for _ in range(count):
+            longer = [
+                (*way, kind)
+                for way in ways
+                if not self.is_free((*copies, *way))
+                for kind in self.tiers(tuple(sorted((*copies, *way))))[0]
+            ]
+            if not longer:
+                break
+            ways = longer[:: -(-len(longer) // most)]
+        return ways
+
     def is_new(self, kind: int, copies: Sequence[int]) -> bool:
         """Tell whether a kind differs in every key from all of these kinds."""
         values = self._values
