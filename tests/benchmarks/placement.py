@@ -91,7 +91,7 @@ def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float],
         return timed(
             PlacementRequest(
                 table=table,
-                seats=members,
+                members=members,
                 home=home,
                 standbys=standbys,
                 num_standby_replicas=shape.standbys,

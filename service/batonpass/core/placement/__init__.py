@@ -6,6 +6,7 @@ from batonpass.core.placement.actives import place_stateful, place_stateless
 from batonpass.core.placement.flow import PlacementError
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
+from batonpass.core.placement.weights import level_loads, place_weighted
 from batonpass.core.placement_types import (
     UNASSIGNED,
     LoadSpread,
@@ -34,12 +35,10 @@ def place(request: PlacementRequest) -> Placed:
     elif request.table.uniform:
         place_stateful(state)
     else:
-        lower_bound = 0
+        lower_bound = place_weighted(state)
     load = state.stateful_load(state.owner)
     if state.open and request.table.stateless_ranks:
-        weights = {request.table.weight[task] for task in request.table.stateless_ranks}
-        unit = weights.pop()
-        place_stateless(state, [part / unit for part in load])
+        _place_stateless(state, load)
     standbys, short = place_standbys(state)
     why = _reasons(state)
     moves = sum(1 for task in why if request.table.stateful[task])
@@ -50,10 +49,21 @@ def place(request: PlacementRequest) -> Placed:
         short=short,
         why=why,
         moves=moves,
-        lower_bound=moves if lower_bound is None else lower_bound,
+        # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
+        lower_bound=moves if lower_bound is None else min(lower_bound, moves) if state.restricted else lower_bound,
         before=_spread(state, before),
         after=_spread(state, load),
     )
+
+
+def _place_stateless(state: PlacementState, load: list[float]) -> None:
+    table = state.request.table
+    weights = {table.weight[task] for task in table.stateless_ranks}
+    if len(weights) == 1 and not state.restricted:
+        unit = weights.pop()
+        place_stateless(state, [part / unit for part in load])
+    else:
+        level_loads(state, list(load))
 
 
 def _spread(state: PlacementState, load: list[float]) -> LoadSpread:

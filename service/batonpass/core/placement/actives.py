@@ -31,18 +31,26 @@ LEVELS = (
 
 def place_stateful(state: PlacementState) -> None:
     """Give every stateful task a target."""
-    others = running_stateless(state)
-    limit = [
-        max(0, limit - count) for limit, count in zip(state.limit, bound_stateless(state).tolist(), strict=True)
-    ]
-    _place(state, _Kind(state, stateful=True, limit=limit, slots=others, load=None))
+    _place(state, stateful_tasks(state))
+
+
+def stateful_tasks(state: PlacementState) -> Kind:
+    """Return the stateful tasks; limits leave them what is beside the stateless ones that are bound to a member."""
+    taken = bound_stateless(state).tolist()
+    limit = [max(0, limit - count) for limit, count in zip(state.limit, taken, strict=True)]
+    return Kind(state, stateful=True, limit=limit, slots=running_stateless(state), load=None)
+
+
+def stateless_tasks(state: PlacementState, load: Sequence[float] | None) -> Kind:
+    """Return the stateless tasks; limits leave them what stateful ones do not take."""
+    actives = state.count_actives(stateful=True)
+    limit = [max(0, limit - count) for limit, count in zip(state.limit, actives.tolist(), strict=True)]
+    return Kind(state, stateful=False, limit=limit, slots=actives, load=load)
 
 
 def place_stateless(state: PlacementState, load: Sequence[float]) -> None:
     """Give every stateless task a target, on top of the stateful load of each member, in units of their weight."""
-    actives = state.count_actives(stateful=True)
-    limit = [max(0, limit - count) for limit, count in zip(state.limit, actives.tolist(), strict=True)]
-    _place(state, _Kind(state, stateful=False, limit=limit, slots=actives, load=load))
+    _place(state, stateless_tasks(state, load))
 
 
 def running_stateless(state: PlacementState) -> Ints:
@@ -58,7 +66,7 @@ def bound_stateless(state: PlacementState) -> Ints:
     return state.count([member for task, member in state.request.bound.items() if not state.stateful[task]])
 
 
-class _Kind:
+class Kind:
     """The stateful or the stateless tasks, and who has them before anything moves.
 
     Attributes:
@@ -66,6 +74,7 @@ class _Kind:
         have: per open member, those that it has, what is bound to it included; 0 for others.
         bound: per member, those that are bound to it.
         orphans: those of the tasks that no open member has.
+        limit: per member, what limits leave it.
         least: per member, what it has to have.
         most: per member, what it may have.
         load: what members run besides, in units of a task; None where nothing counts but these.
@@ -83,6 +92,7 @@ class _Kind:
         request = state.request
         self.stateful = stateful
         self.load = load
+        self.limit = list(limit)
         free = state.stateful == stateful
         self.bound = np.zeros(len(state.capacity), np.int64)
         for task, member in request.bound.items():
@@ -153,7 +163,7 @@ def fit(state: PlacementState, orphans: list[int], taken: Sequence[int]) -> list
     return sorted(fitting)
 
 
-def _place(state: PlacementState, kind: _Kind) -> None:
+def _place(state: PlacementState, kind: Kind) -> None:
     count = kind.count(state)
     quota = _quota(state, kind, count)
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
@@ -171,7 +181,7 @@ def _place(state: PlacementState, kind: _Kind) -> None:
             state.owner[move.task] = move.target
 
 
-def _quota(state: PlacementState, kind: _Kind, count: int) -> Quotas:
+def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
     def final(members: Sequence[int], some: int) -> Quotas:
         least, most = [kind.least[one] for one in members], [kind.most[one] for one in members]
         if kind.load is None:
@@ -205,9 +215,9 @@ def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int]
 
 
 def _network(
-    state: PlacementState, kind: _Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
+    state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
 ) -> tuple[Exchange, list[Lot]]:
-    request, table = state.request, state.request.table
+    request = state.request
     home = np.where(state.is_open[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
     takers = np.flatnonzero(takes).tolist()
@@ -235,7 +245,7 @@ def _network(
     return exchange, lots
 
 
-def _ceiling(state: PlacementState, kind: _Kind, quota: Quotas) -> dict[str, Ints]:
+def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
     found = {"load": ranks((kind.have / np.array(state.capacity)).tolist())}
@@ -255,7 +265,7 @@ def ranks(values: Sequence[float]) -> Ints:
 class _Sorting:
     """Sorts tasks into lots: by home, subtopology, members that may have them, size of state, and wishes."""
 
-    def __init__(self, state: PlacementState, kind: _Kind, tasks: Ints, home: Ints) -> None:
+    def __init__(self, state: PlacementState, kind: Kind, tasks: Ints, home: Ints) -> None:
         table = state.request.table
         self.tasks = tasks
         self.home = home
@@ -275,7 +285,7 @@ class _Sorting:
         sizes = state.request.state_size
         self._size = np.array([sizes.get(task, 0) for task in tasks.tolist()] if sizes else 0, np.int64)
 
-    def evenness(self, state: PlacementState, kind: _Kind) -> tuple[Ints, Floats]:
+    def evenness(self, state: PlacementState, kind: Kind) -> tuple[Ints, Floats]:
         """Return how many tasks of each subtopology members have, and how many would be even."""
         members = len(state.capacity)
         if self._count == 1:

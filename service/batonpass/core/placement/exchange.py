@@ -356,29 +356,24 @@ class _Dealing:
         """Deal one copy: the first task and place that suit each other, or else that will do."""
         if self._choice is None:
             return [Move(tasks.popleft(), lot.home, places.popleft())]
-        found = self._look(lot, tasks, places, (_TASKS, _PLACES)) or self._look(lot, tasks, places, (PLENTY, PLENTY))
-        if found is None:
+        some = list(dict.fromkeys(islice(places, _PLACES)))
+        move: Move | None = None
+        for pair in (Move(task, lot.home, one) for task in islice(tasks, _TASKS) for one in some):
+            suits = self._choice.suits(pair)
+            if suits is not None and (suits or move is None):
+                move = pair
+            if suits:
+                break
+        if move is None:
+            every = list(dict.fromkeys(places))
+            later = (Move(task, lot.home, one) for task in tasks for one in every)
+            move = next((one for one in later if self._choice.suits(one) is not None), None)
+        if move is None:
             return []
-        first, second = found
-        move = Move(tasks[first], lot.home, places[second])
-        del tasks[first]
-        del places[second]
+        tasks.remove(move.task)
+        places.remove(move.target)
         self._choice.note(move)
         return [move]
-
-    def _look(
-        self, lot: Lot, tasks: Sequence[int], places: Sequence[int], most: tuple[int, int]
-    ) -> tuple[int, int] | None:
-        """Return which of the first tasks suits which of the first places, or else would do there."""
-        fallback: tuple[int, int] | None = None
-        for first, task in enumerate(islice(tasks, most[0])):
-            for second, member in enumerate(islice(places, most[1])):
-                suits = self._choice.suits(Move(task, lot.home, member)) if self._choice is not None else True
-                if suits:
-                    return first, second
-                if suits is False and fallback is None:
-                    fallback = first, second
-        return fallback
 
 
 def _deal_several(lot: Lot, ways: Sequence[tuple[int, int]]) -> list[Move]:

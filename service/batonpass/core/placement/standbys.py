@@ -6,7 +6,7 @@ missing copies of a task at once where tags do not tell members apart, else one 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -41,6 +41,8 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
     if not state.open:
         # Nothing moves, but no more copies are wanted than the group asks for now.
         return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
+    if not request.num_standby_replicas:
+        return [()] * len(state.owner), {}
     standbys = _Standbys(state)
     for _ in range(request.num_standby_replicas + _MORE):
         if not standbys.exchange():
@@ -60,6 +62,9 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
     known = request.warmth([task], others).get(task, {})
     ranked = sorted((known.get(one, NO_STATE), one) for one in others)
     return tuple(sorted(one for _, one in ranked[:wanted]))
+
+
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 class _Slot(NamedTuple):
@@ -102,7 +107,7 @@ class _Standbys:
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
         self._part = -(-owned * request.num_standby_replicas // max(1, len(others) - 1))
-        self._pairs: Counter[tuple[int, int]] = Counter()
+        self._pairs: defaultdict[int, int] = defaultdict(int)
         self._busy: set[int] = set()
 
     def _set(self, task: int, held: Sequence[int]) -> None:
@@ -216,7 +221,7 @@ class _Standbys:
         if source != UNASSIGNED and task in self._busy:
             return None
         owner = self._state.owner[task]
-        return bool(self._pairs[owner, target] < self._part[owner])
+        return bool(self._pairs[owner * len(self._count) + target] < self._part[owner])
 
     def note(self, move: Move) -> None:
         """Let a copy come to a member, and leave another."""
@@ -227,10 +232,10 @@ class _Standbys:
         task, source, target = move
         owner, held = self._state.owner[task], set(self.copies[task])
         if source != UNASSIGNED:
-            self._pairs[owner, source] -= 1
+            self._pairs[owner * len(self._count) + source] -= 1
             held.discard(source)
         if target != UNASSIGNED:
-            self._pairs[owner, target] += 1
+            self._pairs[owner * len(self._count) + target] += 1
             held.add(target)
         self._set(task, sorted(held))
 
@@ -263,30 +268,45 @@ class _Standbys:
     def _lots(self, missing: Sequence[_Slot], givers: Sequence[int]) -> tuple[list[Lot], Wishes]:
         """Return the copies that are missing, and those that members with too many could give."""
         state, owner = self._state, self._state.owner
-        giving, over = set(givers), {one for one in givers if self._count[one] > self._most[one]}
-        given = [
-            (task, one)
-            for task in (self._tasks.tolist() if giving else ())
-            for one in self.copies[task]
-            if one in giving
-        ]
-        tasks, members = {*(slot.task for slot in missing), *(task for task, _ in given)}, {*self._takers, *over}
+        over = {one for one in givers if self._count[one] > self._most[one]}
+        everything, holders = self._flat()
+        mine = np.isin(holders, givers)
+        given, sources = everything[mine], holders[mine]
+        tasks, members = {*(slot.task for slot in missing), *given.tolist()}, {*self._takers, *over}
         wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
-        self._pairs = Counter((owner[task], one) for task in self._tasks.tolist() for one in self.copies[task])
+        pairs, counts = np.unique(self._owner[everything] * len(state.capacity) + holders, return_counts=True)
+        self._pairs = defaultdict(int, zip(pairs.tolist(), counts.tolist(), strict=True))
         keyed: dict[tuple[object, ...], Lot] = {}
         for slot in missing:
             reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
             key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
-            lot = keyed.setdefault((*key, owner[slot.task]), Lot(*key, wait=1))
-            lot.spread = partial(self._room, owner[slot.task])
+            lot = keyed.get((*key, owner[slot.task]))
+            if lot is None:
+                lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=partial(self._room, owner[slot.task]))
             lot.tasks.append(slot.task)
-        for task, source in given:
+        # Only what concerns a member that takes something tells copies apart that tags do not.
+        takes = np.isin(np.arange(-1, len(state.capacity)), self._takers)
+        concerned = np.zeros(len(state.owner), np.bool_)
+        concerned[everything[takes[holders + 1]]] = True
+        concerned |= takes[self._owner + 1] | takes[state.home + 1]
+        concerned[list(wishes.copies)] = True
+        for task, source in zip(given.tolist(), sources.tolist(), strict=True):
             others = [one for one in self.copies[task] if one != source]
-            key = self._key(wishes, task, source, self._blocks.of(task, owner[task], others, moves=True), 1)
+            reach = self._blocks.of(task, owner[task], others, moves=True)
+            key = (source, 0, reach, 1, (), _NONE)
+            if concerned[task]:
+                key = self._key(wishes, task, source, reach, 1)
             give = wishes.chill(task, source) if source in over else 0
-            lot = keyed.setdefault((*key, give), Lot(*key, give=give, wait=1 if source in over else None))
+            lot = keyed.get((*key, give))
+            if lot is None:
+                lot = keyed[*key, give] = Lot(*key, give=give, wait=1 if source in over else None)
             lot.tasks.append(task)
         return list(keyed.values()), wishes
+
+    def _flat(self) -> tuple[Ints, Ints]:
+        """Return the task and the member of every copy."""
+        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        return np.repeat(np.arange(len(self.copies)), lengths), np.array([*chain.from_iterable(self.copies)], np.int64)
 
     def _key(
         self, wishes: Wishes, task: int, source: int, reach: int, amount: int
@@ -334,8 +354,9 @@ class _Standbys:
 
     def _room(self, owner: int, members: Ints) -> Ints:
         """Return how many more standbys of an owner's tasks members should have at most."""
-        part = self._part[owner]
-        return np.array([part - self._pairs[owner, one] for one in members.tolist()], np.int64)
+        first = owner * len(self._count)
+        held = [self._pairs.get(first + one, 0) for one in members.tolist()] if self._pairs else 0
+        return self._part[owner] - np.broadcast_to(np.array(held, np.int64), members.shape)
 
 
 class _Blocks:
