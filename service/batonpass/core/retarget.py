@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.placement import place
+from batonpass.core.placement import PlacementError, place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
 from batonpass.core.reach import as_it_is, look_ahead, wanted_at
 from batonpass.core.reasons import Held, Quiet, reason_of
@@ -73,7 +73,11 @@ def place_now(work: Work) -> None:
         changes: Mapping[TaskId, Change] = {}
         moves = lower_bound = 0
     else:
-        found = aim(work.view())
+        try:
+            found = aim(work.view())
+        except PlacementError as problem:
+            _keep(work, str(problem))
+            return
         request, placed, changes = found.request, found.placed, found.changes
         is_bound = found.waits or any(group.tasks[group.table.ids[rank]].pin is None for rank in request.bound)
         moves = placed.moves - _count_stateful(work, placed, found.kept)
@@ -88,6 +92,15 @@ def place_now(work: Work) -> None:
     generation = group.generation + (1 if changes else 0)
     work.record(TargetPlaced(generation, group.group_epoch, work.now_ms, changes, moves, lower_bound))
     work.touched = True
+
+
+def _keep(work: Work, problem: str) -> None:
+    """Keep the target that there is, say why, and look again after the probing interval."""
+    group = work.group
+    detail = f"the target stays what it was, and is placed anew at the next change or probe: {problem}"
+    work.explain(Quiet.PLACEMENT_FAILED, detail=detail)
+    work.record(TargetPlaced(group.generation, group.group_epoch, work.now_ms, {}, failed=detail))
+    work.schedule("placement-failed", group.config.probing_rebalance_interval_ms)
 
 
 def _count_stateful(work: Work, placed: Placed, kept: Collection[TaskId]) -> int:

@@ -22,9 +22,10 @@ LEVELS = (
     "cold",
     "restore",
     "previous",
-    "load",
+    "newcomer",
     "stateless",
     "even",
+    "load",
     "size",
 )
 
@@ -221,7 +222,7 @@ def _network(
     home = np.where(state.is_open[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
     takers = np.flatnonzero(takes).tolist()
-    wishes = Wishes(request.warmth(tasks, takers) if kind.stateful else {}, tasks, takers)
+    wishes = Wishes(request.warmth(tasks.tolist(), takers) if kind.stateful else {}, tasks, takers)
     sorting = _Sorting(state, kind, tasks, home)
     counts, even = sorting.evenness(state, kind)
     exchange = Exchange(
@@ -248,7 +249,8 @@ def _network(
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    found = {"load": ranks((kind.have / np.array(state.capacity)).tolist())}
+    levels = (kind.have / np.array(state.capacity)).tolist()
+    found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels)}
     if kind.load is None:
         found["height"] = ranks(heights)
         # Where more stateless tasks run, a stateful one less saves one of them from moving.

@@ -124,5 +124,7 @@ _DEGREES = 200
 
 
 def _degree(known: Warmth) -> Warmth:
-    """Return how warm a copy is; all that are caught up are equally warm."""
-    return Warmth(int(Ready.CAUGHT_UP), 0) if known.ready_class <= Ready.CAUGHT_UP else Warmth(*known)
+    """Return how warm a copy is; only of those that are behind, or on disk, is the lag of interest."""
+    if known.ready_class <= Ready.CAUGHT_UP:
+        return Warmth(int(Ready.CAUGHT_UP), 0)
+    return Warmth(int(known.ready_class), known.lag if known.ready_class < Ready.NOTHING else 0)
