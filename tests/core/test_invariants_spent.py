@@ -40,7 +40,7 @@ def test_the_sum_is_the_same_whatever_happened_since_the_last(seed: int, monkeyp
     monkeypatch.setattr(luck, "decide", added_up)
     for _ in range(120):
         one.step()
-    assert len(seen) > 2
+    assert len(seen) > 1
 
 
 def test_groups_that_were_not_looked_at_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ class _Special:
                     ((load[index] + weight) / one.capacity, index)
                     for index, one in enumerate(members)
                     if one.open and index not in avoided and one.topology_epoch >= table.topology_epoch[rank]
-                    if one.max_tasks is None or len(self._members[one.member].picture) < one.max_tasks
+                    if one.max_tasks is None or len(self._members[one.id].picture) < one.max_tasks
                 ]
                 if free:
                     self.bound[rank] = min(free)[1]

@@ -27,6 +27,7 @@ LEVELS = (
     "even",
     "load",
     "size",
+    "order",
 )
 
 
@@ -250,7 +251,7 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
     levels = (kind.have / np.array(state.capacity)).tolist()
-    found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels)}
+    found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
     if kind.load is None:
         found["height"] = ranks(heights)
         # Where more stateless tasks run, a stateful one less saves one of them from moving.

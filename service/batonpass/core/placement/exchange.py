@@ -30,6 +30,8 @@ _STEEPEST: Final = 20
 _WINDOW: Final = 6
 # How many tasks, and how many places, are compared by how they spread one owner's copies.
 _TASKS: Final = 16
+# How many steps below and above an even part of one owner's copies differ in price.
+_NEAR: Final = 3
 _PLACES: Final = 64
 
 
@@ -43,6 +45,15 @@ class Wish(NamedTuple):
     cold: int
     restore: int
     previous: int
+    apart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How one owner's copies are spread: what each member holds of them, and how many would be even."""
+
+    held: Mapping[int, int]
+    part: int
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ class Lot:
         excluded: members of their blocks that may not have them, or only as a wish.
         give: what it costs to take one of them from its home, at the level `size`.
         wait: what it costs to leave one of them without a place; None: it has to have one.
-        spread: members to how many of them each should have at most; None: as many as it likes.
+        spread: how many of one owner's copies each member should have; None: as many as it likes.
     """
 
     home: int
@@ -71,7 +82,7 @@ class Lot:
     tasks: list[int] = field(default_factory=list)
     give: int = 0
     wait: int | None = None
-    spread: Callable[[Ints], Ints] | None = None
+    spread: Spread | None = None
 
 
 class Move(NamedTuple):
@@ -249,16 +260,15 @@ class Exchange:
         for place, lot in enumerate(lots):
             barred = {block_of[one] for one in lot.excluded if one in block_of}
             for block, apart in self.reach[lot.reach]:
-                members, amount = some[block], len(lot.tasks)
+                members = some[block]
                 if block not in barred and lot.copies == 1:
-                    most, free = amount * len(members), None if lot.spread is None else int(lot.spread(members).sum())
                     heads, whom = hubs[block, lot.part : lot.part + 1], _NOBODY
-                    steps = _steps(most, free, len(members))
+                    steps = _steps_to_block(lot, self.blocks[block])
                 else:
                     if block in barred:
                         members = members[[one not in lot.excluded for one in members.tolist()]]
                     heads, whom = goals[members, lot.part], members
-                    steps = _steps(amount, None if lot.spread is None else lot.spread(members), 1)
+                    steps = _steps_to_each(lot, members)
                 for capacity, price in steps:
                     row = np.empty((6, len(heads)), np.int64)
                     row[0], row[1], row[2], row[3], row[4], row[5] = place, whom, heads, capacity, price, apart
@@ -290,13 +300,34 @@ class _Fill(NamedTuple):
 _NOBODY: Final = np.array([UNASSIGNED], np.int64)
 
 
-def _steps(most: int, free: Ints | int | None, more: int) -> list[tuple[Ints | int, int]]:
-    """Return capacities and prices of the ways of a lot: as many as should be there cost nothing, then some, the rest."""
-    if free is None:
+def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, int]]:
+    """Return capacities and prices of the ways of a lot to members that share a hub."""
+    if len(members) == 1:
+        return _steps_to_each(lot, np.array(members))
+    most = len(lot.tasks) * len(members)
+    if lot.spread is None:
         return [(most, 0)]
-    first = np.minimum(most, np.maximum(0, free))
-    second = np.minimum(more, most - first)
-    return [(first, 0), (second, 1), (most - first - second, 3)]
+    held = sum(min(lot.spread.part, lot.spread.held.get(one, 0)) for one in members) if lot.spread.held else 0
+    first = min(most, lot.spread.part * len(members) - held)
+    second = min(len(members), most - first)
+    return [(first, 0), (second, _NEAR), (most - first - second, 2 * _NEAR)]
+
+
+def _steps_to_each(lot: Lot, members: Ints) -> list[tuple[Ints | int, int]]:
+    """Return capacities and prices of the ways of a lot to members: what is below an even part, one by one around it."""
+    most = len(lot.tasks)
+    if lot.spread is None:
+        return [(most, 0)]
+    held = np.array([lot.spread.held.get(one, 0) for one in members.tolist()] if lot.spread.held else 0, np.int64)
+    free = np.minimum(most, np.maximum(0, lot.spread.part - _NEAR - held))
+    left = most - np.broadcast_to(free, members.shape)
+    # Whoever holds more already begins at a higher price.
+    steps: list[tuple[Ints | int, int]] = [(free, 0)]
+    for price in range(1, 2 * _NEAR):
+        some = np.minimum(left, np.where(held <= lot.spread.part - _NEAR + price - 1, 1, 0))
+        steps.append((some, price))
+        left = left - some
+    return [*steps, (left, 2 * _NEAR)]
 
 
 def _growth(count: Ints, even: Floats, width: Floats) -> Ints:

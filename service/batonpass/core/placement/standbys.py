@@ -7,15 +7,14 @@ missing copies of a task at once where tags do not tell members apart, else one 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from batonpass.core.placement.actives import ranks
-from batonpass.core.placement.exchange import Exchange, Lot, Move, Wish
+from batonpass.core.placement.exchange import Exchange, Lot, Move, Spread, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
 from batonpass.core.placement.state import PlacementState, Wishes
@@ -31,6 +30,8 @@ _BLOCK: Final = 32
 _MORE: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
 _WAYS: Final = 100
+# Up to how many copies that could be given are told apart by the owners of their tasks.
+_TOLD_APART: Final = 4096
 # Up to how many tasks times members copies are passed on.
 _PASSED_ON: Final = 1 << 20
 
@@ -65,6 +66,7 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
 
 
 _NONE: Final[frozenset[int]] = frozenset()
+_NOTHING: Final[Mapping[int, int]] = {}
 
 
 class _Slot(NamedTuple):
@@ -107,7 +109,7 @@ class _Standbys:
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
         self._part = -(-owned * request.num_standby_replicas // max(1, len(others) - 1))
-        self._pairs: defaultdict[int, int] = defaultdict(int)
+        self._pairs: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._busy: set[int] = set()
 
     def _set(self, task: int, held: Sequence[int]) -> None:
@@ -221,7 +223,7 @@ class _Standbys:
         if source != UNASSIGNED and task in self._busy:
             return None
         owner = self._state.owner[task]
-        return bool(self._pairs[owner * len(self._count) + target] < self._part[owner])
+        return bool(self._pairs[owner][target] < self._part[owner])
 
     def note(self, move: Move) -> None:
         """Let a copy come to a member, and leave another."""
@@ -232,10 +234,10 @@ class _Standbys:
         task, source, target = move
         owner, held = self._state.owner[task], set(self.copies[task])
         if source != UNASSIGNED:
-            self._pairs[owner * len(self._count) + source] -= 1
+            self._pairs[owner][source] -= 1
             held.discard(source)
         if target != UNASSIGNED:
-            self._pairs[owner * len(self._count) + target] += 1
+            self._pairs[owner][target] += 1
             held.add(target)
         self._set(task, sorted(held))
 
@@ -275,14 +277,16 @@ class _Standbys:
         tasks, members = {*(slot.task for slot in missing), *given.tolist()}, {*self._takers, *over}
         wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
         pairs, counts = np.unique(self._owner[everything] * len(state.capacity) + holders, return_counts=True)
-        self._pairs = defaultdict(int, zip(pairs.tolist(), counts.tolist(), strict=True))
+        self._pairs = defaultdict(Counter)
+        for of, one, count in zip(*(each.tolist() for each in np.divmod(pairs, len(state.capacity))), counts.tolist(), strict=True):
+            self._pairs[of][one] = count
         keyed: dict[tuple[object, ...], Lot] = {}
         for slot in missing:
             reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
             key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
             lot = keyed.get((*key, owner[slot.task]))
             if lot is None:
-                lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=partial(self._room, owner[slot.task]))
+                lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=self._spread(owner[slot.task]))
             lot.tasks.append(slot.task)
         # Only what concerns a member that takes something tells copies apart that tags do not.
         takes = np.isin(np.arange(-1, len(state.capacity)), self._takers)
@@ -290,6 +294,8 @@ class _Standbys:
         concerned[everything[takes[holders + 1]]] = True
         concerned |= takes[self._owner + 1] | takes[state.home + 1]
         concerned[list(wishes.copies)] = True
+        # In larger groups there are so many to choose from that whose copies go is chosen when they are dealt.
+        tells = len(given) <= _TOLD_APART
         for task, source in zip(given.tolist(), sources.tolist(), strict=True):
             others = [one for one in self.copies[task] if one != source]
             reach = self._blocks.of(task, owner[task], others, moves=True)
@@ -297,9 +303,11 @@ class _Standbys:
             if concerned[task]:
                 key = self._key(wishes, task, source, reach, 1)
             give = wishes.chill(task, source) if source in over else 0
-            lot = keyed.get((*key, give))
+            of = owner[task] if tells else UNASSIGNED
+            lot = keyed.get((*key, give, of))
             if lot is None:
-                lot = keyed[*key, give] = Lot(*key, give=give, wait=1 if source in over else None)
+                spread = self._spread(of) if tells else None
+                lot = keyed[*key, give, of] = Lot(*key, give=give, wait=1 if source in over else None, spread=spread)
             lot.tasks.append(task)
         return list(keyed.values()), wishes
 
@@ -313,11 +321,13 @@ class _Standbys:
     ) -> tuple[int, int, int, int, tuple[Wish, ...], frozenset[int]]:
         """Return what a copy is sorted by."""
         here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
-        home = self._state.request.home[task]
+        request = self._state.request
+        # An active that leaves its owner leaves a copy there that costs nothing, nor does one that was to be replaced.
+        there = {request.home[task], *(request.standbys[task] if source == UNASSIGNED else ())}
         found: list[Wish] = []
-        for one in sorted({*wishes.copies.get(task, ()), home} & allowed - here):
-            # An active that leaves its owner leaves a copy there that costs nothing.
-            found.append(_left_behind(one) if one == home else wishes.wish(task, one))
+        for one in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
+            wish = _there(one) if one in there else wishes.wish(task, one)
+            found.append(wish._replace(apart=self._blocks.price(reach, one)))
         barred = {one.member for one in found if one.cold > 1 or amount > 1}
         return source, 0, reach, amount, tuple(found), frozenset((here & allowed) | barred)
 
@@ -352,11 +362,8 @@ class _Standbys:
         ]
         return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
 
-    def _room(self, owner: int, members: Ints) -> Ints:
-        """Return how many more standbys of an owner's tasks members should have at most."""
-        first = owner * len(self._count)
-        held = [self._pairs.get(first + one, 0) for one in members.tolist()] if self._pairs else 0
-        return self._part[owner] - np.broadcast_to(np.array(held, np.int64), members.shape)
+    def _spread(self, owner: int) -> Spread:
+        return Spread(self._pairs.get(owner, _NOTHING), int(self._part[owner]))
 
 
 class _Blocks:
@@ -383,7 +390,12 @@ class _Blocks:
                 self.members.append(some[start : start + size])
         self.reach: list[tuple[tuple[int, int], ...]] = []
         self.allowed: list[frozenset[int]] = []
+        self._block = {one: block for block, some in enumerate(self.members) for one in some}
         self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
+
+    def price(self, reach: int, member: int) -> int:
+        """Return what a member of a set costs."""
+        return dict(self.reach[reach])[self._block[member]]
 
     def of(
         self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False
@@ -413,6 +425,6 @@ class _Blocks:
         return known
 
 
-def _left_behind(member: int) -> Wish:
+def _there(member: int) -> Wish:
     return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)
 
