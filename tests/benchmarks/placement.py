@@ -62,7 +62,8 @@ def table_of(shape: Shape, *, weighted: bool) -> TaskTable:
 def seats_of(shape: Shape, count: int) -> list[PlacementMember]:
     """Return members in three zones."""
     return [
-        PlacementMember(MemberId(f"m{index:05}"), shape.capacity, tags={"zone": f"z{index % ZONES}"}) for index in range(count)
+        PlacementMember(MemberId(f"m{index:05}"), shape.capacity, tags={"zone": f"z{index % ZONES}"})
+        for index in range(count)
     ]
 
 

@@ -218,7 +218,9 @@ def faults(group: Group, placed: Placed) -> list[str]:
             and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else [])))
         ):
             found.append(f"{rank} is placed on a seat that drains")
-        lacking = group.replicas - len(held) if group.table.stateful[rank] and owner != UNASSIGNED and any(is_open) else 0
+        lacking = (
+            group.replicas - len(held) if group.table.stateful[rank] and owner != UNASSIGNED and any(is_open) else 0
+        )
         if placed.short.get(rank, 0) != lacking:
             found.append(f"{rank} lacks {lacking} standbys, reported {placed.short.get(rank, 0)}")
     for index, one in enumerate(ordered):

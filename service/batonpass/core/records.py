@@ -131,8 +131,8 @@ class TargetPlaced:
     """The target assignment of the present group epoch.
 
     ``changes`` maps each task whose target differs from before to (owner or None, standbys, why it waits or "").
-    With no changes the generation stays what it was. ``failed`` says what went wrong where placement found no answer, and
-    the target had to stay as it was.
+    With no changes the generation stays what it was. ``failed`` says what went wrong where placement found no
+    answer and the target stays as it was.
     """
 
     generation: int

@@ -292,6 +292,7 @@ class _Special:
             return Warmth(_ON_DISK, lag or 0)
         return LEVEL if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
 
+
 def _begins_ready(task: Task) -> bool:
     """Say whether its owner was caught up when it got the task, and has not said yet that it runs it."""
     return task.ready_grant and task.state is ActiveState.GRANTED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from batonpass.core.placement.actives import place_stateful, place_stateless
 from batonpass.core.placement.flow import PlacementError
 from batonpass.core.placement.standbys import place_standbys
@@ -82,13 +84,13 @@ def _stay(state: PlacementState) -> None:
 
 def _reasons(state: PlacementState) -> dict[int, MoveReason]:
     """Say of each task whose target is not its home why that is so."""
-    request, home, owner = state.request, state.request.home, state.owner
+    request, home, owner = state.request, state.home.tolist(), state.owner
     need = request.table.topology_epoch
     count = state.count(state.home).tolist()
     why: dict[int, MoveReason] = {}
-    moved = [task for task, pair in enumerate(zip(home, owner, strict=True)) if pair[0] != pair[1]]
+    moved = np.flatnonzero(state.home != np.array(owner, np.int64)).tolist()
     newest: dict[int, int] = {}
-    for task in moved:
+    for task in moved if state.restricted else ():
         newest[owner[task]] = max(need[task], newest.get(owner[task], 0))
     for task in moved:
         source = home[task]

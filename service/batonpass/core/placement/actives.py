@@ -175,7 +175,9 @@ def _place(state: PlacementState, kind: Kind) -> None:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
-    exchange, lots = _network(state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count)
+    exchange, lots = _network(
+        state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count
+    )
     for move in exchange.solve(lots):
         if move.target == UNASSIGNED:
             state.wait(move.task, WaitReason.NO_CAPACITY)
@@ -325,7 +327,7 @@ class _Sorting:
             if start == end:
                 continue
             key = tuple(keys[:, start].tolist())
-            lot = Lot(*key[:3], tasks=listed[start:end], give=key[3])
+            lot = Lot(key[0], key[1], key[2], tasks=listed[start:end], give=key[3])
             if apart[start]:
                 lot.wishes, lot.excluded = special[listed[start]]
                 first = keyed.setdefault((lot.wishes, lot.excluded, key), lot)

@@ -7,9 +7,9 @@ node. The package's docstring draws the network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -229,7 +229,7 @@ class Exchange:
             for part in range(parts):
                 arcs = network.arcs(hubs[block, part], goals[some, part], PLENTY)
                 fills[int(hubs[block, part])] = _Fill(some, arcs)
-        takers = np.array(sorted({one for some in self.blocks for one in some}), np.int64)
+        takers = np.unique(np.array([*chain.from_iterable(self.blocks)], np.int64))
         if parts == 1 or not len(takers):
             return fills
         have, even, width = self.counts[takers].ravel(), self.even[takers].ravel(), np.repeat(self.width[takers], parts)
@@ -239,10 +239,16 @@ class Exchange:
         bulk = np.flatnonzero(base > have)
         network.arcs(begin[bulk], end[bulk], (base - have)[bulk], even=_growth(base, even, width)[bulk])
         for step in range(1, _WINDOW + 1):
-            some = np.flatnonzero(lacks >= step)
-            network.arcs(begin[some], end[some], 1, even=_growth(base + step, even, width)[some])
+            near = np.flatnonzero(lacks >= step)
+            network.arcs(begin[near], end[near], 1, even=_growth(base + step, even, width)[near])
         network.arcs(begin, end, PLENTY, even=_growth(base + np.minimum(lacks, _WINDOW) + 1, even, width))
         return fills
+
+    def _alone(self, reach: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
+        """Return the members of a set that share no hub with others, and what each costs."""
+        found = [(self.blocks[block][0], apart) for block, apart in reach if len(self.blocks[block]) == 1]
+        members, aparts = np.array(found, np.int64).reshape(-1, 2).T
+        return members, aparts
 
     def _ways(
         self, network: Network, lots: Sequence[Lot], nodes: Ints, goals: Ints, hubs: Ints
@@ -252,27 +258,38 @@ class Exchange:
         Returns:
             For every arc the lot, the member (`UNASSIGNED` for a hub), the node that it leads to, and its number.
         """
-        some = [np.array(block, np.int64) for block in self.blocks]
         block_of = {one: block for block, members in enumerate(self.blocks) for one in members}
+        alone = [self._alone(reach) for reach in self.reach]
         rows: list[Ints] = []
         wishes: list[tuple[int, int, int]] = []
         prices: list[Wish] = []
         for place, lot in enumerate(lots):
             barred = {block_of[one] for one in lot.excluded if one in block_of}
+            members, aparts = alone[lot.reach]
             for block, apart in self.reach[lot.reach]:
-                members = some[block]
-                if block not in barred and lot.copies == 1:
-                    heads, whom = hubs[block, lot.part : lot.part + 1], _NOBODY
-                    steps = _steps_to_block(lot, self.blocks[block])
-                else:
-                    if block in barred:
-                        members = members[[one not in lot.excluded for one in members.tolist()]]
-                    heads, whom = goals[members, lot.part], members
-                    steps = _steps_to_each(lot, members)
-                for capacity, price in steps:
-                    row = np.empty((6, len(heads)), np.int64)
-                    row[0], row[1], row[2], row[3], row[4], row[5] = place, whom, heads, capacity, price, apart
-                    rows.append(row)
+                if len(self.blocks[block]) == 1:
+                    continue
+                if block in barred or lot.copies > 1:
+                    members = np.concatenate([members, np.array(self.blocks[block], np.int64)])
+                    aparts = np.concatenate([aparts, np.full(len(self.blocks[block]), apart)])
+                    continue
+                for capacity, price in _steps_to_block(lot, self.blocks[block]):
+                    hub = int(hubs[block, lot.part])
+                    rows.append(np.array([[place], [UNASSIGNED], [hub], [capacity], [price], [apart]], np.int64))
+            if lot.excluded:
+                left = ~np.isin(members, list(lot.excluded))
+                members, aparts = members[left], aparts[left]
+            for capacity, price in _steps_to_each(lot, members) if len(members) else ():
+                row = np.empty((6, len(members)), np.int64)
+                row[0], row[1], row[2], row[3], row[4], row[5] = (
+                    place,
+                    members,
+                    goals[members, lot.part],
+                    capacity,
+                    price,
+                    aparts,
+                )
+                rows.append(row)
             for wish in lot.wishes:
                 wishes.append((place, wish.member, int(goals[wish.member, lot.part])))
                 prices.append(wish)
@@ -297,13 +314,8 @@ class _Fill(NamedTuple):
     arcs: slice
 
 
-_NOBODY: Final = np.array([UNASSIGNED], np.int64)
-
-
 def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, int]]:
     """Return capacities and prices of the ways of a lot to members that share a hub."""
-    if len(members) == 1:
-        return _steps_to_each(lot, np.array(members))
     most = len(lot.tasks) * len(members)
     if lot.spread is None:
         return [(most, 0)]
@@ -314,7 +326,7 @@ def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, 
 
 
 def _steps_to_each(lot: Lot, members: Ints) -> list[tuple[Ints | int, int]]:
-    """Return capacities and prices of the ways of a lot to members: what is below an even part, one by one around it."""
+    """Return capacities and prices of the ways of a lot to members; around an even part each copy has its own."""
     most = len(lot.tasks)
     if lot.spread is None:
         return [(most, 0)]
@@ -373,38 +385,50 @@ class _Dealing:
             left = deque(lot.tasks)
             # Those that wait are the last of a lot.
             direct.sort(key=lambda one: one[0] == UNASSIGNED)
-            for member, amount in [one for one in direct if one[0] != UNASSIGNED]:
-                for _ in range(amount):
-                    moves += self._deal(lot, left, deque([member]))
-            for hub, amount in shared:
-                for _ in range(amount):
-                    moves += self._deal(lot, left, self._places[hub])
+            ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
+            ways += [(self._places[hub], amount) for hub, amount in shared]
+            for places, amount in ways:
+                if self._choice is None:
+                    moves += [Move(left.popleft(), lot.home, places.popleft()) for _ in range(amount)]
+                else:
+                    dealt = (self._deal(self._choice, lot, left, places) for _ in range(amount))
+                    moves += [move for move in dealt if move is not None]
             waiting = sum(amount for member, amount in direct if member == UNASSIGNED)
             moves += [Move(left.popleft(), lot.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
         return moves
 
-    def _deal(self, lot: Lot, tasks: deque[int], places: deque[int]) -> list[Move]:
+    def _deal(self, choice: Choice, lot: Lot, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else that will do."""
-        if self._choice is None:
-            return [Move(tasks.popleft(), lot.home, places.popleft())]
-        some = list(dict.fromkeys(islice(places, _PLACES)))
-        move: Move | None = None
-        for pair in (Move(task, lot.home, one) for task in islice(tasks, _TASKS) for one in some):
-            suits = self._choice.suits(pair)
-            if suits is not None and (suits or move is None):
-                move = pair
+        move = Move(tasks[0], lot.home, places[0])
+        if choice.suits(move):
+            tasks.popleft()
+            places.popleft()
+        else:
+            found = _first_that_suits(choice, lot, tasks, places)
+            if found is None:
+                return None
+            move = found
+            tasks.remove(move.task)
+            places.remove(move.target)
+        choice.note(move)
+        return move
+
+
+def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
+    """Return the first move that suits, of a few; failing that the first that will do, of all."""
+    fallback: Move | None = None
+    for task in islice(tasks, _TASKS):
+        for member in dict.fromkeys(islice(places, _PLACES)):
+            move = Move(task, lot.home, member)
+            suits = choice.suits(move)
             if suits:
-                break
-        if move is None:
-            every = list(dict.fromkeys(places))
-            later = (Move(task, lot.home, one) for task in tasks for one in every)
-            move = next((one for one in later if self._choice.suits(one) is not None), None)
-        if move is None:
-            return []
-        tasks.remove(move.task)
-        places.remove(move.target)
-        self._choice.note(move)
-        return [move]
+                return move
+            if suits is False and fallback is None:
+                fallback = move
+    if fallback is not None:
+        return fallback
+    every = (Move(task, lot.home, member) for task in tasks for member in dict.fromkeys(places))
+    return next((move for move in every if choice.suits(move) is not None), None)
 
 
 def _deal_several(lot: Lot, ways: Sequence[tuple[int, int]]) -> list[Move]:

@@ -150,7 +150,9 @@ def _minimum(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: Ints)
     return np.asarray(solver.flows(np.arange(len(tails), dtype=np.int32)), np.int64)
 
 
-def _undecided(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, flow: Ints, nodes: int) -> npt.NDArray[np.bool_]:
+def _undecided(  # noqa: PLR0917 - the arcs of a network, column by column
+    tails: Ints, heads: Ints, capacity: Ints, cost: Ints, flow: Ints, nodes: int
+) -> npt.NDArray[np.bool_]:
     """Tell which arcs may carry something else in another flow that costs as little (Bellman and Ford's potentials)."""
     more, less = flow < capacity, flow > 0
     begin = np.concatenate([tails[more], heads[less]])

@@ -101,7 +101,9 @@ def level_quotas(
     water = pour(load, capacity, least, most, count)
     level = water.rest / water.width if water.width else 0.0
     floors = [
-        int(water.settled[one]) if one in water.settled else min(max(floor(level * share - load[one] + 1e-9), low), high)
+        int(water.settled[one])
+        if one in water.settled
+        else min(max(floor(level * share - load[one] + 1e-9), low), high)
         for one, (share, low, high) in enumerate(zip(capacity, least, most, strict=True))
     ]
     rest = count - sum(floors)
@@ -179,7 +181,7 @@ class Division:
     def _split(
         self, members: Sequence[int], cohorts: Sequence[int], count: int
     ) -> list[tuple[list[int], list[int]]] | None:
-        """Return the members that have to have more than their part, with the tasks that only they may have; and the rest.
+        """Return members that have to have more than their part, with the tasks that only they may have; and the rest.
 
         A maximum flow from cohorts to members who may have exactly their part: what it cuts off is too much for them.
         """

@@ -26,13 +26,13 @@ LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold"
 # Up to how many members each has an arc of its own from every lot; beyond that, blocks of so many share one.
 _SINGLE: Final = 64
 _BLOCK: Final = 32
-# How many exchanges may follow the one that fills the last copy.
-_MORE: Final = 8
+# How many exchanges there are at most; two or three are enough but where limits or tags bind.
+_ROUNDS: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
 _WAYS: Final = 100
 # Up to how many copies that could be given are told apart by the owners of their tasks.
 _TOLD_APART: Final = 4096
-# Up to how many tasks times members copies are passed on.
+# Up to how many copies times members copies are passed on.
 _PASSED_ON: Final = 1 << 20
 
 
@@ -45,7 +45,7 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
     if not request.num_standby_replicas:
         return [()] * len(state.owner), {}
     standbys = _Standbys(state)
-    for _ in range(request.num_standby_replicas + _MORE):
+    for _ in range(_ROUNDS):
         if not standbys.exchange():
             break
     tasks = [task for task in request.table.stateful_ranks if task not in state.waiting]
@@ -135,12 +135,13 @@ class _Standbys:
             found.update(
                 task
                 for task in tasks
-                if copies[task] and not tags.apart(kind[owner[task]], tuple(sorted([kind[one] for one in copies[task]])))
+                if copies[task]
+                and not tags.apart(kind[owner[task]], tuple(sorted([kind[one] for one in copies[task]])))
             )
         return sorted(found)
 
     def _kept(self, task: int) -> list[int]:
-        """Return the copies of a task that may stay: those that tags want first, the warmest of them, on low members."""
+        """Return the copies of a task that may stay: those that tags want, the warmest of them, on low members."""
         state, kind = self._state, self._tags.kind
         left = [
             one
@@ -176,7 +177,8 @@ class _Standbys:
 
     def _exchange(self, *, passing_on: bool) -> bool:
         state = self._state
-        lacking = [task for task in self._tasks.tolist() if len(self.copies[task]) < self._wanted[task]]
+        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        lacking = self._tasks[(lengths < self._wanted)[self._tasks]].tolist()
         missing = self._slots(lacking)
         quota = self._quota(missing)
         floors = np.array(quota.floors)
@@ -187,7 +189,7 @@ class _Standbys:
         gives, takes = opened & (self._count > floors), opened & (self._count < tops)
         if passing_on:
             takes = opened
-            if len(self._tasks) * len(state.open) <= _PASSED_ON:
+            if int(self._count.sum()) * len(state.open) <= _PASSED_ON:
                 gives = opened & (self._count > 0)
         self._takers = np.flatnonzero(takes).tolist()
         self._blocks = _Blocks(state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1)
@@ -216,7 +218,7 @@ class _Standbys:
         return any(move.target != move.source for move in moves)
 
     def suits(self, move: Move) -> bool | None:
-        """Tell whether a member suits a copy; one that has the task already does not, nor one with many of its owner."""
+        """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
         task, source, target = move
         if target == self._state.owner[task] or target in self.copies[task]:
             return None
@@ -232,28 +234,32 @@ class _Standbys:
 
     def _apply(self, move: Move) -> None:
         task, source, target = move
-        owner, held = self._state.owner[task], set(self.copies[task])
+        held, pairs = list(self.copies[task]), self._pairs[self._state.owner[task]]
         if source != UNASSIGNED:
-            self._pairs[owner][source] -= 1
-            held.discard(source)
+            pairs[source] -= 1
+            self._count[source] -= 1
+            held.remove(source)
         if target != UNASSIGNED:
-            self._pairs[owner][target] += 1
-            held.add(target)
-        self._set(task, sorted(held))
+            pairs[target] += 1
+            self._count[target] += 1
+            held.append(target)
+        self.copies[task] = tuple(sorted(held))
 
     def _slots(self, lacking: Sequence[int]) -> list[_Slot]:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
         """
-        tags, kind = self._tags, self._tags.kind
+        tags, kind, wanted = self._tags, self._tags.kind, self._wanted.tolist()
+        if tags.kinds == 1:
+            return [_Slot(task, None, wanted[task] - len(self.copies[task])) for task in lacking]
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
         for one in self._state.open:
             capacity[kind[one]] += self._state.capacity[one]
             given[kind[one]] += self._count[one]
         slots: list[_Slot] = []
         for task in lacking:
-            amount = int(self._wanted[task]) - len(self.copies[task])
+            amount = wanted[task] - len(self.copies[task])
             on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
             if amount == 1 or tags.is_free(on):
                 slots.append(_Slot(task, None, amount))
@@ -278,16 +284,28 @@ class _Standbys:
         wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
         pairs, counts = np.unique(self._owner[everything] * len(state.capacity) + holders, return_counts=True)
         self._pairs = defaultdict(Counter)
-        for of, one, count in zip(*(each.tolist() for each in np.divmod(pairs, len(state.capacity))), counts.tolist(), strict=True):
+        for of, one, count in zip(
+            *(each.tolist() for each in np.divmod(pairs, len(state.capacity))), counts.tolist(), strict=True
+        ):
             self._pairs[of][one] = count
         keyed: dict[tuple[object, ...], Lot] = {}
+        alike: dict[tuple[object, ...], Lot] = {}
+        standbys, homes = state.request.standbys, state.request.home
         for slot in missing:
+            task = slot.task
+            plain = not (standbys[task] or task in wishes.copies) and homes[task] in {UNASSIGNED, owner[task]}
+            signature = owner[task], self.copies[task], slot.kind, slot.amount, state.request.table.topology_epoch[task]
+            if plain and signature in alike:
+                alike[signature].tasks.append(task)
+                continue
             reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
             key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
             lot = keyed.get((*key, owner[slot.task]))
             if lot is None:
                 lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=self._spread(owner[slot.task]))
-            lot.tasks.append(slot.task)
+            lot.tasks.append(task)
+            if plain:
+                alike[signature] = lot
         # Only what concerns a member that takes something tells copies apart that tags do not.
         takes = np.isin(np.arange(-1, len(state.capacity)), self._takers)
         concerned = np.zeros(len(state.owner), np.bool_)
@@ -340,7 +358,9 @@ class _Standbys:
 
         def final(members: Sequence[int], some: int) -> Quotas:
             capacity = [state.capacity[one] for one in members]
-            return level_quotas([0.0] * len(members), capacity, [0] * len(members), [most[one] for one in members], some)
+            return level_quotas(
+                [0.0] * len(members), capacity, [0] * len(members), [most[one] for one in members], some
+            )
 
         if self._tags.kinds == 1 and not state.restricted:
             found = final(state.open, count)
@@ -397,9 +417,7 @@ class _Blocks:
         """Return what a member of a set costs."""
         return dict(self.reach[reach])[self._block[member]]
 
-    def of(
-        self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False
-    ) -> int:
+    def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
         """Return which set of blocks may have a copy of a task, beside its owner and its other copies.
 
         Only copies that are missing may go where tags would rather not have them, should there be no room elsewhere.
@@ -415,7 +433,7 @@ class _Blocks:
             tiers = tiers if anywhere else tiers[:1]
             price = {one: place for place, tier in enumerate(tiers) for one in tier}
             if kind is not None:
-                price = {kind: 0} if not anywhere else {**{one: 1 for one in price}, kind: 0}
+                price = {kind: 0} if not anywhere else {**dict.fromkeys(price, 1), kind: 0}
             found = tuple(
                 (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
             )
@@ -427,4 +445,3 @@ class _Blocks:
 
 def _there(member: int) -> Wish:
     return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)
-

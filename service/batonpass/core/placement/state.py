@@ -114,7 +114,6 @@ class Wishes:
         restore = self._degree[_degree(known)] if unready else 0
         return Wish(member, move, -warming, int(unready), cold, restore, -previous)
 
-
     def chill(self, task: int, member: int) -> int:
         """Return how little would be lost with a copy: the colder, the lower."""
         return max(self._degree.values()) - self._degree[_degree(self.at(task, member))]

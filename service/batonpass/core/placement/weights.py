@@ -48,7 +48,9 @@ class _Evenness:
         capacity: per member.
     """
 
-    def __init__(self, table: TaskTable, owner: Sequence[int], members: Sequence[int], capacity: Sequence[float]) -> None:
+    def __init__(
+        self, table: TaskTable, owner: Sequence[int], members: Sequence[int], capacity: Sequence[float]
+    ) -> None:
         total = sum(capacity[member] for member in members)
         self.capacity = capacity
         self.counts = {member: [0] * table.subtopologies for member in members}
@@ -625,7 +627,9 @@ class _Settling:
         if found != UNASSIGNED:
             return found
         lowest = [
-            (self.loads[member] - self.scales.quota[member], member) for member in self.state.open if self._may(task, member)
+            (self.loads[member] - self.scales.quota[member], member)
+            for member in self.state.open
+            if self._may(task, member)
         ]
         return min(lowest)[1] if lowest else UNASSIGNED
 
@@ -691,7 +695,8 @@ def _badness(state: PlacementState, scales: _Scales, request: PlacementRequest) 
     """Return how bad a placement is: tasks that wait, the weight by which members are outside their bands, moves."""
     load = _weigh(state)
     outside = sum(
-        max(0.0, scales.low[member] - load[member]) + max(0.0, load[member] - scales.high[member]) for member in state.open
+        max(0.0, scales.low[member] - load[member]) + max(0.0, load[member] - scales.high[member])
+        for member in state.open
     )
     moves = sum(home != owner for home, owner in zip(request.home, state.owner, strict=True))
     return len(state.waiting), round(outside, _OUTSIDE), moves
@@ -711,7 +716,11 @@ def _relieve(scales: _Scales) -> None:
             loads[member] += weight[task]
             slots[member] -= 1
     bound = state.request.bound
-    tasks = [(weight[task], task) for task in scales.held.tasks.tolist() if state.owner[task] != UNASSIGNED and task not in bound]
+    tasks = [
+        (weight[task], task)
+        for task in scales.held.tasks.tolist()
+        if state.owner[task] != UNASSIGNED and task not in bound
+    ]
     tasks.sort(key=lambda task: (-task[0], task[1]))
 
     def pass_on(heavy: float, task: int) -> bool:
@@ -764,7 +773,10 @@ class _Board:
         self.state = state
         self.load = load
         self.weight = request.table.weight
-        self.slots = [limit - actives for limit, actives in zip(state.limit, state.count_actives(stateful=True).tolist(), strict=True)]
+        self.slots = [
+            limit - actives
+            for limit, actives in zip(state.limit, state.count_actives(stateful=True).tolist(), strict=True)
+        ]
         self.tasks: dict[int, list[tuple[float, int]]] = {member: [] for member in state.open}
         for task in request.table.stateless_ranks:
             member = state.owner[task]
@@ -790,7 +802,9 @@ class _Board:
         if self.state.restricted:
             for member in self.state.open:
                 if self.slots[member] > 0 and self.state.takes(task, member):
-                    best = min(best, (round((self.load[member] + weight) / self.state.capacity[member], PLACES), member))
+                    best = min(
+                        best, (round((self.load[member] + weight) / self.state.capacity[member], PLACES), member)
+                    )
             return best
         for capacity, heap in self._lows.items():
             while heap and (heap[0][0] != self.load[heap[0][1]] or self.slots[heap[0][1]] <= 0):
