@@ -1,4 +1,58 @@
-"""Where tasks belong: the target assignment (docstring to come)."""
+"""Where tasks belong: the target assignment.
+
+`place` looks at who has what and how warm it is, and answers where everything should end up. How the group gets there
+is for `handover` to decide. What is asked and answered is in `placement_types`.
+
+Placement is one min-cost flow, solved by OR-tools. What flows is copies that change members, or that have none yet.
+Copies that no rule tells apart are one node, a *lot*: they have the same home, subtopology, and members that may have
+them or are warm for them. So the network grows with members, and with what is special, but not with tasks.
+
+    homeless lot ---------------------------------.
+                                                   v
+    member -> (member, subtopology) -> lot -> block of members -> (member, subtopology) -> member -> end
+      (gives)        evenness           |        that are alike          evenness          (takes)   balance
+                                        |------> a member that is warm, or was the target --^
+                                        `------> waits
+
+A member begins with what it has above its floor; what has no member begins in its lot; everything ends with members
+or, where there is no room, waits. Only members above their floor give and only members below their ceiling take, as
+long as every member may have every task. Limits, pins, draining members, and topology epochs are capacities, and arcs
+that are not there.
+
+Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For actives, most important first:
+
+| Level | Arc | Rule |
+|---|---|---|
+| wait | lot to where it waits | what fits nowhere waits; what runs rather keeps its place |
+| balance | member to the end: the ceiling 1, beyond it 3, 5, 7 | load in proportion to capacity: floor or ceiling of the quota |
+| move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
+| warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
+| height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
+| unready, cold, restore | lot to a member: not caught up; nothing or unknown; how much is left | the warmest destination, for the group as a whole: so between equal loads the warmest gets the ceiling |
+| previous | lot to its previous target: -1 | between placements equal so far the previous target wins |
+| newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |
+| stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
+| even | (member, subtopology): growth of the squared distance from the even part | even subtopologies as far as the fewest moves allow |
+| load | ceiling: rank of the load now | the lowest load first |
+| size | member to lot: size of state by powers of four | tasks with little state are given away first |
+| order | ceiling: the member's place | of members equal in everything the first by id |
+
+Where this still leaves a choice the solver's stands, which follows from the order of arcs alone (members by id, lots
+by home, subtopology, size and first task); what flows is dealt to the tasks of a lot by size and then in the order of
+the topology. Another version of the library may choose another optimum.
+
+How many tasks a member should have (`quotas`) is exact: whole numbers in proportion to capacity, bent by what is bound
+and by limits as little as can be. Where topology epochs or tags keep members from having some of the tasks, maximum
+flows find the members that have to have more than their part.
+
+**Stateless tasks** go the same way, on quotas that fill up from the load of the stateful ones. **Standbys** too
+(`standbys`): there a lot is told apart by the other copies of its tasks, beside which none may be; blocks are what
+`rack_aware_tags` tell apart, and a place on a worse one costs a level (`apart`) right below waiting; balance is the
+lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and an owner's copies
+beyond an even part per member cost a little (`even`), which spreads them.
+
+Tasks of **unequal weights** are no flow: `weights` searches for few moves.
+"""
 
 from __future__ import annotations
 

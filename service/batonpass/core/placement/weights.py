@@ -215,10 +215,10 @@ class _Scales:
         return taken
 
     def least_moves(self) -> int:
-        """Return how many tasks that have an owner must move at least, whatever is done with the orphans ones.
+        """Return how many tasks that have an owner must move at least, whatever is done with orphans.
 
-        Every member above its band sheds no fewer than its heaviest tasks take; every member below it needs no fewer than
-        the heaviest tasks of all take, and what comes to these members is orphans or has moved.
+        Every member above its band sheds no fewer than its heaviest tasks take; every member below it needs no fewer
+        than the heaviest tasks of all take, and what comes to these members are orphans or has moved.
         """
         shed = 0
         for member in self.state.open:
@@ -276,7 +276,7 @@ class _Market:
         return new, (self.scales.quota[member] - self.loads[member]) / state.capacity[member], member
 
     def take(self, lack: float) -> int:
-        """Take the lightest task that makes up for the lack, or else the heaviest; `UNASSIGNED` if there is none left."""
+        """Take the lightest task that makes up for the lack, or else the heaviest; `UNASSIGNED` without one."""
         enough = bisect_left(self.weights, lack)
         for place in chain(range(enough, len(self.weights)), range(enough - 1, -1, -1)):
             task = self._take(self.weights[place])
@@ -796,7 +796,7 @@ class _Board:
             heapify(heap)
 
     def lowest(self, task: int) -> tuple[float, int]:
-        """Return the least load per capacity that the task makes on any member, and that member: `UNASSIGNED` without one."""
+        """Return the least load per capacity that the task makes on any member, and that member."""
         weight = self.weight[task]
         best = (inf, UNASSIGNED)
         if self.state.restricted:
