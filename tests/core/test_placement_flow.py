@@ -11,9 +11,11 @@ from tests.core.placing import Group, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import ProbeRequest
 from batonpass.core.model import ActiveState, Role
 from batonpass.core.placement import PlacementError, flow, place
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
+from batonpass.core.reasons import Quiet
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import build_request
 from batonpass.core.view import View
@@ -133,7 +135,7 @@ def test_a_solver_that_fails_is_named(solver: type, says: str, monkeypatch: pyte
 def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The join is taken, nothing moves, the record says why; at the next look the joiner gets its part."""
     scene = Scene()
-    scene.declare(topology(4), probing_rebalance_interval_ms=60_000)
+    scene.declare(topology(4))
     scene.join("a")
     scene.settle()
     targets = {task: scene.task(task).target for task in scene.group.table.ids}
@@ -141,6 +143,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
         broken.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
         scene.join("b")
         seen = scene.of(TargetPlaced)
+        assert Quiet.PLACEMENT_FAILED in {one.code for one in scene.last.reasons} if scene.last else False
         for _ in range(5):
             seen += [one for one in scene.tick(1_000).records if isinstance(one, TargetPlaced)]
             scene.obey()
@@ -148,7 +151,6 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
     (failed,) = [one for one in seen if one.failed]
     assert "INFEASIBLE" in failed.failed
-    for _ in range(70):
-        scene.tick(1_000)
-        scene.obey()
+    scene.do(ProbeRequest())
+    scene.settle()
     assert sorted(str(scene.task(f"0_{one}").target) for one in range(4)) == ["a", "a", "b", "b"]

@@ -95,12 +95,17 @@ def place_now(work: Work) -> None:
 
 
 def _keep(work: Work, problem: str) -> None:
-    """Keep the target that there is, say why, and look again after the probing interval."""
+    """Keep the target that there is, and say why; recorded once for each change that was to be answered.
+
+    It is placed anew at the next change of members, topology or settings, when a probe is due, or when asked for.
+    """
     group = work.group
     detail = f"the target stays what it was, and is placed anew at the next change or probe: {problem}"
     work.explain(Quiet.PLACEMENT_FAILED, detail=detail)
-    work.record(TargetPlaced(group.generation, group.group_epoch, work.now_ms, {}, failed=detail))
-    work.schedule("placement-failed", group.config.probing_rebalance_interval_ms)
+    if work.soft.bound_target:
+        work.soft = replace(work.soft, bound_target=False)
+    if group.due_ms is not None or group.generation_epoch != group.group_epoch:
+        work.record(TargetPlaced(group.generation, group.group_epoch, work.now_ms, {}, failed=detail))
 
 
 def _count_stateful(work: Work, placed: Placed, kept: Collection[TaskId]) -> int:
