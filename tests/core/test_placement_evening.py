@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.core.placement_exact import least_skew
 from tests.core.placing import Group, seat, skew, tasks
 
 
@@ -17,6 +18,7 @@ def test_what_pairs_leave_uneven_a_round_evens() -> None:
     ]
     for change in changes:
         group = change(group)
-        assert skew(group, group.place()) <= 1
+        placed = group.place()
+        assert skew(group, placed) <= max(1, least_skew(group, placed) + 1e-6)
         group = group.settle()
     assert replace(group, home=()).place().moves == 15

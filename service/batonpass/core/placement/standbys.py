@@ -192,7 +192,9 @@ class _Standbys:
             if int(self._count.sum()) * len(state.open) <= _PASSED_ON:
                 gives = opened & (self._count > 0)
         self._takers = np.flatnonzero(takes).tolist()
-        self._blocks = _Blocks(state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1)
+        self._blocks = _Blocks(
+            state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1, strict=not passing_on
+        )
         self._busy = set(lacking)
         lots, wishes = self._lots(missing, np.flatnonzero(gives).tolist())
         heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
@@ -368,7 +370,7 @@ class _Standbys:
             for one, low, more in zip(state.open, found.floors, found.fractional, strict=True):
                 floors[one], fractional[one] = low, more
             return Quotas(floors, fractional, found.ceilings)
-        blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open)), state.owner
+        blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open), strict=True), state.owner
         tally: Counter[int] = Counter()
         for task in self._tasks.tolist():
             held = self.copies[task]
@@ -395,9 +397,10 @@ class _Blocks:
         allowed: per set, the members in it.
     """
 
-    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], size: int) -> None:
+    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], *, size: int, strict: bool) -> None:
         self._state = state
         self._tags = tags
+        self._strict = strict
         alike: dict[tuple[int, int], list[int]] = {}
         for one in takers:
             epoch = state.request.members[one].topology_epoch if state.restricted else 0
@@ -420,12 +423,13 @@ class _Blocks:
     def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
         """Return which set of blocks may have a copy of a task, beside its owner and its other copies.
 
-        Only copies that are missing may go where tags would rather not have them, should there be no room elsewhere.
+        Only copies that are missing may go where tags would rather not have them, once everybody may pass copies on and
+        there is no room elsewhere.
         """
         kinds = self._tags.kind
         on = tuple(sorted([kinds[owner], *[kinds[one] for one in others]])) if self._tags.kinds > 1 else ()
         need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
-        anywhere = not moves and (self._state.limited or self._state.restricted)
+        anywhere = not (moves or self._strict) and (self._state.limited or self._state.restricted)
         key = on, need, anywhere, kind
         known = self._known.get(key)
         if known is None:
