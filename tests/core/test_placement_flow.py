@@ -7,6 +7,7 @@ from math import ceil, floor
 from random import Random
 
 import pytest
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.placing import Group, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
@@ -58,7 +59,9 @@ def small_world(seed: int) -> Group:
     count = random.randint(4, 7 if len(names) < 4 else 6)
     group = Group(tasks(count), members, home=tuple(random.choice([*names, None]) for _ in range(count)))
     choices = (CAUGHT_UP, CAUGHT_UP, Warmth(Ready.BEHIND, 1), Warmth(Ready.NOTHING, 0), Warmth(Ready.UNKNOWN, 0))
-    warm = {task: {name: random.choice(choices) for name in names if random.random() < 0.4} for task in range(count)}
+    warm: dict[int, dict[str, Warmth]] = {
+        task: {name: random.choice(choices) for name in names if random.random() < 0.4} for task in range(count)
+    }
     previous = {task: random.choice(names) for task in range(count) if random.random() < 0.3}
     warming = {task: name for task, name in previous.items() if random.random() < 0.5}
     group = replace(group, warm=warm, previous=previous, warming=warming)
@@ -77,7 +80,7 @@ def test_no_balanced_placement_is_better(seed: int) -> None:
 
 @pytest.mark.parametrize("warm", ["m02", "m03", "m05", "m06"])
 def test_between_equal_loads_the_warmest_gets_the_ceiling(warm: str) -> None:
-    """A warmup that nobody needs any more gives its destination no claim to the ceiling that another member is warm for."""
+    """A warmup that nobody needs any more gives its destination no claim to the ceiling that suits another."""
     before = Group(tasks(10), seats(8), home=tuple(f"m{index % 8:02}" for index in range(10)))
     needless = {0: "m07"}
     group = replace(before.drain("m04"), warm={4: {warm: CAUGHT_UP}}, previous=needless, warming=needless)
@@ -114,12 +117,12 @@ def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
     assert asked.home[scene.group.table.rank[TaskId(lost)]] == UNASSIGNED
 
 
-class _Unsolvable(flow.SimpleMinCostFlow):  # type: ignore[misc] # published without types
+class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
     def solve(self) -> object:
         return self.INFEASIBLE
 
 
-class _Broken(flow.SimpleMinCostFlow):  # type: ignore[misc] # published without types
+class _Broken(SimpleMinCostFlow):  # type: ignore[misc] # published without types
     def solve(self) -> object:
         raise RuntimeError("out of luck")
 

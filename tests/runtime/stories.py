@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.ids import InstanceId, MemberId, TaskId
@@ -232,16 +234,12 @@ def fails_to_be_placed() -> Told:
     """The solver of placement finds no answer when a member joins."""
     scene = alone(2)
     scene.forget()
-    solver = flow.SimpleMinCostFlow
-    flow.SimpleMinCostFlow = _Unsolvable
-    try:
+    with patch.object(flow, "SimpleMinCostFlow", _Unsolvable):
         scene.join("b")
-    finally:
-        flow.SimpleMinCostFlow = solver
     return scene
 
 
-class _Unsolvable(flow.SimpleMinCostFlow):  # type: ignore[misc] # published without types
+class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
     def solve(self) -> object:
         """Say that there is no answer."""
         return self.INFEASIBLE

@@ -24,15 +24,17 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 | Level | Arc | Rule |
 |---|---|---|
 | wait | lot to where it waits | what fits nowhere waits; what runs rather keeps its place |
-| balance | member to the end: the ceiling 1, beyond it 3, 5, 7 | load in proportion to capacity: floor or ceiling of the quota |
+| balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
 | move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
 | warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
-| unready, cold, restore | lot to a member: not caught up; nothing or unknown; how much is left | the warmest destination, for the group as a whole: so between equal loads the warmest gets the ceiling |
+| unready | lot to a member that is not caught up: 1 | the warmest destination, for the group as a whole |
+| cold | lot to a member with nothing: 1; unknown: 2 | the same: so of equal loads the warmest gets the ceiling |
+| restore | lot to a member: rank of what is left | the same: the copy with least left to restore |
 | previous | lot to its previous target: -1 | between placements equal so far the previous target wins |
 | newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
-| even | (member, subtopology): growth of the squared distance from the even part | even subtopologies as far as the fewest moves allow |
+| even | (member, subtopology): distance from the even part | even subtopologies as far as all this allows |
 | load | ceiling: rank of the load now | the lowest load first |
 | size | member to lot: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
