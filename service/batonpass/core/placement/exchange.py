@@ -261,6 +261,8 @@ class Exchange:
         block_of = {one: block for block, members in enumerate(self.blocks) for one in members}
         alone = [self._alone(reach) for reach in self.reach]
         rows: list[Ints] = []
+        shared: list[tuple[int, int, int, int, int, int]] = []
+        hub_of: list[list[int]] = hubs.tolist()
         wishes: list[tuple[int, int, int]] = []
         prices: list[Wish] = []
         for place, lot in enumerate(lots):
@@ -274,8 +276,7 @@ class Exchange:
                     aparts = np.concatenate([aparts, np.full(len(self.blocks[block]), apart)])
                     continue
                 for capacity, price in _steps_to_block(lot, self.blocks[block]):
-                    hub = int(hubs[block, lot.part])
-                    rows.append(np.array([[place], [UNASSIGNED], [hub], [capacity], [price], [apart]], np.int64))
+                    shared.append((place, UNASSIGNED, hub_of[block][lot.part], int(capacity), price, apart))
             if lot.excluded:
                 left = ~np.isin(members, list(lot.excluded))
                 members, aparts = members[left], aparts[left]
@@ -294,8 +295,8 @@ class Exchange:
                 wishes.append((place, wish.member, int(goals[wish.member, lot.part])))
                 prices.append(wish)
         ways: list[tuple[int, int, int, int]] = []
-        if rows:
-            table = np.concatenate(rows, axis=1)
+        if rows or shared:
+            table = np.concatenate([np.array(shared, np.int64).reshape(-1, 6).T, *rows], axis=1)
             table = table[:, table[3] > 0]
             lot_of, members, heads, capacity, even, apart = table
             arcs = network.arcs(nodes[lot_of], heads, capacity, even=even, apart=apart, **self.cold)
@@ -319,7 +320,8 @@ def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, 
     most = len(lot.tasks) * len(members)
     if lot.spread is None:
         return [(most, 0)]
-    held = sum(min(lot.spread.part, lot.spread.held.get(one, 0)) for one in members) if lot.spread.held else 0
+    part, known = lot.spread.part, lot.spread.held
+    held = sum(min(part, known[one]) for one in known.keys() & set(members)) if known else 0
     first = min(most, lot.spread.part * len(members) - held)
     second = min(len(members), most - first)
     return [(first, 0), (second, _NEAR), (most - first - second, 2 * _NEAR)]

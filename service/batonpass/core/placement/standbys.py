@@ -108,7 +108,7 @@ class _Standbys:
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
-        self._part = -(-owned * request.num_standby_replicas // max(1, len(others) - 1))
+        self._part: list[int] = (-(-owned * request.num_standby_replicas // max(1, len(others) - 1))).tolist()
         self._pairs: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._busy: set[int] = set()
 
@@ -217,6 +217,7 @@ class _Standbys:
             # What was dealt one by one was noted at once.
             if move.target == UNASSIGNED or move.target not in self.copies[move.task]:
                 self._apply(move)
+        self._count = self._state.count(chain.from_iterable(self.copies))
         return any(move.target != move.source for move in moves)
 
     def suits(self, move: Move) -> bool | None:
@@ -227,7 +228,7 @@ class _Standbys:
         if source != UNASSIGNED and task in self._busy:
             return None
         owner = self._state.owner[task]
-        return bool(self._pairs[owner][target] < self._part[owner])
+        return self._pairs[owner][target] < self._part[owner]
 
     def note(self, move: Move) -> None:
         """Let a copy come to a member, and leave another."""
@@ -239,11 +240,9 @@ class _Standbys:
         held, pairs = list(self.copies[task]), self._pairs[self._state.owner[task]]
         if source != UNASSIGNED:
             pairs[source] -= 1
-            self._count[source] -= 1
             held.remove(source)
         if target != UNASSIGNED:
             pairs[target] += 1
-            self._count[target] += 1
             held.append(target)
         self.copies[task] = tuple(sorted(held))
 
@@ -385,7 +384,7 @@ class _Standbys:
         return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
 
     def _spread(self, owner: int) -> Spread:
-        return Spread(self._pairs.get(owner, _NOTHING), int(self._part[owner]))
+        return Spread(self._pairs.get(owner, _NOTHING), self._part[owner])
 
 
 class _Blocks:
