@@ -35,6 +35,7 @@ PLANTED = (
     ("The laws are written without the code that they check", "core/invariants", "batonpass.core.lag"),
     ("The core is pure", "core/ids", "time"),
     ("The core is pure", "core/lag", "msgspec"),
+    ("Only placement knows the solver", "core/lag", "ortools"),
     ("The runtime and the codec know no server library", "codec", "pydantic"),
     ("The runtime and the codec know no server library", "runtime/engine", "sqlalchemy"),
     ("The service runs without Spark", "bootstrap", "batonpass.audit"),

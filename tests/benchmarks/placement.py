@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.placement import NOBODY, Placed, PlacementRequest, Seat, TaskTable, place
+from batonpass.core.placement import place
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, TaskTable
 
 RUNS = 5
 ZONES = 3
@@ -58,10 +59,11 @@ def table_of(shape: Shape, *, weighted: bool) -> TaskTable:
     )
 
 
-def seats_of(shape: Shape, count: int) -> list[Seat]:
+def seats_of(shape: Shape, count: int) -> list[PlacementMember]:
     """Return members in three zones."""
     return [
-        Seat(MemberId(f"m{index:05}"), shape.capacity, tags={"zone": f"z{index % ZONES}"}) for index in range(count)
+        PlacementMember(MemberId(f"m{index:05}"), shape.capacity, tags={"zone": f"z{index % ZONES}"})
+        for index in range(count)
     ]
 
 
@@ -77,7 +79,7 @@ def timed(request: PlacementRequest) -> tuple[float, Placed]:
 
 def without_first(seats: Sequence[int]) -> list[int]:
     """Return seats as they are numbered when the first member is gone."""
-    return [NOBODY if seat <= 0 else seat - 1 for seat in seats]
+    return [UNASSIGNED if seat <= 0 else seat - 1 for seat in seats]
 
 
 def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float], Placed, Placed]:
@@ -86,11 +88,11 @@ def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float],
     seats = seats_of(shape, shape.members)
     tags = ("zone",) if tagged else ()
 
-    def asked(members: list[Seat], home: list[int], standbys: list[tuple[int, ...]]) -> tuple[float, Placed]:
+    def asked(members: list[PlacementMember], home: list[int], standbys: list[tuple[int, ...]]) -> tuple[float, Placed]:
         return timed(
             PlacementRequest(
                 table=table,
-                seats=members,
+                members=members,
                 home=home,
                 standbys=standbys,
                 num_standby_replicas=shape.standbys,
@@ -99,10 +101,10 @@ def measure(shape: Shape, *, tagged: bool, weighted: bool) -> tuple[list[float],
         )
 
     count = len(table.ids)
-    first, placed = asked(seats, [NOBODY] * count, [()] * count)
+    first, placed = asked(seats, [UNASSIGNED] * count, [()] * count)
     rerun, _ = asked(seats, placed.owner, placed.standbys)
     join, joined = asked(seats_of(shape, shape.members + 1), placed.owner, placed.standbys)
-    left = [tuple(seat for seat in without_first(held) if seat != NOBODY) for held in placed.standbys]
+    left = [tuple(seat for seat in without_first(held) if seat != UNASSIGNED) for held in placed.standbys]
     leave, remained = asked(seats[1:], without_first(placed.owner), left)
     return [first, rerun, join, leave], joined, remained
 

@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 from tests.core.placing import Group
 
-from batonpass.core.placement import Placed, Ready
+from batonpass.core.placement_types import Placed, Ready
 
 TINY = 1e-9
 Row = tuple[Mapping[int, float], float, float]
@@ -24,7 +24,7 @@ class Exact:
     def __init__(self, group: Group) -> None:
         self.group = group
         self.ranks = list(group.table.stateful_ranks)
-        self.members = [one for one in sorted(group.seats, key=lambda one: one.member) if one.open]
+        self.members = [one for one in sorted(group.seats, key=lambda one: one.id) if one.open]
         self.home = group.home or (None,) * len(group.table.ids)
         self.rows: list[Row] = []
         self.upper = np.ones(len(self.ranks) * len(self.members) + 2)
@@ -57,7 +57,7 @@ class Exact:
 
     def is_move(self, task: int, member: int) -> bool:
         """Tell whether the task would not be at home there."""
-        return self.home[self.ranks[task]] != self.members[member].member
+        return self.home[self.ranks[task]] != self.members[member].id
 
     def moves(self) -> dict[int, float]:
         """Return what every move costs: one."""
@@ -101,7 +101,7 @@ def most_warm_moves(group: Group, placed: Placed) -> int:
         for task, rank in enumerate(exact.ranks)
         for member, one in enumerate(exact.members)
         if exact.is_move(task, member)
-        and (known := group.warm.get(rank, {}).get(one.member)) is not None
+        and (known := group.warm.get(rank, {}).get(one.id)) is not None
         and known.ready_class <= Ready.CAUGHT_UP
     }
     return -round(exact.minimum(warm))
@@ -130,7 +130,7 @@ def _standbys(group: Group, placed: Placed) -> Exact:
     exact.copies(min(group.replicas, len(exact.members) - 1))
     for task, rank in enumerate(exact.ranks):
         for member, one in enumerate(exact.members):
-            if group.name(placed.owner[rank]) == one.member:
+            if group.name(placed.owner[rank]) == one.id:
                 exact.upper[exact.at(task, member)] = 0
     return exact
 
@@ -151,11 +151,11 @@ def fewest_new_copies(group: Group, placed: Placed) -> int:
     held = Counter(group.name(seat) for seats in placed.standbys for seat in seats)
     for member, one in enumerate(exact.members):
         parts = ((exact.at(task, member), 1.0) for task in range(len(exact.ranks)))
-        exact.row(parts, held[one.member], held[one.member])
+        exact.row(parts, held[one.id], held[one.id])
     cost = {
         exact.at(task, member): 1.0
         for task, rank in enumerate(exact.ranks)
         for member, one in enumerate(exact.members)
-        if one.member not in group.standbys[rank] and one.member != group.home[rank]
+        if one.id not in group.standbys[rank] and one.id != group.home[rank]
     }
     return round(exact.minimum(cost))

@@ -1,13 +1,22 @@
 """Groups for tests of placement: members come and go by name, and what was placed becomes what is there."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil, floor
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.placement import NOBODY, Placed, PlacementRequest, Seat, TaskTable, Warmth, place
+from batonpass.core.placement import place
+from batonpass.core.placement_types import (
+    UNASSIGNED,
+    Copies,
+    Placed,
+    PlacementMember,
+    PlacementRequest,
+    TaskTable,
+    Warmth,
+)
 
 Warm = Mapping[int, Mapping[str, Warmth]]
 TINY = 1e-6
@@ -31,12 +40,12 @@ def tasks(
     )
 
 
-def seat(name: str, capacity: float = 1.0, **more: object) -> Seat:
+def seat(name: str, capacity: float = 1.0, **more: object) -> PlacementMember:
     """Return a member's seat; `tags` as keywords of their own would be in the way of the seat's fields."""
-    return replace(Seat(MemberId(name), capacity), **more)  # type: ignore[arg-type]
+    return replace(PlacementMember(MemberId(name), capacity), **more)  # type: ignore[arg-type]
 
 
-def seats(count: int, capacity: float = 1.0) -> tuple[Seat, ...]:
+def seats(count: int, capacity: float = 1.0) -> tuple[PlacementMember, ...]:
     """Return equal members m00, m01 and so on."""
     return tuple(seat(f"m{index:02}", capacity) for index in range(count))
 
@@ -46,7 +55,7 @@ class Group:
     """Who is there and who has what, by name. Everything is None or empty until it is placed."""
 
     table: TaskTable
-    seats: tuple[Seat, ...]
+    seats: tuple[PlacementMember, ...]
     home: tuple[str | None, ...] = ()
     standbys: tuple[frozenset[str], ...] = ()
     replicas: int = 0
@@ -57,11 +66,10 @@ class Group:
     warm: Warm = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
     held: bool = False
-    stock_known: bool = True
 
     def number(self) -> dict[str, int]:
         """Return the seat of every member."""
-        return {one.member: index for index, one in enumerate(sorted(self.seats, key=lambda one: one.member))}
+        return {one.id: index for index, one in enumerate(sorted(self.seats, key=lambda one: one.id))}
 
     def request(self) -> PlacementRequest:
         """Return the question that placement is asked."""
@@ -69,25 +77,22 @@ class Group:
         home = self.home or (None,) * len(self.table.ids)
         standbys = self.standbys or (frozenset(),) * len(self.table.ids)
 
-        def warmth(rank: int) -> dict[int, Warmth]:
-            return {number[name]: known for name, known in self.warm.get(rank, {}).items() if name in number}
+        def warmth(_tasks: Collection[int], _members: Collection[int]) -> Copies:
+            return {
+                task: {number[name]: known for name, known in held.items() if name in number}
+                for task, held in self.warm.items()
+            }
 
-        def stocked(index: int) -> list[int]:
-            return [rank for rank in self.warm if index in warmth(rank)]
-
-        # What nobody knows is left to the defaults.
-        known: dict[str, object] = {"warmth": warmth} if self.warm else {}
-        known |= {"stocked": stocked} if self.warm and self.stock_known else {}
-        known |= {"state_size": lambda rank: self.sizes.get(rank, 0)} if self.sizes else {}
         return PlacementRequest(
-            **known,  # type: ignore[arg-type]
             table=self.table,
-            seats=sorted(self.seats, key=lambda one: one.member),
-            home=[number.get(name, NOBODY) if name else NOBODY for name in home],
+            members=sorted(self.seats, key=lambda one: one.id),
+            home=[number.get(name, UNASSIGNED) if name else UNASSIGNED for name in home],
             standbys=[tuple(sorted(number[name] for name in names if name in number)) for names in standbys],
             previous={rank: number[name] for rank, name in self.previous.items() if name in number},
             warming={rank: number[name] for rank, name in self.warming.items() if name in number},
             bound={rank: number[name] for rank, name in self.bound.items()},
+            warmth=warmth,
+            state_size=self.sizes,
             num_standby_replicas=self.replicas,
             rack_aware_tags=self.tags,
             balance_held=self.held,
@@ -127,7 +132,7 @@ class Group:
         held = tuple(frozenset(names[one] for one in one_held) for one_held in placed.standbys)
         return replace(self, previous=away, standbys=held)
 
-    def join(self, *newcomers: Seat) -> "Group":
+    def join(self, *newcomers: PlacementMember) -> "Group":
         """Return the group with more members."""
         return replace(self, seats=(*self.seats, *newcomers))
 
@@ -135,7 +140,7 @@ class Group:
         """Return the group without some members."""
         return replace(
             self,
-            seats=tuple(one for one in self.seats if one.member not in names),
+            seats=tuple(one for one in self.seats if one.id not in names),
             home=tuple(None if name in names else name for name in self.home),
             standbys=tuple(held.difference(names) for held in self.standbys),
         )
@@ -143,7 +148,7 @@ class Group:
     def drain(self, *names: str, closed: bool = True) -> "Group":
         """Return the group with some members draining, or no longer."""
         return replace(
-            self, seats=tuple(replace(one, open=not closed) if one.member in names else one for one in self.seats)
+            self, seats=tuple(replace(one, open=not closed) if one.id in names else one for one in self.seats)
         )
 
 
@@ -161,18 +166,18 @@ def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, 
     """Return how many stateful (or stateless) actives each open member is to have."""
     ranks = group.table.stateful_ranks if stateful else group.table.stateless_ranks
     found = Counter(placed.owner[rank] for rank in ranks)
-    return {one.member: found[group.number()[one.member]] for one in group.seats if one.open}
+    return {one.id: found[group.number()[one.id]] for one in group.seats if one.open}
 
 
 def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
     """Return how many standbys each open member is to have."""
     found = Counter(one for held in placed.standbys for one in held)
-    return {one.member: found[group.number()[one.member]] for one in group.seats if one.open}
+    return {one.id: found[group.number()[one.id]] for one in group.seats if one.open}
 
 
 def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:
     """Return the weight of the actives that each open member is to have."""
-    found: dict[str, float] = {one.member: 0.0 for one in group.seats if one.open}
+    found: dict[str, float] = {one.id: 0.0 for one in group.seats if one.open}
     for rank, owner in enumerate(placed.owner):
         name = group.name(owner)
         if name in found and (group.table.stateful[rank] or not stateful_only):
@@ -182,7 +187,7 @@ def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[
 
 def skew(group: Group, placed: Placed) -> float:
     """Return by how much per-capacity counts of a subtopology differ between open members, at most."""
-    capacity = {one.member: one.capacity for one in group.seats if one.open}
+    capacity = {one.id: one.capacity for one in group.seats if one.open}
     per: dict[int, Counter[str | None]] = {one: Counter() for one in range(group.table.subtopologies)}
     for rank, owner in enumerate(placed.owner):
         per[group.table.subtopology[rank]][group.name(owner)] += 1
@@ -196,12 +201,12 @@ def skew(group: Group, placed: Placed) -> float:
 def faults(group: Group, placed: Placed) -> list[str]:
     """Return what is wrong with any placement, whatever was asked: where tasks are, and how many copies of them."""
     found = []
-    ordered = sorted(group.seats, key=lambda one: one.member)
+    ordered = sorted(group.seats, key=lambda one: one.id)
     is_open = [one.open for one in ordered]
-    copies: Counter[int] = Counter(owner for owner in placed.owner if owner != NOBODY)
+    copies: Counter[int] = Counter(owner for owner in placed.owner if owner != UNASSIGNED)
     for rank, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
         copies.update(held)
-        if (owner == NOBODY) != (rank in placed.waiting):
+        if (owner == UNASSIGNED) != (rank in placed.waiting):
             found.append(f"{rank} has owner {owner} and waits: {rank in placed.waiting}")
         if owner in held or len(set(held)) != len(held):
             found.append(f"{rank} has two copies on one seat: {owner}, {held}")
@@ -213,12 +218,14 @@ def faults(group: Group, placed: Placed) -> list[str]:
             and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else [])))
         ):
             found.append(f"{rank} is placed on a seat that drains")
-        lacking = group.replicas - len(held) if group.table.stateful[rank] and owner != NOBODY and any(is_open) else 0
+        lacking = (
+            group.replicas - len(held) if group.table.stateful[rank] and owner != UNASSIGNED and any(is_open) else 0
+        )
         if placed.short.get(rank, 0) != lacking:
             found.append(f"{rank} lacks {lacking} standbys, reported {placed.short.get(rank, 0)}")
     for index, one in enumerate(ordered):
         if one.open and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
-            found.append(f"{one.member} has {copies[index]} copies, limit {one.max_tasks}")
+            found.append(f"{one.id} has {copies[index]} copies, limit {one.max_tasks}")
     return found
 
 
@@ -228,17 +235,17 @@ def unbalanced(group: Group, placed: Placed) -> list[str]:
     total = sum(have.values())
     whole = sum(one.capacity for one in group.seats if one.open)
     return [
-        f"{one.member} has {have[one.member]} of quota {quota}"
+        f"{one.id} has {have[one.id]} of quota {quota}"
         for one in group.seats
         if one.open and (quota := total * one.capacity / whole) is not None
-        if not floor(quota + TINY) <= have[one.member] <= ceil(quota - TINY)
+        if not floor(quota + TINY) <= have[one.id] <= ceil(quota - TINY)
     ]
 
 
 def unlevel(group: Group, placed: Placed) -> list[str]:
     """Return the stateless tasks that would lower the higher load per capacity of two members by going to the other."""
     load = loads(group, placed)
-    capacity: dict[str, float] = {one.member: one.capacity for one in group.seats}
+    capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
     found = []
     for rank in group.table.stateless_ranks:
         source = group.name(placed.owner[rank])
@@ -252,12 +259,12 @@ def unlevel(group: Group, placed: Placed) -> list[str]:
 
 def together(group: Group, placed: Placed, key: str) -> int:
     """Return how many pairs of copies of one task share a value of a tag."""
-    ordered = sorted(group.seats, key=lambda one: one.member)
+    ordered = sorted(group.seats, key=lambda one: one.id)
     value = [one.tags.get(key) for one in ordered]
     return sum(
         value[one] == value[other]
         for owner, held in zip(placed.owner, placed.standbys, strict=True)
-        for one, other in combinations((owner, *held) if owner != NOBODY else held, 2)
+        for one, other in combinations((owner, *held) if owner != UNASSIGNED else held, 2)
     )
 
 

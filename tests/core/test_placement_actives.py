@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
-from batonpass.core.placement import MoveReason, Ready, WaitReason, Warmth
+from batonpass.core.placement_types import MoveReason, Ready, WaitReason, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -261,16 +261,6 @@ def test_what_was_told_before_stays_told() -> None:
     group = at_rest(20, 13, members=4).join(seat("a1"), seat("z1")).leave("m02")
     first = group.place()
     assert group.pending(first).place().owner == first.owner
-
-
-def test_who_has_state_need_not_be_known_beforehand() -> None:
-    """Asked for every task, warmth gives the same answer as asked for those only of which somebody has state."""
-    before = at_rest(4, 4, members=2)
-    warm = {rank: {"zz": Warmth(Ready.BEHIND, rank), "m01": CAUGHT_UP} for rank in range(8)}
-    for group in (before.join(seat("zz")), before.join(seat("zz")).leave("m00"), before.leave("m00")):
-        for warming in ({}, {0: "zz", 1: "zz", 2: "zz", 3: "m01"}):
-            known = replace(group, warm=warm, warming={} if "zz" not in group.number() else warming)
-            assert known.place() == replace(known, stock_known=False).place()
 
 
 def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:

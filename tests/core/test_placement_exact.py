@@ -8,7 +8,7 @@ import pytest
 from tests.core.placement_exact import fewest_moves, fewest_new_copies, least_skew, lowest_peak, most_warm_moves
 from tests.core.placing import Group, loads, moved, seat, skew, standby_counts, tasks
 
-from batonpass.core.placement import Ready, TaskTable, Warmth
+from batonpass.core.placement_types import Ready, TaskTable, Warmth
 
 GROUPS = 120
 
@@ -34,7 +34,7 @@ class Ledger:
 
 def changed(random: Random, group: Group, *, capacities: tuple[float, ...]) -> Group:
     """Return the group after one change of membership."""
-    open_members = [one.member for one in group.seats if one.open]
+    open_members = [one.id for one in group.seats if one.open]
     kind = random.choice(("join", "leave", "drain"))
     if kind == "join" or len(open_members) < 3:
         return group.join(seat(f"n{random.randrange(1000):03}", random.choice(capacities)))
@@ -51,7 +51,7 @@ def histories(
     if random.random() < 0.3:
         group = replace(
             group,
-            home=tuple(random.choice(members).member for _ in table.ids),
+            home=tuple(random.choice(members).id for _ in table.ids),
             standbys=(frozenset(),) * len(table.ids),
         )
     else:
@@ -97,7 +97,7 @@ def test_moves_of_unequal_weights_are_within_a_twentieth_of_the_fewest(
             for one in group.seats:
                 if one.open:
                     quota = sum(table.weight) * one.capacity / whole
-                    assert abs(load[one.member] - quota) <= max(table.weight) + 1e-6
+                    assert abs(load[one.id] - quota) <= max(table.weight) + 1e-6
     record_property("moves", f"{ledger}")
     assert ledger.groups > 2 * GROUPS
     assert ledger.ours <= 1.05 * ledger.best
@@ -125,7 +125,7 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
         table = tasks(random.randint(3, 9), random.randint(3, 9))
         for group in histories(seed, table):
             warm: dict[int, dict[str, Warmth]] = {
-                rank: {one.member: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
+                rank: {one.id: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
                 for rank in range(len(table.ids))
             }
             warmed = replace(group, warm=warm)
@@ -163,7 +163,7 @@ def test_the_highest_load_of_standbys_is_as_low_as_it_can_be(capacities: tuple[f
         ):
             placed = group.place()
             held = standby_counts(group, placed)
-            peak = max(held[one.member] / one.capacity for one in group.seats if one.open)
+            peak = max(held[one.id] / one.capacity for one in group.seats if one.open)
             assert peak <= lowest_peak(group, placed) + 1e-6
 
 

@@ -19,7 +19,7 @@ from tests.core.placing import (
     unlevel,
 )
 
-from batonpass.core.placement import Ready, Seat, Warmth
+from batonpass.core.placement_types import PlacementMember, Ready, Warmth
 
 law = settings(max_examples=150, deadline=None, derandomize=True)
 CAPACITIES = (1.0, 1.0, 1.0, 2.0, 3.0, 0.5)
@@ -28,7 +28,7 @@ Change = Callable[[Group], Group]
 
 
 @st.composite
-def members(draw: st.DrawFn, *, equal: bool = False, limited: bool = False) -> tuple[Seat, ...]:
+def members(draw: st.DrawFn, *, equal: bool = False, limited: bool = False) -> tuple[PlacementMember, ...]:
     """Draw one to eight members."""
     names = draw(
         st.lists(
@@ -74,23 +74,23 @@ def changes(draw: st.DrawFn, *, equal: bool = False) -> Change:
         chosen = group.seats[pick % len(group.seats)]
         if kind == "join":
             newcomer = seat(name, capacity, tags={"zone": ZONES[pick % 3]})
-            return group if any(one.member == name for one in group.seats) else group.join(newcomer)
+            return group if any(one.id == name for one in group.seats) else group.join(newcomer)
         if kind == "leave" and len(group.seats) > 1:
-            return group.leave(chosen.member)
-        return group.drain(chosen.member, closed=kind == "drain")
+            return group.leave(chosen.id)
+        return group.drain(chosen.id, closed=kind == "drain")
 
     return change
 
 
 def warm(group: Group, seed: list[int]) -> Group:
     """Return the group with copies and running warmups here and there, as numbers say."""
-    names = sorted(one.member for one in group.seats)
+    names = sorted(one.id for one in group.seats)
     known: dict[int, dict[str, Warmth]] = {}
     for index, number in enumerate(seed):
         rank, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
         known.setdefault(rank, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
     running = {rank: next(iter(held)) for rank, held in known.items() if rank % 3 == 0 and group.table.ids}
-    return replace(group, warm=known, warming=running, stock_known=len(seed) % 2 == 0)
+    return replace(group, warm=known, warming=running)
 
 
 numbers = st.lists(st.integers(0, 10_000), max_size=12)
@@ -138,7 +138,7 @@ def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
 @given(groups(equal=True), st.integers(0, 7))
 def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
     """With equal members exactly the stateful tasks of the one that leaves move, and those of a drain as exactly."""
-    leaver = group.seats[pick % len(group.seats)].member
+    leaver = group.seats[pick % len(group.seats)].id
     had = {rank for rank in group.table.stateful_ranks if group.home[rank] == leaver}
     if len(group.seats) > 1:
         for changed in (group.leave(leaver), group.drain(leaver)):
@@ -151,7 +151,7 @@ def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
 def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -> None:
     """A new id in the place of an old one gets what the other had, as long as the others have more than nothing."""
     leaver = group.seats[pick % len(group.seats)]
-    changed = group.leave(leaver.member).join(replace(leaver, member=seat("m5").member))
+    changed = group.leave(leaver.id).join(replace(leaver, id=seat("m5").id))
     stateful = {rank: where for rank, where in moved(changed, changed.place()).items() if group.table.stateful[rank]}
     if all(counts(group, group.place()).values()):
         assert set(stateful.values()) <= {(None, "m5")}
@@ -199,7 +199,7 @@ def test_unequal_weights_stay_within_the_heaviest_task_of_the_quota(group: Group
             for one in group.seats:
                 if one.open:
                     quota = sum(load.values()) * one.capacity / whole
-                    assert abs(load[one.member] - quota) <= max(group.table.stateful_weights) + 1e-6
+                    assert abs(load[one.id] - quota) <= max(group.table.stateful_weights) + 1e-6
         assert placed.lower_bound <= placed.moves
         group = group.settle(placed)
 
@@ -231,11 +231,11 @@ def test_the_order_of_the_input_does_not_matter(group: Group, order: list[int]) 
 @given(groups(equal=True), st.permutations(range(8)))
 def test_names_do_not_matter(group: Group, order: list[int]) -> None:
     """Equal members under other names get placements of the same quality: moves, spread and standbys."""
-    names: list[str] = [one.member for one in group.seats]
+    names: list[str] = [one.id for one in group.seats]
     others: dict[str, str] = dict(zip(names, [names[index] for index in order if index < len(names)], strict=True))
 
-    def rename(one: Seat) -> Seat:
-        return replace(one, member=seat(others[one.member]).member)
+    def rename(one: PlacementMember) -> PlacementMember:
+        return replace(one, id=seat(others[one.id]).id)
 
     renamed = replace(
         group,

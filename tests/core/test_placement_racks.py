@@ -3,10 +3,10 @@
 import pytest
 from tests.core.placing import Group, faults, seat, standby_counts, tasks
 
-from batonpass.core.placement import Seat
+from batonpass.core.placement_types import PlacementMember
 
 
-def racked(racks: int, each: int, zones: int) -> tuple[Seat, ...]:
+def racked(racks: int, each: int, zones: int) -> tuple[PlacementMember, ...]:
     """Return so many members in each rack, racks in turn in each zone."""
     return tuple(
         seat(f"m{index:02}", tags={"rack": f"r{index % racks:02}", "zone": f"z{index % racks % zones}"})

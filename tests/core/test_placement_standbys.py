@@ -19,12 +19,12 @@ from tests.core.placing import (
     together,
 )
 
-from batonpass.core.placement import Ready, Seat, Warmth
+from batonpass.core.placement_types import PlacementMember, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
 
-def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[Seat, ...]:
+def zoned(*zones: str, clusters: tuple[str, ...] = (), capacity: float = 1.0) -> tuple[PlacementMember, ...]:
     """Return one member for each zone named, in a cluster each where these are given."""
     tags = [{"zone": zone} for zone in zones]
     for tag, cluster in zip(tags, clusters, strict=False):
@@ -333,7 +333,7 @@ def test_capacities_divide_standbys_too() -> None:
     members = (seat("a", 1), seat("b", 2), seat("c", 3), seat("d", 2))
     group = Group(tasks(24), members, replicas=1)
     held = standby_counts(group, group.place())
-    levels = [held[one.member] / one.capacity for one in members]
+    levels = [held[one.id] / one.capacity for one in members]
     assert max(levels) - min(levels) <= 1
 
 

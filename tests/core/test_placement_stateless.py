@@ -40,7 +40,7 @@ def test_seven_stateless_tasks_over_three_members(capacities: tuple[int, ...]) -
     members = tuple(seat(name, capacity) for name, capacity in zip("abc", capacities, strict=True))
     group = Group(tasks(7, stateless=[0]), members)
     load = loads(group, group.place())
-    levels = [load[one.member] / one.capacity for one in members]
+    levels = [load[one.id] / one.capacity for one in members]
     assert max(levels) - min(levels) <= 1
 
 

@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
-from batonpass.core.placement import NOBODY, Ready, WaitReason, Warmth
-from batonpass.core.placement_actives import take_stock
-from batonpass.core.placement_draft import Draft
-from batonpass.core.placement_market import Market
-from batonpass.core.placement_scales import Scales
+from batonpass.core.placement_types import Ready, WaitReason, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -25,7 +21,7 @@ def off(group: Group, placed: object) -> float:
     whole = sum(one.capacity for one in group.seats if one.open)
     heaviest = max(group.table.stateful_weights)
     return max(
-        abs(load[one.member] - sum(load.values()) * one.capacity / whole) / heaviest for one in group.seats if one.open
+        abs(load[one.id] - sum(load.values()) * one.capacity / whole) / heaviest for one in group.seats if one.open
     )
 
 
@@ -112,25 +108,6 @@ def test_what_was_told_before_stays_told() -> None:
     group = by_subtopology(1.0, 4.0, 2.0, 1.5).settle().join(seat("x"), seat("a1", 2)).leave("m01")
     first = group.place()
     assert group.pending(first).place().owner == first.owner
-
-
-def test_the_market_gives_until_nobody_can_without_falling_too_low() -> None:
-    """A lack is met by the lightest task that is enough, or else the heaviest; and no seat falls below its band."""
-    group = by_subtopology(1.0, 4.0, size=6).settle()
-    draft = Draft(group.request())
-    scales = Scales(draft, take_stock(draft, group.table.stateful_ranks, stateful=True))
-    market = Market(scales, {0})
-    taken = [market.take(2.0), market.take(0.5), market.take(9.0)]
-    assert [group.table.weight[rank] for rank in taken[:2]] == [4.0, 1.0]
-    while (rank := market.take(1.0)) != NOBODY:
-        taken.append(rank)
-    assert len(set(taken)) == len(taken)
-    assert all(market.loads[seat] >= scales.low[seat] for seat in draft.open)
-    assert market.take(4.0) == NOBODY
-    low = replace(group, home=("m00",) * 10 + ("m01", "m02"))
-    draft = Draft(low.request())
-    scales = Scales(draft, take_stock(draft, low.table.stateful_ranks, stateful=True))
-    assert Market(scales, ()).take(1.0) in range(10)
 
 
 def test_a_move_that_nobody_needs_any_more_is_dropped() -> None:

@@ -42,7 +42,7 @@ def say(scene: Scene, **reports: TaskReport) -> None:
 def sizes(scene: Scene) -> list[int]:
     """Return what is known of each task, by rank."""
     size = state_sizes(scene.group, scene.soft)
-    return [size(rank) for rank in range(len(scene.group.table.ids))]
+    return [size.get(rank, 0) for rank in range(len(scene.group.table.ids))]
 
 
 def goes(scene: Scene) -> list[str]:

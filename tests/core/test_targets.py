@@ -20,7 +20,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.model import PauseScope, Role, Stall, Subtopology, Topology
 from batonpass.core.placement import place
-from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Ready
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
 from batonpass.core.reasons import Quiet
 from batonpass.core.records import TargetPlaced
 from batonpass.core.soft import Soft
@@ -54,7 +54,7 @@ def test_a_settled_group_is_asked_for_as_it_stands() -> None:
         scene.join(name)
     scene.settle()
     asked = request(scene)
-    names = [seat.member for seat in asked.seats]
+    names = [member.id for member in asked.members]
     assert names == ["a", "b"]
     assert [names[seat] for seat in asked.home] == [scene.task(task).owner for task in scene.group.table.ids]
     assert [tuple(names[one] for one in seats) for seats in asked.standbys] == [
@@ -139,7 +139,7 @@ def test_what_nobody_can_read_keeps_its_target() -> None:
     scene.do(Eviction(owner, dead=True))
     assert scene.task(TASK).target == guard
     asked = request(scene)
-    assert asked.bound[0] == [seat.member for seat in asked.seats].index(guard)
+    assert asked.bound[0] == [member.id for member in asked.members].index(guard)
     scene.join("c")
     assert scene.task(TASK).target == guard
 
@@ -157,8 +157,8 @@ def test_a_member_where_the_warmup_stalled_is_the_last_choice() -> None:
     (first,) = relay.group.tasks[TASK].warmups
     for _ in range(4):
         relay.round()
-    names = [seat.member for seat in request(relay.scene).seats]
-    assert request(relay.scene).warmth(0)[names.index(first)].ready_class == Ready.UNKNOWN
+    names = [member.id for member in request(relay.scene).members]
+    assert request(relay.scene).warmth([0], range(len(names)))[0][names.index(first)].ready_class == Ready.UNKNOWN
     assert relay.group.tasks[TASK].target not in (first, "a")
 
 
@@ -198,7 +198,7 @@ def test_a_pause_does_not_bind_a_task_that_nobody_has() -> None:
     scene.do(PauseRequest(PauseScope.BALANCE))
     scene.do(Eviction(A, dead=True))
     assert scene.owners() == {TASK: None}
-    assert list(request(scene).home) == [NOBODY]
+    assert list(request(scene).home) == [UNASSIGNED]
     scene.beat("b", {TASK: copy("warmup", 5_000)})
     assert scene.owners() == {TASK: "b"}
 
@@ -262,14 +262,14 @@ def test_state_on_disk_counts_by_its_lag_for_a_task_without_an_owner_and_as_a_st
     scene.tick(1_000)
     scene.obey()
     scene.join("b", {TASK: copy("none", 5)})
-    assert request(scene).warmth(0)[1].ready_class == Ready.ON_DISK
+    assert request(scene).warmth([0], [1])[0][1].ready_class == Ready.ON_DISK
     scene.do(Eviction(A, dead=True))
     free = Scene()
     free.declare(topology(1), acceptable_recovery_lag=100, initial_rebalance_delay_ms=3_000)
     free.join("b", {TASK: copy("none", 5)})
     free.join("c", {TASK: copy("none", 5_000)})
     free.join("d", {TASK: copy("none", None)})
-    assert [request(free).warmth(0)[seat] for seat in range(3)] == [
+    assert [request(free).warmth([0], [seat])[0][seat] for seat in range(3)] == [
         (Ready.CAUGHT_UP, 5),
         (Ready.BEHIND, 5_000),
         (Ready.UNKNOWN, 0),
@@ -372,4 +372,4 @@ def test_a_stall_of_a_member_that_runs_the_task_by_now_says_nothing() -> None:
     group = scene.group
     changed = replace(group, tasks=group.tasks.having(TASK, task))
     view = View(changed, scene.soft, scene.now_ms, scene.policy)
-    assert build_request(view).warmth(0)[0].ready_class != Ready.UNKNOWN
+    assert build_request(view).warmth([0], [0])[0][0].ready_class != Ready.UNKNOWN

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.ids import InstanceId, MemberId, TaskId
@@ -22,6 +24,7 @@ from batonpass.core.inputs import (
     StoreRecovered,
 )
 from batonpass.core.model import OnLeaseLost
+from batonpass.core.placement import flow
 from batonpass.core.replies import Reply
 from batonpass.runtime.events import EventType
 from batonpass.runtime.events_of import events_of
@@ -227,6 +230,21 @@ def storms() -> Told:
     return scene
 
 
+def fails_to_be_placed() -> Told:
+    """The solver of placement finds no answer when a member joins."""
+    scene = alone(2)
+    scene.forget()
+    with patch.object(flow, "SimpleMinCostFlow", _Unsolvable):
+        scene.join("b")
+    return scene
+
+
+class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
+    def solve(self) -> object:
+        """Say that there is no answer."""
+        return self.INFEASIBLE
+
+
 def loses_commits() -> Told:
     """An operator says that the store lost commits; a member says that it runs what the log gives to another."""
     scene = alone(2)
@@ -294,6 +312,7 @@ def changes_its_mind() -> Told:
 
 STORIES: tuple[Callable[[], Told], ...] = (
     begins,
+    fails_to_be_placed,
     hands_over,
     leaves,
     expires,

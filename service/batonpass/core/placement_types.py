@@ -1,21 +1,20 @@
 """What placement is asked and what it answers: values only, tasks and members as small numbers.
 
-A task is its *rank*, its place in the table's order; a member is its *seat*, its place among the members sorted by id.
-Placement runs on every join and leave of groups of 100,000 tasks, and flat sequences of integers are what makes that
-affordable; whoever calls it translates names once, where the topology and the membership change.
+A task is its place in the order of its table; a member is its place among the members sorted by id. This module needs
+neither the solver nor numpy, so that whoever only speaks of tasks and targets need not have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 
-NOBODY: Final = -1
-"""The seat of a task without an owner, or without a target."""
+UNASSIGNED: Final = -1
+"""The member of a task without an owner, or without a target."""
 
 
 class Ready(IntEnum):
@@ -37,7 +36,7 @@ class Warmth(NamedTuple):
 
 
 NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
-"""How warm a seat is that has nothing of a task."""
+"""How warm a member is that has nothing of a task."""
 
 
 class WaitReason(StrEnum):
@@ -108,11 +107,11 @@ class TaskTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PlacementMember:
     """What placement knows of one member.
 
     Attributes:
-        member: who sits here.
+        id: who it is.
         capacity: its share of the load relative to the other members, above 0.
         max_tasks: the most copies of any kind that it takes, or None for no limit.
         tags: its client tags.
@@ -120,7 +119,7 @@ class Seat:
         open: False while it drains: it is then the target of nothing.
     """
 
-    member: MemberId
+    id: MemberId
     capacity: float = 1.0
     max_tasks: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -128,14 +127,13 @@ class Seat:
     open: bool = True
 
 
-def nothing_anywhere(_rank: int) -> Mapping[int, Warmth]:
-    """Return that no seat has state of the task."""
+Copies = Mapping[int, Mapping[int, Warmth]]
+"""How warm copies and state on disk are: per task, by member. What is left out has nothing."""
+
+
+def nothing_anywhere(_tasks: Collection[int], _members: Collection[int]) -> Copies:
+    """Return that nobody has state of any task."""
     return {}
-
-
-def size_unknown(_rank: int) -> int:
-    """Return that nobody knows how much there is to restore."""
-    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,75 +142,35 @@ class PlacementRequest:
 
     Attributes:
         table: the tasks.
-        seats: the members, sorted by id.
-        home: rank to the seat that runs the task now or holds the grant; `NOBODY` without an owner.
-        standbys: rank to the seats that are its target standbys now; those of members that left are left out.
-        previous: rank to the seat of the previous target where that is not the home: a move under way.
-        warming: rank to the seat on which a warmup runs for a move of its active.
-        bound: rank to the seat that must be the target: pins, handovers already sent, copies that nobody can read.
-        warmth: rank to the warmth of copies and of state on disk, per seat; a seat left out has nothing.
-        warmth_at: rank and seat to the warmth of what is there; None: nothing. Where not given, `warmth` is asked.
-        known_at: rank to the seats that `warmth` has something to say of. Where not given, `warmth` is asked.
-        level_at: seat to whether every copy there is known to be caught up; where not given, nobody knows.
-        stocked: seat to the ranks of which it may have state of any kind, so that `warmth` need not be asked for every
-            task that could move to it; None where nobody keeps that.
-        state_size: rank to the records that a restore from nothing reads, 0 where nobody knows.
+        members: the members, sorted by id.
+        home: per task, the member that runs it now or holds the grant; `UNASSIGNED` without an owner.
+        standbys: per task, the members that are its target standbys now; those of members that left are left out.
+        previous: the member of a task's previous target where that is not the home: a move under way.
+        warming: the member on which a warmup runs for a move of a task's active.
+        bound: the member that must be a task's target: pins, handovers already sent, copies that nobody can read.
+        warmth: tasks and members to how warm what these have of those is; it may say more than was asked.
+        state_size: the records that a restore of a task from nothing reads; left out where nobody knows.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
-        balance_held: a pause or a storm: whatever runs on an open seat stays there.
+        balance_held: a pause or a storm: whatever runs on an open member stays there.
     """
 
     table: TaskTable
-    seats: Sequence[Seat]
+    members: Sequence[PlacementMember]
     home: Sequence[int]
     standbys: Sequence[tuple[int, ...]]
     previous: Mapping[int, int] = field(default_factory=dict)
     warming: Mapping[int, int] = field(default_factory=dict)
     bound: Mapping[int, int] = field(default_factory=dict)
-    warmth: Callable[[int], Mapping[int, Warmth]] = nothing_anywhere
-    warmth_at: Callable[[int, int], Warmth | None] | None = None
-    known_at: Callable[[int], Iterable[int]] | None = None
-    level_at: Callable[[int], bool] | None = None
-    stocked: Callable[[int], Collection[int]] | None = None
-    state_size: Callable[[int], int] = size_unknown
+    warmth: Callable[[Collection[int], Collection[int]], Copies] = nothing_anywhere
+    state_size: Mapping[int, int] = field(default_factory=dict)
     num_standby_replicas: int = 0
     rack_aware_tags: tuple[str, ...] = ()
     balance_held: bool = False
 
-    def state_at(self, rank: int, seat: int) -> Warmth:
-        """Return how warm what a seat has of a task is."""
-        known = self.warmth(rank).get(seat) if self.warmth_at is None else self.warmth_at(rank, seat)
-        return NO_STATE if known is None else known
-
-    def is_level(self, seat: int) -> bool:
-        """Say whether it is known, without asking for each of them, that all copies on a seat are equally warm."""
-        return self.warmth is nothing_anywhere or (self.level_at is not None and self.level_at(seat))
-
-    def seats_with_state(self, rank: int) -> Iterable[int]:
-        """Return the seats that may have state of a task."""
-        return self.warmth(rank) if self.known_at is None else self.known_at(rank)
-
-
-def stock(request: PlacementRequest, seats: Iterable[int], most: int) -> dict[int, Collection[int]] | None:
-    """Return the tasks of which each of these seats may have state; None where asking for every task is no dearer."""
-    if request.warmth is nothing_anywhere:
-        return {}
-    if request.stocked is None:
-        return None
-    found: dict[int, Collection[int]] = {}
-    left = most
-    for seat in seats:
-        ranks = request.stocked(seat)
-        if ranks:
-            found[seat] = ranks
-            left -= len(ranks)
-            if left < 0:
-                return None
-    return found
-
 
 class LoadSpread(NamedTuple):
-    """The highest and the lowest stateful active load per capacity over the open seats; zeros without any."""
+    """The highest and the lowest stateful active load per capacity over the open members; zeros without any."""
 
     highest: float
     lowest: float
@@ -223,16 +181,16 @@ class Placed:
     """Where every task belongs.
 
     Attributes:
-        owner: rank to the seat of the target owner; `NOBODY` for a task that waits.
-        standbys: rank to the seats of the target standbys, ascending; empty for stateless tasks.
+        owner: per task, the target owner; `UNASSIGNED` for a task that waits.
+        standbys: per task, the target standbys, ascending; empty for stateless tasks.
         waiting: why each task without a target owner waits. What runs on a draining member meanwhile goes on there.
-        short: rank to the number of standbys that nobody can take (`too-few-members`).
+        short: per task, the number of standbys that nobody can take (`too-few-members`).
         why: why each task whose target is not its home has another target.
         moves: stateful tasks whose target is not their home, those without an owner included.
         lower_bound: stateful moves that any placement balanced as well needs: exactly, where stateful tasks weigh the
             same; never more than that, where they do not.
-        before: the spread of load over the open seats at home.
-        after: the spread of load over the open seats at the target.
+        before: the spread of load over the open members at home.
+        after: the spread of load over the open members at the target.
     """
 
     owner: list[int]

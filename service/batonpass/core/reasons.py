@@ -70,6 +70,7 @@ class Quiet(StrEnum):
     PAUSED = "paused"
     NOT_DUE = "not-due"
     UNCHANGED = "unchanged"
+    PLACEMENT_FAILED = "placement-failed"
 
 
 class Reason(NamedTuple):

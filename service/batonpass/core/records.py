@@ -131,7 +131,8 @@ class TargetPlaced:
     """The target assignment of the present group epoch.
 
     ``changes`` maps each task whose target differs from before to (owner or None, standbys, why it waits or "").
-    With no changes the generation stays what it was.
+    With no changes the generation stays what it was. ``failed`` says what went wrong where placement found no
+    answer and the target stays as it was.
     """
 
     generation: int
@@ -140,6 +141,7 @@ class TargetPlaced:
     changes: Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
     moves: int = 0
     lower_bound: int = 0
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.placement import place
+from batonpass.core.placement import PlacementError, place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
 from batonpass.core.reach import as_it_is, look_ahead, wanted_at
 from batonpass.core.reasons import Held, Quiet, Reason
@@ -73,10 +73,14 @@ def place_now(draft: DecisionDraft) -> None:
         changes: Mapping[TaskId, Change] = {}
         moves = lower_bound = 0
     else:
-        found = aim(draft.view())
+        try:
+            found = aim(draft.view())
+        except PlacementError as problem:
+            _keep(draft, str(problem))
+            return
         request, placed, changes = found.request, found.placed, found.changes
         is_bound = found.waits or any(
-            group.tasks[group.table.ids[rank]].pin != request.seats[seat].member for rank, seat in request.bound.items()
+            group.tasks[group.table.ids[rank]].pin != request.members[index].id for rank, index in request.bound.items()
         )
         moves = placed.moves - _count_stateful(draft, placed, found.kept)
         lower_bound = min(placed.lower_bound, moves) if found.kept else placed.lower_bound
@@ -90,6 +94,20 @@ def place_now(draft: DecisionDraft) -> None:
     generation = group.generation + (1 if changes else 0)
     draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
     draft.touched = True
+
+
+def _keep(draft: DecisionDraft, problem: str) -> None:
+    """Keep the target that there is, and say why; recorded once for each change that was to be answered.
+
+    It is placed anew at the next change of members, topology or settings, when a probe is due, or when asked for.
+    """
+    group = draft.group
+    detail = f"the target stays what it was, and is placed anew at the next change or probe: {problem}"
+    draft.explain(Quiet.PLACEMENT_FAILED, detail=detail)
+    if draft.soft.bound_target:
+        draft.soft = replace(draft.soft, bound_target=False)
+    if group.due_ms is not None or group.generation_epoch != group.group_epoch:
+        draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 
 
 def _count_stateful(draft: DecisionDraft, placed: Placed, kept: Collection[TaskId]) -> int:

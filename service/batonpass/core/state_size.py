@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
 
 from batonpass.core.ids import task_id
 from batonpass.core.model import Group
-from batonpass.core.placement_types import size_unknown
 from batonpass.core.soft import Soft
 
 
-def state_sizes(group: Group, soft: Soft) -> Callable[[int], int]:
-    """Return, by the rank of a task, about how many records a restore from nothing reads; 0 where nobody knows.
+def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
+    """Return, by the rank of a task, about how many records a restore from nothing reads, where it is known.
 
     That is from the beginning to the end of its changelogs where the coordinator has read them. Where it has not, it is
     the farthest end that a member's report implies, its position and its lag: too much for a log that was cut, and
     too little where only a lag is reported.
     """
-    found = _reported(group, soft) | _read(group, soft)
-    return (lambda rank: found.get(rank, 0)) if found else size_unknown
+    return _reported(group, soft) | _read(group, soft)
 
 
 def _reported(group: Group, soft: Soft) -> dict[int, int]:

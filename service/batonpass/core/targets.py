@@ -11,7 +11,7 @@ from batonpass.core.handover import choose
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, judge_copy
 from batonpass.core.model import ActiveState, Member, Task
-from batonpass.core.placement_types import NOBODY, Placed, PlacementRequest, Seat, Warmth
+from batonpass.core.placement_types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
 from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
@@ -48,25 +48,22 @@ def build_request(view: View) -> PlacementRequest:
         if rank is not None and (is_open or task.owner is not None):
             special.fill(rank, task, home, standbys)
     special.bind_pinned()
-    seats = [_seat(member) for member in members]
-    special.redirect(seats, home)
-    special.avoid_failed(seats, home)
+    placed = [_placement_member(member) for member in members]
+    special.redirect(placed, home)
+    special.avoid_failed(placed, home)
     pause_held = view.moves_held(draining=False) is not None
     if pause_held:
         # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
-        special.keep_going(seats, home)
+        special.keep_going(placed, home)
     return PlacementRequest(
         table=table,
-        seats=seats,
+        members=placed,
         home=home,
         standbys=standbys,
         previous=special.previous,
         warming=special.warming,
         bound=special.bound,
-        warmth=lambda rank: special.warmth(table.ids[rank]),
-        warmth_at=lambda rank, seat: special.warmth_at(table.ids[rank], seat),
-        known_at=lambda rank: special.known_at(table.ids[rank]),
-        stocked=lambda seat: special.stocked(members[seat]),
+        warmth=special.warmth,
         state_size=state_sizes(group, view.soft),
         num_standby_replicas=view.config.num_standby_replicas,
         rack_aware_tags=view.config.rack_aware_tags,
@@ -74,9 +71,9 @@ def build_request(view: View) -> PlacementRequest:
     )
 
 
-def _seat(member: Member) -> Seat:
-    return Seat(
-        member=member.id,
+def _placement_member(member: Member) -> PlacementMember:
+    return PlacementMember(
+        id=member.id,
         capacity=member.capacity,
         max_tasks=member.max_tasks,
         tags=member.client_tags,
@@ -93,11 +90,11 @@ def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int]
     # As long as the topology stays what it was, they are in order already, and a hundred thousand look-ups are saved.
     in_order = tasks.values() if tuple(tasks) == ids else [tasks[task_id] for task_id in ids]
     owners = list(map(_OWNER, in_order))
-    seat_of = {owner: NOBODY if owner is None else number.get(owner, NOBODY) for owner in set(owners)}
-    home = list(map(seat_of.__getitem__, owners))
+    index_of = {owner: UNASSIGNED if owner is None else number.get(owner, UNASSIGNED) for owner in set(owners)}
+    home = list(map(index_of.__getitem__, owners))
     standing = list(map(_STANDBYS, in_order))
-    seats = {names: tuple(sorted([number[one] for one in names if one in number])) for names in set(standing)}
-    return home, list(map(seats.__getitem__, standing))
+    indexes = {names: tuple(sorted([number[one] for one in names if one in number])) for names in set(standing)}
+    return home, list(map(indexes.__getitem__, standing))
 
 
 class _Special:
@@ -108,7 +105,7 @@ class _Special:
         "_marked",
         "_members",
         "_number",
-        "_seated",
+        "_ordered",
         "_tasks",
         "_view",
         "bound",
@@ -120,7 +117,7 @@ class _Special:
     def __init__(self, view: View, members: list[Member], number: Mapping[MemberId, int]) -> None:
         self._view = view
         self._members = {member.id: member for member in members}
-        self._seated = members
+        self._ordered = members
         self._heard = view.soft.members.plain()
         self._tasks = view.group.tasks.plain()
         self._number = number
@@ -150,7 +147,10 @@ class _Special:
             # The place of an instance that restarts is kept: nothing else moves on its account.
             self.bound[rank] = number[target]
             owner = owner or target
-        home[rank] = number[owner] if owner is not None else NOBODY
+        if task.state is ActiveState.LOST and rank not in self.bound and view.is_stateful(task.id):
+            # A holder that lost the state is no owner: the task counts as nobody's, and goes where it is warm.
+            owner = None
+        home[rank] = number[owner] if owner is not None else UNASSIGNED
         if task.target_standbys or target is not None:
             standbys[rank] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
         if target is not None and number[target] != home[rank]:
@@ -182,27 +182,27 @@ class _Special:
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
-    def redirect(self, seats: list[Seat], home: list[int]) -> None:
+    def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
         """Point every task whose warmup stalled to the least loaded member that is better than staying."""
         if not self.stalled:
             return
         table = self._view.group.table
-        load = [0.0] * len(seats)
+        load = [0.0] * len(members)
         for rank in table.stateful_ranks:
-            if home[rank] != NOBODY:
-                load[home[rank]] += table.weight[rank] / seats[home[rank]].capacity
+            if home[rank] != UNASSIGNED:
+                load[home[rank]] += table.weight[rank] / members[home[rank]].capacity
         for rank, avoided in sorted(self.stalled.items()):
             weight, at = table.weight[rank], home[rank]
             ranked = sorted(
-                (load[seat] + weight / seats[seat].capacity, seat)
-                for seat in range(len(seats))
-                if seats[seat].open and seat not in (avoided, at)
+                (load[index] + weight / members[index].capacity, index)
+                for index in range(len(members))
+                if members[index].open and index not in (avoided, at)
             )
-            if at != NOBODY and ranked and ranked[0][0] < load[at] + weight / seats[at].capacity:
+            if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / members[at].capacity:
                 self.previous[rank] = self.warming[rank] = ranked[0][1]
                 load[ranked[0][1]] = ranked[0][0]
 
-    def avoid_failed(self, seats: list[Seat], home: list[int]) -> None:
+    def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
         """Bind what has failed of late to the member that runs it since, and stateless tasks to one that might.
 
         Each failure moves a task once, to a member that has not failed it, until it is parked; balance does not take it
@@ -215,15 +215,15 @@ class _Special:
                 continue
             at, weight = home[rank], table.weight[rank]
             avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
-            if avoided and at != NOBODY and seats[at].open and at not in avoided:
+            if avoided and at != UNASSIGNED and members[at].open and at not in avoided:
                 self.bound[rank] = at
             elif avoided and not table.stateful[rank]:
                 load = self._loads(home)
                 free = [
-                    ((load[seat] + weight) / one.capacity, seat)
-                    for seat, one in enumerate(seats)
-                    if one.open and seat not in avoided and one.topology_epoch >= table.topology_epoch[rank]
-                    if one.max_tasks is None or len(self._members[one.member].picture) < one.max_tasks
+                    ((load[index] + weight) / one.capacity, index)
+                    for index, one in enumerate(members)
+                    if one.open and index not in avoided and one.topology_epoch >= table.topology_epoch[rank]
+                    if one.max_tasks is None or len(self._members[one.id].picture) < one.max_tasks
                 ]
                 if free:
                     self.bound[rank] = min(free)[1]
@@ -232,17 +232,17 @@ class _Special:
         return member_id in self._number and self._view.has_failed(task, member_id)
 
     def _loads(self, home: list[int]) -> list[float]:
-        """Return the load of actives per seat, stateless ones included, with what is bound where it is bound."""
+        """Return the load of actives per index, stateless ones included, with what is bound where it is bound."""
         load = [0.0] * (len(self._members) + 1)
         for rank, weight in enumerate(self._view.group.table.weight):
             load[self.bound.get(rank, home[rank])] += weight
         return load
 
-    def keep_going(self, seats: list[Seat], home: list[int]) -> None:
+    def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
         """Bind every move under way to its destination."""
-        for rank, seat in self.previous.items():
-            if home[rank] != NOBODY and seats[seat].open:
-                self.bound.setdefault(rank, seat)
+        for rank, index in self.previous.items():
+            if home[rank] != UNASSIGNED and members[index].open:
+                self.bound.setdefault(rank, index)
 
     def bind_pinned(self) -> None:
         """Bind what is pinned, on every member as much as its limit allows; what it has already comes first.
@@ -251,8 +251,8 @@ class _Special:
         """
         table, number = self._view.group.table, self._number
         room = {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
-        for seat in self.bound.values():
-            member_id = self._seated[seat].id
+        for index in self.bound.values():
+            member_id = self._ordered[index].id
             if member_id in room:
                 room[member_id] -= 1
         staying = {one.id for one in self._members.values() if one.drain is None}
@@ -265,63 +265,38 @@ class _Special:
             if pin in room:
                 room[pin] -= 1
 
-    def stocked(self, member: Member) -> set[int]:
-        """Return the tasks, by rank, about which ``warmth`` may have something to say of the member."""
-        rank = self._view.group.table.rank
-        heard = self._view.soft.members.get(member.id)
-        named = {*member.picture, *(heard.reports if heard is not None else ())}
-        for task in self._marked:
-            if any(one.member_id == member.id for one in task.stalls) or self._view.has_failed(task, member.id):
-                named.add(task.id)
-        return {rank[task_id] for task_id in named if task_id in rank}
+    def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
+        """Return how warm what these members have of these tasks is, state on disk included."""
+        table, wanted = self._view.group.table, set(members)
+        if len(tasks) <= sum(len(self._ordered[one].picture) + 1 for one in members):
+            ids = [table.ids[task] for task in tasks]
+        else:
+            named = {task.id for task in self._marked}
+            for member in [self._ordered[one] for one in members]:
+                heard = self._heard.get(member.id)
+                named.update(member.picture, heard.reports if heard is not None else ())
+            some = set(tasks)
+            ids = [one for one in named if table.rank.get(one) in some]
+        found = ((table.rank[one], self._warmth_of(self._tasks[one], wanted)) for one in ids)
+        return {task: copies for task, copies in found if copies}
 
-    def known_at(self, task_id: TaskId) -> Collection[int]:
-        """Return the seats about which ``warmth`` has something to say of a task."""
+    def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
         view, number = self._view, self._number
-        task = self._tasks[task_id]
-        if task.stalls or task.failures:
-            return self.warmth(task_id)
-        found = [number[one] for one in (*task.standbys, *task.warmups, *view.on_disk(task_id))]
-        return found if task.owner is None else [number[task.owner], *found]
-
-    def warmth_at(self, task_id: TaskId, seat: int) -> Warmth | None:
-        """Return how warm what one seat has of a task is; None: it has nothing."""
-        task = self._tasks[task_id]
-        if task.stalls or task.failures:
-            return self.warmth(task_id).get(seat)
-        member = self._seated[seat]
-        member_id = member.id
-        if (
-            member_id == task.owner
-            or member_id in task.standbys
-            or member_id in task.warmups
-            or member_id in self._view.on_disk(task_id)
-        ):
-            return self._judge(task, member)
-        return None
+        owners = (task.owner,) if task.owner is not None else ()
+        names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
+        found = {number[one]: self._judge(task, self._members[one]) for one in names if number[one] in members}
+        avoided = [one.member_id for one in task.failures if self._is_avoided(task, one.member_id)]
+        avoided += [one.member_id for one in task.stalls if one.until_ms > view.now_ms and one.member_id in number]
+        for one in avoided:
+            if one not in owners and number[one] in members:
+                found[number[one]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
+        return found
 
     def _judge(self, task: Task, member: Member) -> Warmth:
         readiness, lag, on_disk, _ = judge_copy(self._view.group, self._heard.get(member.id), task, member)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
             return Warmth(_ON_DISK, lag or 0)
         return LEVEL if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
-
-    def warmth(self, task_id: TaskId) -> dict[int, Warmth]:
-        """Return how warm every copy of a task is, state on disk included, by seat."""
-        view, number, members = self._view, self._number, self._members
-        task = self._tasks[task_id]
-        owners = (task.owner,) if task.owner is not None else ()
-        found = {
-            number[one]: self._judge(task, members[one])
-            for one in (*owners, *task.standbys, *task.warmups, *view.on_disk(task_id))
-        }
-        for failure in task.failures:
-            if self._is_avoided(task, failure.member_id) and failure.member_id not in owners:
-                found[number[failure.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
-        for stall in task.stalls:
-            if stall.until_ms > view.now_ms and stall.member_id in number and stall.member_id not in owners:
-                found[number[stall.member_id]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
-        return found
 
 
 def _begins_ready(task: Task) -> bool:
@@ -337,7 +312,7 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
     group = view.group
     table = group.table
     rank_of, ids = table.rank, table.ids
-    names = [seat.member for seat in request.seats]
+    names = [member.id for member in request.members]
     changes: dict[TaskId, Change] = {}
     waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
     ranks = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
@@ -346,19 +321,19 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
     tasks = group.tasks.plain() if len(ranks) * _READS_A_TASK > len(ids) else group.tasks
     together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
     for rank in sorted(ranks):
-        task_id, seat, standbys = ids[rank], owners[rank], all_standbys[rank]
+        task_id, index, standbys = ids[rank], owners[rank], all_standbys[rank]
         task = tasks[task_id]
         why = str(waiting[rank]) if rank in waiting else ""
         chosen: tuple[MemberId, ...] = ()
         # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
-        if standbys and seat != NOBODY:
-            if seat in standbys:
-                standbys = tuple([one for one in standbys if one != seat])
+        if standbys and index != UNASSIGNED:
+            if index in standbys:
+                standbys = tuple([one for one in standbys if one != index])
             known = together.get(standbys)
             if known is None:
                 known = together[standbys] = tuple(sorted([names[one] for one in standbys]))
             chosen = known
-        owner = names[seat] if seat != NOBODY else None
+        owner = names[index] if index != UNASSIGNED else None
         if owner != task.target or chosen != task.target_standbys or why != task.waiting:
             changes[task_id] = (owner, chosen, why)
     return changes

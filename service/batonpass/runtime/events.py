@@ -19,6 +19,7 @@ class EventType(StrEnum):
     CONFIG_CHANGED = "config-changed"
     GROUP_DELETED = "group-deleted"
     GENERATION = "generation"
+    PLACEMENT_FAILED = "placement-failed"
     AT_REST = "at-rest"
     PROBED = "probed"
     PAUSED = "paused"
@@ -68,6 +69,7 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
         "A new target assignment was committed.",
         ("number", "group_epoch", "triggers", "changed", "moves", "lower_bound", "members", "tasks"),
     ),
+    _E.PLACEMENT_FAILED: ("Placement found no answer: the target stays what it was, and is tried again.", ("why",)),
     _E.AT_REST: ("Every task is where it belongs and every copy is caught up; nothing is looked at any more.", ()),
     _E.PROBED: ("A probing rebalance that was due looked at the group.", ("changed", "next_probe_at")),
     _E.PAUSED: ("An operator holds moves.", ("scope", "reason", "expires_at")),

@@ -260,6 +260,8 @@ class _Teller:
         )
 
     def _placed(self, record: r.TargetPlaced) -> None:
+        if record.failed:
+            self._add(EventType.PLACEMENT_FAILED, why=record.failed)
         if record.generation == self._before.generation:
             return
         self._add(

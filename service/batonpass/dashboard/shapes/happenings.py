@@ -37,6 +37,7 @@ TONES: Final[Mapping[str, str]] = {
     "drain-blocked": "bad",
     "storm-began": "bad",
     "commits-lost": "bad",
+    "placement-failed": "bad",
 }
 
 BLOCKED: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from batonpass.core.placement_types import Seat
+from batonpass.core.placement_types import PlacementMember
 
 Tiers = tuple[tuple[int, ...], ...]
 
@@ -25,10 +25,10 @@ class Tags:
 
     __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
 
-    def __init__(self, seats: Sequence[Seat], opened: Sequence[int], keys: Sequence[str]) -> None:
-        telling = [key for key in keys if 1 < len({seats[seat].tags.get(key) for seat in opened}) < len(opened)]
+    def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
+        telling = [key for key in keys if 1 < len({members[seat].tags.get(key) for seat in opened}) < len(opened)]
         index: dict[tuple[str | None, ...], int] = {}
-        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in seats]
+        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in members]
         self.kinds = len(index)
         self._values = list(index)
         self._size = Counter(self.kind[seat] for seat in opened)
@@ -57,6 +57,28 @@ class Tags:
             known = self._all_differ((owner, *standbys)) or self._can_order((owner,), standbys)
             self._apart[owner, standbys] = known
         return known
+
+    def is_free(self, copies: Sequence[int]) -> bool:
+        """Tell whether tags have nothing more to say about the next copy beside copies on members of these kinds."""
+        return len(self.tiers(tuple(sorted(copies)))) <= 1
+
+    def ways(self, copies: Sequence[int], count: int, most: int) -> list[tuple[int, ...]]:
+        """Return kinds that can hold the next copies, for as many of them as tags have a say about.
+
+        One after the other is among the best; of more ways than ``most`` only some are returned.
+        """
+        ways: list[tuple[int, ...]] = [()]
+        for _ in range(count):
+            longer = [
+                (*way, kind)
+                for way in ways
+                if not self.is_free((*copies, *way))
+                for kind in self.tiers(tuple(sorted((*copies, *way))))[0]
+            ]
+            if not longer:
+                break
+            ways = longer[:: -(-len(longer) // most)]
+        return ways
 
     def is_new(self, kind: int, copies: Sequence[int]) -> bool:
         """Tell whether a kind differs in every key from all of these kinds."""

@@ -1,0 +1,439 @@
+"""The network of one exchange: who gives what to whom, so that members come to their quotas.
+
+What flows is copies that change members, and copies that have none. Lots of copies that no rule tells apart are one
+node. The package's docstring draws the network.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from batonpass.core.placement.flow import PLENTY, Ints, Network
+from batonpass.core.placement.quotas import Quotas
+from batonpass.core.placement_types import UNASSIGNED
+
+Floats = npt.NDArray[np.float64]
+
+_BEYOND: Final = (3, 5, 7)
+"""What tasks beyond the ceiling cost a member: one, one more, and the rest. The ceiling itself costs 1."""
+
+# Evenness: the growth of the squared distance from an even part, in quarters, as far as it tells anything.
+_STEP: Final = 4
+_STEEPEST: Final = 20
+_WINDOW: Final = 6
+# How many tasks, and how many places, are compared by how they spread one owner's copies.
+_TASKS: Final = 16
+# How many steps below and above an even part of one owner's copies differ in price.
+_NEAR: Final = 3
+_PLACES: Final = 64
+
+
+class Wish(NamedTuple):
+    """What it costs, by level, to bring a copy to one member that is not like the others for it."""
+
+    member: int
+    move: int
+    warming: int
+    unready: int
+    cold: int
+    restore: int
+    previous: int
+    apart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How one owner's copies are spread: what each member holds of them, and how many would be even."""
+
+    held: Mapping[int, int]
+    part: int
+
+
+@dataclass(slots=True)
+class Lot:
+    """Copies that no rule tells apart.
+
+    Attributes:
+        home: the member that has them; `UNASSIGNED` for copies to be placed.
+        part: their subtopology, as far as it matters.
+        reach: which blocks may have them, as a place in `Exchange.reach`.
+        tasks: whose copies they are, those first that go first.
+        copies: how many copies of each task there are; none of which go to the same member.
+        wishes: the members that are not like the others for them.
+        excluded: members of their blocks that may not have them, or only as a wish.
+        give: what it costs to take one of them from its home, at the level `size`.
+        wait: what it costs to leave one of them without a place; None: it has to have one.
+        spread: how many of one owner's copies each member should have; None: as many as it likes.
+    """
+
+    home: int
+    part: int
+    reach: int
+    copies: int = 1
+    wishes: tuple[Wish, ...] = ()
+    excluded: frozenset[int] = frozenset()
+    tasks: list[int] = field(default_factory=list)
+    give: int = 0
+    wait: int | None = None
+    spread: Spread | None = None
+
+
+class Move(NamedTuple):
+    """A copy of a task that goes to a member: from another, or from nowhere; to `UNASSIGNED`, where it has to wait."""
+
+    task: int
+    source: int
+    target: int
+
+
+class Choice(Protocol):
+    """What to choose by among the tasks of a lot, and the members that they go to."""
+
+    def suits(self, move: Move) -> bool | None:
+        """Tell whether a move suits (True), will do (False), or must not be (None)."""
+
+    def note(self, move: Move) -> None:
+        """Take note of a move that was chosen."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """An exchange of copies between members.
+
+    Attributes:
+        levels: the levels of costs, most important first.
+        have: per member, the copies that it has, whatever keeps them there.
+        quota: per member, the copies that it should have.
+        most: per member, the copies that it may have.
+        ceiling: by level, what it costs per member to have one more than the floor.
+        cold: by level, what it costs to go to a member that is like any other.
+        blocks: the members that take copies, divided so that those of a block are alike for almost every copy.
+        reach: sets of blocks that lots may go to, each block with what it costs at the level `apart`.
+        counts: per member and part, the copies of that part; with a single part nothing is asked of evenness.
+        even: per member and part, the even part.
+        width: per member, its capacity relative to the others.
+        choice: what to choose by among equal tasks and equal members; None: the first of each.
+    """
+
+    levels: Sequence[str]
+    have: Ints
+    quota: Quotas
+    most: Ints
+    ceiling: Mapping[str, Ints]
+    cold: Mapping[str, int]
+    blocks: Sequence[Sequence[int]]
+    reach: Sequence[tuple[tuple[int, int], ...]]
+    counts: Ints
+    even: Floats
+    width: Floats
+    choice: Choice | None = None
+
+    def solve(self, lots: Sequence[Lot]) -> list[Move]:
+        """Return the best exchange of these lots.
+
+        Raises:
+            PlacementError: the solver found none.
+        """
+        if not lots:
+            return []
+        network, count = Network(self.levels), len(self.have)
+        parts = self.counts.shape[1]
+        members, sink, hall = network.nodes(count), network.node(), network.node()
+        goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]
+        hubs = network.nodes(len(self.blocks) * parts).reshape(-1, parts)
+        nodes = network.nodes(len(lots))
+        self._load(network, members, sink, lots, nodes)
+        self._give(network, members, lots, nodes)
+        ways = self._ways(network, lots, nodes, goals, hubs)
+        fills = self._arrive(network, members, goals, hubs)
+        waits = [place for place, lot in enumerate(lots) if lot.wait is not None]
+        waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[lots[place].wait or 0 for place in waits])
+        network.arcs(hall, sink, PLENTY)
+        heads = {head for _, _, head, _ in ways}
+        flow = network.solve(pivots=4 * (min(len(lots), len(heads)) + 2))
+        dealing = _Dealing(lots, self.choice)
+        for hub, fill in fills.items():
+            dealing.stock(hub, fill, flow)
+        for place, arc in zip(waits, range(waiting.start, waiting.stop), strict=True):
+            if flow[arc]:
+                dealing.take(place, UNASSIGNED, int(flow[arc]))
+        used = [(place, member, head) for place, member, head, arc in ways if flow[arc]]
+        amounts = [int(flow[arc]) for *_, arc in ways if flow[arc]]
+        for (place, member, head), amount in sorted(zip(used, amounts, strict=True)):
+            dealing.take(place, member, amount) if member != UNASSIGNED else dealing.share(place, head, amount)
+        return dealing.run()
+
+    def _load(self, network: Network, members: Ints, sink: int, lots: Sequence[Lot], nodes: Ints) -> None:
+        """Let begin what is above floors and what has no member; let it end with members, at the price of balance."""
+        floors, fractional = np.asarray(self.quota.floors), np.asarray(self.quota.fractional)
+        over = np.maximum(0, self.have - floors)
+        network.supply(members, over)
+        orphans = [place for place, lot in enumerate(lots) if lot.home == UNASSIGNED]
+        amounts = [len(lots[place].tasks) * lots[place].copies for place in orphans]
+        network.supply(nodes[orphans], amounts)
+        network.supply(sink, -int(over.sum()) - sum(amounts))
+        low = np.flatnonzero(self.have < floors)
+        network.arcs(members[low], sink, (floors - self.have)[low])
+        may = np.flatnonzero(fractional)
+        costs = {level: each[may] for level, each in self.ceiling.items()}
+        network.arcs(members[may], sink, 1, balance=1, **costs)
+        room = self.most - floors - fractional
+        for place, price in enumerate(_BEYOND):
+            left = room - place
+            some = np.flatnonzero(left > 0)
+            last = place + 1 == len(_BEYOND)
+            network.arcs(members[some], sink, left[some] if last else 1, balance=price)
+
+    def _give(self, network: Network, members: Ints, lots: Sequence[Lot], nodes: Ints) -> None:
+        """Let members give: those parts first of which they have too many, and little state first."""
+        places = np.array([place for place, lot in enumerate(lots) if lot.home != UNASSIGNED], np.int64)
+        if not len(places):
+            return
+        homes = np.array([lots[place].home for place in places])
+        sizes = np.array([len(lots[place].tasks) for place in places])
+        prices = np.array([lots[place].give for place in places])
+        parts = self.counts.shape[1]
+        if parts == 1:
+            network.arcs(members[homes], nodes[places], sizes, size=prices)
+            return
+        cells, cell = np.unique(homes * parts + [lots[place].part for place in places], return_inverse=True)
+        gives = network.nodes(len(cells))
+        network.arcs(gives[cell], nodes[places], sizes, size=prices)
+        home, part = np.divmod(cells, parts)
+        have, even, width = self.counts[home, part], self.even[home, part], self.width[home]
+        # Below the window every copy counts the same, and above it too.
+        top = np.minimum(have, np.ceil(even).astype(np.int64) + _WINDOW // 2)
+        bulk = np.flatnonzero(have > top)
+        price = -_growth(top + 1, even, width)
+        network.arcs(members[home[bulk]], gives[bulk], (have - top)[bulk], even=price[bulk])
+        for step in range(_WINDOW):
+            some = np.flatnonzero(top > step)
+            price = -_growth(top - step, even, width)
+            network.arcs(members[home[some]], gives[some], 1, even=price[some])
+        some = np.flatnonzero(top > _WINDOW)
+        price = -_growth(top - _WINDOW, even, width)
+        network.arcs(members[home[some]], gives[some], (top - _WINDOW)[some], even=price[some])
+
+    def _arrive(self, network: Network, members: Ints, goals: Ints, hubs: Ints) -> dict[int, _Fill]:
+        """Let copies come from hubs to the members of their block, at the price of evenness."""
+        fills: dict[int, _Fill] = {}
+        parts = goals.shape[1]
+        for block, some in enumerate(self.blocks):
+            for part in range(parts):
+                arcs = network.arcs(hubs[block, part], goals[some, part], PLENTY)
+                fills[int(hubs[block, part])] = _Fill(some, arcs)
+        takers = np.unique(np.array([*chain.from_iterable(self.blocks)], np.int64))
+        if parts == 1 or not len(takers):
+            return fills
+        have, even, width = self.counts[takers].ravel(), self.even[takers].ravel(), np.repeat(self.width[takers], parts)
+        begin, end = goals[takers].ravel(), np.repeat(members[takers], parts)
+        lacks = np.repeat(np.maximum(1, np.asarray(self.quota.floors) + 1 - self.have)[takers], parts)
+        base = np.maximum(have, np.floor(even).astype(np.int64) - _WINDOW // 2)
+        bulk = np.flatnonzero(base > have)
+        network.arcs(begin[bulk], end[bulk], (base - have)[bulk], even=_growth(base, even, width)[bulk])
+        for step in range(1, _WINDOW + 1):
+            near = np.flatnonzero(lacks >= step)
+            network.arcs(begin[near], end[near], 1, even=_growth(base + step, even, width)[near])
+        network.arcs(begin, end, PLENTY, even=_growth(base + np.minimum(lacks, _WINDOW) + 1, even, width))
+        return fills
+
+    def _alone(self, reach: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
+        """Return the members of a set that share no hub with others, and what each costs."""
+        found = [(self.blocks[block][0], apart) for block, apart in reach if len(self.blocks[block]) == 1]
+        members, aparts = np.array(found, np.int64).reshape(-1, 2).T
+        return members, aparts
+
+    def _ways(
+        self, network: Network, lots: Sequence[Lot], nodes: Ints, goals: Ints, hubs: Ints
+    ) -> list[tuple[int, int, int, int]]:
+        """Let lots go: to hubs, to members that are not like the others for them, to members where a hub is barred.
+
+        Returns:
+            For every arc the lot, the member (`UNASSIGNED` for a hub), the node that it leads to, and its number.
+        """
+        block_of = {one: block for block, members in enumerate(self.blocks) for one in members}
+        alone = [self._alone(reach) for reach in self.reach]
+        rows: list[Ints] = []
+        shared: list[tuple[int, int, int, int, int, int]] = []
+        hub_of: list[list[int]] = hubs.tolist()
+        wishes: list[tuple[int, int, int]] = []
+        prices: list[Wish] = []
+        for place, lot in enumerate(lots):
+            barred = {block_of[one] for one in lot.excluded if one in block_of}
+            members, aparts = alone[lot.reach]
+            for block, apart in self.reach[lot.reach]:
+                if len(self.blocks[block]) == 1:
+                    continue
+                if block in barred or lot.copies > 1:
+                    members = np.concatenate([members, np.array(self.blocks[block], np.int64)])
+                    aparts = np.concatenate([aparts, np.full(len(self.blocks[block]), apart)])
+                    continue
+                for capacity, price in _steps_to_block(lot, self.blocks[block]):
+                    shared.append((place, UNASSIGNED, hub_of[block][lot.part], int(capacity), price, apart))
+            if lot.excluded:
+                left = ~np.isin(members, list(lot.excluded))
+                members, aparts = members[left], aparts[left]
+            for capacity, price in _steps_to_each(lot, members) if len(members) else ():
+                row = np.empty((6, len(members)), np.int64)
+                row[0], row[1], row[2], row[3], row[4], row[5] = (
+                    place,
+                    members,
+                    goals[members, lot.part],
+                    capacity,
+                    price,
+                    aparts,
+                )
+                rows.append(row)
+            for wish in lot.wishes:
+                wishes.append((place, wish.member, int(goals[wish.member, lot.part])))
+                prices.append(wish)
+        ways: list[tuple[int, int, int, int]] = []
+        if rows or shared:
+            table = np.concatenate([np.array(shared, np.int64).reshape(-1, 6).T, *rows], axis=1)
+            table = table[:, table[3] > 0]
+            lot_of, members, heads, capacity, even, apart = table
+            arcs = network.arcs(nodes[lot_of], heads, capacity, even=even, apart=apart, **self.cold)
+            ways += zip(lot_of.tolist(), members.tolist(), heads.tolist(), range(arcs.start, arcs.stop), strict=True)
+        if wishes:
+            amounts = [len(lots[place].tasks) for place, *_ in wishes]
+            levels = dict(zip(Wish._fields[1:], np.array([wish[1:] for wish in prices], np.int64).T, strict=True))
+            begin, end = nodes[[place for place, *_ in wishes]], np.array([head for *_, head in wishes], np.int64)
+            arcs = network.arcs(begin, end, amounts, **levels)
+            ways += [(*wish, arc) for wish, arc in zip(wishes, range(arcs.start, arcs.stop), strict=True)]
+        return ways
+
+
+class _Fill(NamedTuple):
+    members: Sequence[int]
+    arcs: slice
+
+
+def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, int]]:
+    """Return capacities and prices of the ways of a lot to members that share a hub."""
+    most = len(lot.tasks) * len(members)
+    if lot.spread is None:
+        return [(most, 0)]
+    part, known = lot.spread.part, lot.spread.held
+    held = sum(min(part, known[one]) for one in known.keys() & set(members)) if known else 0
+    first = min(most, lot.spread.part * len(members) - held)
+    second = min(len(members), most - first)
+    return [(first, 0), (second, _NEAR), (most - first - second, 2 * _NEAR)]
+
+
+def _steps_to_each(lot: Lot, members: Ints) -> list[tuple[Ints | int, int]]:
+    """Return capacities and prices of the ways of a lot to members; around an even part each copy has its own."""
+    most = len(lot.tasks)
+    if lot.spread is None:
+        return [(most, 0)]
+    held = np.array([lot.spread.held.get(one, 0) for one in members.tolist()] if lot.spread.held else 0, np.int64)
+    free = np.minimum(most, np.maximum(0, lot.spread.part - _NEAR - held))
+    left = most - np.broadcast_to(free, members.shape)
+    # Whoever holds more already begins at a higher price.
+    steps: list[tuple[Ints | int, int]] = [(free, 0)]
+    for price in range(1, 2 * _NEAR):
+        some = np.minimum(left, np.where(held <= lot.spread.part - _NEAR + price - 1, 1, 0))
+        steps.append((some, price))
+        left = left - some
+    return [*steps, (left, 2 * _NEAR)]
+
+
+def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
+    """Return what the copy that makes it so many costs."""
+    return np.clip(np.rint(_STEP * (2 * (count - even) - 1) / width), -_STEEPEST, _STEEPEST).astype(np.int64)
+
+
+class _Dealing:
+    """Deals what flows to tasks: lots in order, their tasks in order, the places of a hub in turn."""
+
+    def __init__(self, lots: Sequence[Lot], choice: Choice | None) -> None:
+        self._lots = lots
+        self._choice = choice
+        self._places: dict[int, deque[int]] = {}
+        self._direct: dict[int, list[tuple[int, int]]] = {}
+        self._shared: dict[int, list[tuple[int, int]]] = {}
+
+    def stock(self, hub: int, fill: _Fill, flow: Ints) -> None:
+        """Note how many copies go from a hub to each member: one for each in turn, as long as they last."""
+        amounts = flow[fill.arcs]
+        if amounts.any():
+            turns = np.concatenate([np.arange(amount) for amount in amounts])
+            whose = np.repeat(np.asarray(fill.members), amounts)
+            self._places[hub] = deque(whose[np.argsort(turns, kind="stable")].tolist())
+
+    def take(self, lot: int, member: int, amount: int) -> None:
+        """Note how many copies of a lot go straight to a member."""
+        self._direct.setdefault(lot, []).append((member, amount))
+
+    def share(self, lot: int, hub: int, amount: int) -> None:
+        """Note how many copies of a lot go to a hub."""
+        self._shared.setdefault(lot, []).append((hub, amount))
+
+    def run(self) -> list[Move]:
+        """Return where every copy goes."""
+        moves: list[Move] = []
+        for place in sorted({*self._direct, *self._shared}):
+            lot = self._lots[place]
+            direct, shared = sorted(self._direct.get(place, ())), self._shared.get(place, ())
+            if lot.copies > 1:
+                moves += _deal_several(lot, direct)
+                continue
+            left = deque(lot.tasks)
+            # Those that wait are the last of a lot.
+            direct.sort(key=lambda one: one[0] == UNASSIGNED)
+            ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
+            ways += [(self._places[hub], amount) for hub, amount in shared]
+            for places, amount in ways:
+                if self._choice is None:
+                    moves += [Move(left.popleft(), lot.home, places.popleft()) for _ in range(amount)]
+                else:
+                    dealt = (self._deal(self._choice, lot, left, places) for _ in range(amount))
+                    moves += [move for move in dealt if move is not None]
+            waiting = sum(amount for member, amount in direct if member == UNASSIGNED)
+            moves += [Move(left.popleft(), lot.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
+        return moves
+
+    def _deal(self, choice: Choice, lot: Lot, tasks: deque[int], places: deque[int]) -> Move | None:
+        """Deal one copy: the first task and place that suit each other, or else that will do."""
+        move = Move(tasks[0], lot.home, places[0])
+        if choice.suits(move):
+            tasks.popleft()
+            places.popleft()
+        else:
+            found = _first_that_suits(choice, lot, tasks, places)
+            if found is None:
+                return None
+            move = found
+            tasks.remove(move.task)
+            places.remove(move.target)
+        choice.note(move)
+        return move
+
+
+def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
+    """Return the first move that suits, of a few; failing that the first that will do, of all."""
+    fallback: Move | None = None
+    for task in islice(tasks, _TASKS):
+        for member in dict.fromkeys(islice(places, _PLACES)):
+            move = Move(task, lot.home, member)
+            suits = choice.suits(move)
+            if suits:
+                return move
+            if suits is False and fallback is None:
+                fallback = move
+    if fallback is not None:
+        return fallback
+    every = (Move(task, lot.home, member) for task in tasks for member in dict.fromkeys(places))
+    return next((move for move in every if choice.suits(move) is not None), None)
+
+
+def _deal_several(lot: Lot, ways: Sequence[tuple[int, int]]) -> list[Move]:
+    """Deal several copies of each task in turn: no member gets more than there are tasks, so none gets one twice."""
+    places = [member for member, amount in sorted(ways, reverse=True) for _ in range(amount)]
+    return [Move(lot.tasks[turn % len(lot.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]

@@ -1,0 +1,450 @@
+"""Target standbys: apart by tags, level, few new copies, warm ones first, one owner's spread over many members.
+
+What is there and may stay does. What is missing, and what members have too much of, is exchanged as actives are: all
+missing copies of a task at once where tags do not tell members apart, else one copy of each task after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from batonpass.core.placement.actives import ranks
+from batonpass.core.placement.exchange import Exchange, Lot, Move, Spread, Wish
+from batonpass.core.placement.flow import Ints
+from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
+from batonpass.core.placement.state import PlacementState, Wishes
+from batonpass.core.placement.tags import Tags
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
+
+LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
+
+# Up to how many members each has an arc of its own from every lot; beyond that, blocks of so many share one.
+_SINGLE: Final = 64
+_BLOCK: Final = 32
+# How many exchanges there are at most; two or three are enough but where limits or tags bind.
+_ROUNDS: Final = 8
+# How many ways to spread a task's copies over kinds of members are compared.
+_WAYS: Final = 100
+# Up to how many copies that could be given are told apart by the owners of their tasks.
+_TOLD_APART: Final = 4096
+# Up to how many copies times members copies are passed on.
+_PASSED_ON: Final = 1 << 20
+
+
+def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """Return the target standbys of every task, and how many of them each short task lacks."""
+    request = state.request
+    if not state.open:
+        # Nothing moves, but no more copies are wanted than the group asks for now.
+        return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
+    if not request.num_standby_replicas:
+        return [()] * len(state.owner), {}
+    standbys = _Standbys(state)
+    for _ in range(_ROUNDS):
+        if not standbys.exchange():
+            break
+    tasks = [task for task in request.table.stateful_ranks if task not in state.waiting]
+    wanted = request.num_standby_replicas
+    short = {task: wanted - len(held) for task in tasks if len(held := standbys.copies[task]) < wanted}
+    return standbys.copies, short
+
+
+def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the standbys that a task keeps where nobody may be given anything: as many as are wanted."""
+    request, others = state.request, tuple(one for one in held if one != state.owner[task])
+    wanted = request.num_standby_replicas if request.table.stateful[task] else 0
+    if len(others) <= wanted:
+        return others
+    known = request.warmth([task], others).get(task, {})
+    ranked = sorted((known.get(one, NO_STATE), one) for one in others)
+    return tuple(sorted(one for _, one in ranked[:wanted]))
+
+
+_NONE: Final[frozenset[int]] = frozenset()
+_NOTHING: Final[Mapping[int, int]] = {}
+
+
+class _Slot(NamedTuple):
+    """Copies that a task lacks, to go to members of one kind, or (None) wherever tags want them."""
+
+    task: int
+    kind: int | None
+    amount: int
+
+
+class _Standbys:
+    """Standbys in the making.
+
+    Attributes:
+        copies: per task, the members of its target standbys so far, ascending.
+    """
+
+    def __init__(self, state: PlacementState) -> None:
+        request = state.request
+        self._state = state
+        self._tags = Tags(request.members, state.open, request.rack_aware_tags)
+        self._epoch = [one.topology_epoch for one in request.members]
+        self._tasks: Ints = np.flatnonzero(state.stateful)
+        if state.waiting:
+            self._tasks = self._tasks[[task not in state.waiting for task in self._tasks.tolist()]]
+        self._owner = np.array(state.owner, np.int64)
+        others = state.open
+        self._wanted = np.minimum(
+            request.num_standby_replicas, len(others) - state.is_open[self._owner].astype(np.int64)
+        )
+        self.copies: list[tuple[int, ...]] = [()] * len(state.owner)
+        for task in self._tasks.tolist():
+            self.copies[task] = request.standbys[task]
+        self._count = state.count(chain.from_iterable(self.copies))
+        for task in self._misplaced():
+            self._set(task, self._kept(task))
+        owned = state.count(self._owner[self._tasks])
+        actives = state.count(self._owner)
+        self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
+        self._most[~state.is_open[:-1]] = 0
+        # As many standbys of one owner's tasks as another member should have, at most.
+        self._part: list[int] = (-(-owned * request.num_standby_replicas // max(1, len(others) - 1))).tolist()
+        self._pairs: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        self._busy: set[int] = set()
+
+    def _set(self, task: int, held: Sequence[int]) -> None:
+        for one in self.copies[task]:
+            self._count[one] -= 1
+        for one in held:
+            self._count[one] += 1
+        self.copies[task] = tuple(sorted(held))
+
+    def _misplaced(self) -> list[int]:
+        """Return the tasks whose copies cannot stay as they are."""
+        state, copies = self._state, self.copies
+        owner, wanted, tags = state.owner, self._wanted.tolist(), self._tags
+        closed = {one for one in range(len(state.capacity)) if not state.is_open[one]}
+        tasks = self._tasks.tolist()
+        found = {task for task in tasks if len(copies[task]) > wanted[task] or owner[task] in copies[task]}
+        if closed:
+            found.update(task for task in tasks if not closed.isdisjoint(copies[task]))
+        if state.restricted:
+            found.update(task for task in tasks if not all(state.takes(task, one) for one in copies[task]))
+        if tags.kinds > 1:
+            kind = tags.kind
+            found.update(
+                task
+                for task in tasks
+                if copies[task]
+                and not tags.apart(kind[owner[task]], tuple(sorted([kind[one] for one in copies[task]])))
+            )
+        return sorted(found)
+
+    def _kept(self, task: int) -> list[int]:
+        """Return the copies of a task that may stay: those that tags want, the warmest of them, on low members."""
+        state, kind = self._state, self._tags.kind
+        left = [
+            one
+            for one in self.copies[task]
+            if one != state.owner[task] and state.is_open[one] and state.takes(task, one)
+        ]
+        known = state.request.warmth([task], left).get(task, {})
+
+        def order(one: int) -> tuple[tuple[int, ...], float, int]:
+            degree = known.get(one, NO_STATE)
+            level = round(self._count[one] / state.capacity[one], PLACES)
+            return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
+
+        kept: list[int] = []
+        on = [kind[state.owner[task]]]
+        for _ in range(int(self._wanted[task])):
+            best = self._tags.tiers(tuple(sorted(on)))[:1]
+            if not best:
+                break
+            fit = sorted((one for one in left if kind[one] in best[0]), key=order)
+            # Where none of them is among the best, one that is will come beside them.
+            on.append(kind[fit[0]] if fit else best[0][0])
+            kept += fit[:1]
+            left = [one for one in left if one not in fit[:1]]
+        return kept
+
+    def exchange(self) -> bool:
+        """Exchange once; return whether anything changed.
+
+        Where what members have too much of cannot go straight to those who have too little, others pass copies on.
+        """
+        return self._exchange(passing_on=False) or self._exchange(passing_on=True)
+
+    def _exchange(self, *, passing_on: bool) -> bool:
+        state = self._state
+        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        lacking = self._tasks[(lengths < self._wanted)[self._tasks]].tolist()
+        missing = self._slots(lacking)
+        quota = self._quota(missing)
+        floors = np.array(quota.floors)
+        tops = floors + quota.fractional
+        opened = state.is_open[:-1]
+        if not missing and bool(((floors <= self._count) & (self._count <= tops))[opened].all()):
+            return False
+        gives, takes = opened & (self._count > floors), opened & (self._count < tops)
+        if passing_on:
+            takes = opened
+            if int(self._count.sum()) * len(state.open) <= _PASSED_ON:
+                gives = opened & (self._count > 0)
+        self._takers = np.flatnonzero(takes).tolist()
+        self._blocks = _Blocks(
+            state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1, strict=not passing_on
+        )
+        self._busy = set(lacking)
+        lots, wishes = self._lots(missing, np.flatnonzero(gives).tolist())
+        heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
+        exchange = Exchange(
+            levels=LEVELS,
+            have=self._count.copy(),
+            quota=quota,
+            most=self._most,
+            ceiling={"height": ranks(heights)},
+            cold=wishes.cold,
+            blocks=self._blocks.members,
+            reach=self._blocks.reach,
+            counts=self._count[:, None],
+            even=np.zeros((len(heights), 1)),
+            width=state.width,
+            choice=self,
+        )
+        moves = exchange.solve(lots)
+        for move in moves:
+            # What was dealt one by one was noted at once.
+            if move.target == UNASSIGNED or move.target not in self.copies[move.task]:
+                self._apply(move)
+        self._count = self._state.count(chain.from_iterable(self.copies))
+        return any(move.target != move.source for move in moves)
+
+    def suits(self, move: Move) -> bool | None:
+        """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
+        task, source, target = move
+        if target == self._state.owner[task] or target in self.copies[task]:
+            return None
+        if source != UNASSIGNED and task in self._busy:
+            return None
+        owner = self._state.owner[task]
+        return self._pairs[owner][target] < self._part[owner]
+
+    def note(self, move: Move) -> None:
+        """Let a copy come to a member, and leave another."""
+        self._busy.add(move.task)
+        self._apply(move)
+
+    def _apply(self, move: Move) -> None:
+        task, source, target = move
+        held, pairs = list(self.copies[task]), self._pairs[self._state.owner[task]]
+        if source != UNASSIGNED:
+            pairs[source] -= 1
+            held.remove(source)
+        if target != UNASSIGNED:
+            pairs[target] += 1
+            held.append(target)
+        self.copies[task] = tuple(sorted(held))
+
+    def _slots(self, lacking: Sequence[int]) -> list[_Slot]:
+        """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
+
+        Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
+        """
+        tags, kind, wanted = self._tags, self._tags.kind, self._wanted.tolist()
+        if tags.kinds == 1:
+            return [_Slot(task, None, wanted[task] - len(self.copies[task])) for task in lacking]
+        capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
+        for one in self._state.open:
+            capacity[kind[one]] += self._state.capacity[one]
+            given[kind[one]] += self._count[one]
+        slots: list[_Slot] = []
+        for task in lacking:
+            amount = wanted[task] - len(self.copies[task])
+            on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
+            if amount == 1 or tags.is_free(on):
+                slots.append(_Slot(task, None, amount))
+                continue
+            chosen = min(
+                tags.ways(on, amount, _WAYS),
+                key=lambda way: sorted(((given[one] + way.count(one)) / capacity[one] for one in way), reverse=True),
+            )
+            for one in sorted(set(chosen)):
+                given[one] += chosen.count(one)
+                slots.append(_Slot(task, one, chosen.count(one)))
+        return slots
+
+    def _lots(self, missing: Sequence[_Slot], givers: Sequence[int]) -> tuple[list[Lot], Wishes]:
+        """Return the copies that are missing, and those that members with too many could give."""
+        state, owner = self._state, self._state.owner
+        over = {one for one in givers if self._count[one] > self._most[one]}
+        everything, holders = self._flat()
+        mine = np.isin(holders, givers)
+        given, sources = everything[mine], holders[mine]
+        tasks, members = {*(slot.task for slot in missing), *given.tolist()}, {*self._takers, *over}
+        wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
+        pairs, counts = np.unique(self._owner[everything] * len(state.capacity) + holders, return_counts=True)
+        self._pairs = defaultdict(Counter)
+        for of, one, count in zip(
+            *(each.tolist() for each in np.divmod(pairs, len(state.capacity))), counts.tolist(), strict=True
+        ):
+            self._pairs[of][one] = count
+        keyed: dict[tuple[object, ...], Lot] = {}
+        alike: dict[tuple[object, ...], Lot] = {}
+        standbys, homes = state.request.standbys, state.request.home
+        for slot in missing:
+            task = slot.task
+            plain = not (standbys[task] or task in wishes.copies) and homes[task] in {UNASSIGNED, owner[task]}
+            signature = owner[task], self.copies[task], slot.kind, slot.amount, state.request.table.topology_epoch[task]
+            if plain and signature in alike:
+                alike[signature].tasks.append(task)
+                continue
+            reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
+            key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
+            lot = keyed.get((*key, owner[slot.task]))
+            if lot is None:
+                lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=self._spread(owner[slot.task]))
+            lot.tasks.append(task)
+            if plain:
+                alike[signature] = lot
+        # Only what concerns a member that takes something tells copies apart that tags do not.
+        takes = np.isin(np.arange(-1, len(state.capacity)), self._takers)
+        concerned = np.zeros(len(state.owner), np.bool_)
+        concerned[everything[takes[holders + 1]]] = True
+        concerned |= takes[self._owner + 1] | takes[state.home + 1]
+        concerned[list(wishes.copies)] = True
+        # In larger groups there are so many to choose from that whose copies go is chosen when they are dealt.
+        tells = len(given) <= _TOLD_APART
+        for task, source in zip(given.tolist(), sources.tolist(), strict=True):
+            others = [one for one in self.copies[task] if one != source]
+            reach = self._blocks.of(task, owner[task], others, moves=True)
+            key = (source, 0, reach, 1, (), _NONE)
+            if concerned[task]:
+                key = self._key(wishes, task, source, reach, 1)
+            give = wishes.chill(task, source) if source in over else 0
+            of = owner[task] if tells else UNASSIGNED
+            lot = keyed.get((*key, give, of))
+            if lot is None:
+                spread = self._spread(of) if tells else None
+                lot = keyed[*key, give, of] = Lot(*key, give=give, wait=1 if source in over else None, spread=spread)
+            lot.tasks.append(task)
+        return list(keyed.values()), wishes
+
+    def _flat(self) -> tuple[Ints, Ints]:
+        """Return the task and the member of every copy."""
+        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        return np.repeat(np.arange(len(self.copies)), lengths), np.array([*chain.from_iterable(self.copies)], np.int64)
+
+    def _key(
+        self, wishes: Wishes, task: int, source: int, reach: int, amount: int
+    ) -> tuple[int, int, int, int, tuple[Wish, ...], frozenset[int]]:
+        """Return what a copy is sorted by."""
+        here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
+        request = self._state.request
+        # An active that leaves its owner leaves a copy there that costs nothing, nor does one that was to be replaced.
+        there = {request.home[task], *(request.standbys[task] if source == UNASSIGNED else ())}
+        found: list[Wish] = []
+        for one in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
+            wish = _there(one) if one in there else wishes.wish(task, one)
+            found.append(wish._replace(apart=self._blocks.price(reach, one)))
+        barred = {one.member for one in found if one.cold > 1 or amount > 1}
+        return source, 0, reach, amount, tuple(found), frozenset((here & allowed) | barred)
+
+    def _quota(self, missing: Sequence[_Slot]) -> Quotas:
+        """Return how many standbys each member should hold once these are placed too, as level as can be."""
+        state = self._state
+        least, most = [0] * len(state.capacity), self._most.tolist()
+        lacking = sum(slot.amount for slot in missing)
+        count = min(int(self._count[state.open].sum()) + lacking, sum(most))
+
+        def final(members: Sequence[int], some: int) -> Quotas:
+            capacity = [state.capacity[one] for one in members]
+            return level_quotas(
+                [0.0] * len(members), capacity, [0] * len(members), [most[one] for one in members], some
+            )
+
+        if self._tags.kinds == 1 and not state.restricted:
+            found = final(state.open, count)
+            floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
+            for one, low, more in zip(state.open, found.floors, found.fractional, strict=True):
+                floors[one], fractional[one] = low, more
+            return Quotas(floors, fractional, found.ceilings)
+        blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open), strict=True), state.owner
+        tally: Counter[int] = Counter()
+        for task in self._tasks.tolist():
+            held = self.copies[task]
+            for one in held:
+                tally[blocks.of(task, owner[task], [other for other in held if other != one], moves=True)] += 1
+        for slot in missing:
+            tally[blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)] += slot.amount
+        cohorts = [
+            Cohort(amount, tuple(block for block, _ in blocks.reach[one]), UNASSIGNED)
+            for one, amount in sorted(tally.items())
+        ]
+        return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
+
+    def _spread(self, owner: int) -> Spread:
+        return Spread(self._pairs.get(owner, _NOTHING), self._part[owner])
+
+
+class _Blocks:
+    """Members that take copies, divided by what tags and topologies tell apart.
+
+    Attributes:
+        members: the blocks.
+        reach: sets of blocks, with what each costs.
+        allowed: per set, the members in it.
+    """
+
+    def __init__(self, state: PlacementState, tags: Tags, takers: Sequence[int], *, size: int, strict: bool) -> None:
+        self._state = state
+        self._tags = tags
+        self._strict = strict
+        alike: dict[tuple[int, int], list[int]] = {}
+        for one in takers:
+            epoch = state.request.members[one].topology_epoch if state.restricted else 0
+            alike.setdefault((tags.kind[one], epoch), []).append(one)
+        self._kinds: list[tuple[int, int]] = []
+        self.members: list[list[int]] = []
+        for key, some in sorted(alike.items()):
+            for start in range(0, len(some), size):
+                self._kinds.append(key)
+                self.members.append(some[start : start + size])
+        self.reach: list[tuple[tuple[int, int], ...]] = []
+        self.allowed: list[frozenset[int]] = []
+        self._block = {one: block for block, some in enumerate(self.members) for one in some}
+        self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
+
+    def price(self, reach: int, member: int) -> int:
+        """Return what a member of a set costs."""
+        return dict(self.reach[reach])[self._block[member]]
+
+    def of(self, task: int, owner: int, others: Sequence[int], *, kind: int | None = None, moves: bool = False) -> int:
+        """Return which set of blocks may have a copy of a task, beside its owner and its other copies.
+
+        Only copies that are missing may go where tags would rather not have them, once everybody may pass copies on and
+        there is no room elsewhere.
+        """
+        kinds = self._tags.kind
+        on = tuple(sorted([kinds[owner], *[kinds[one] for one in others]])) if self._tags.kinds > 1 else ()
+        need = self._state.request.table.topology_epoch[task] if self._state.restricted else 0
+        anywhere = not (moves or self._strict) and (self._state.limited or self._state.restricted)
+        key = on, need, anywhere, kind
+        known = self._known.get(key)
+        if known is None:
+            tiers = self._tags.tiers(on) if on else ((0,),)
+            tiers = tiers if anywhere else tiers[:1]
+            price = {one: place for place, tier in enumerate(tiers) for one in tier}
+            if kind is not None:
+                price = {kind: 0} if not anywhere else {**dict.fromkeys(price, 1), kind: 0}
+            found = tuple(
+                (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
+            )
+            known = self._known[key] = len(self.reach)
+            self.reach.append(found)
+            self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
+        return known
+
+
+def _there(member: int) -> Wish:
+    return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)

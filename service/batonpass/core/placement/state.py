@@ -1,0 +1,129 @@
+"""What the steps of one placement share and fill in; it lives for one call of `place`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from batonpass.core.placement.exchange import Wish
+from batonpass.core.placement.flow import Ints
+from batonpass.core.placement.quotas import whole_shares
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, WaitReason, Warmth
+
+UNLIMITED = 1 << 30
+Marks = npt.NDArray[np.bool_]
+
+
+class PlacementState:
+    """Target owners in the making, and what every step wants to know about members.
+
+    Attributes:
+        request: what was asked.
+        owner: per task, its target owner so far; begins as its home.
+        home: the homes as an array.
+        waiting: why a task has no target owner.
+        open: the open members, ascending.
+        is_open: per member, whether it is open; one more entry, for `UNASSIGNED`, is False.
+        capacity: per member.
+        width: per member, its capacity relative to the mean of the open ones.
+        shares: per member, a whole number in proportion to its capacity.
+        limit: per member, the most copies that it takes.
+        limited: whether some open member has a limit.
+        restricted: whether some open member does not know the newest topology.
+    """
+
+    def __init__(self, request: PlacementRequest) -> None:
+        members = request.members
+        self.request = request
+        self.home = np.array(request.home, np.int64)
+        self.owner = list(request.home)
+        self.waiting: dict[int, WaitReason] = {}
+        self.is_open: Marks = np.array([*(one.open for one in members), False])
+        self.open = [index for index, one in enumerate(members) if one.open]
+        self.capacity = [one.capacity for one in members]
+        mean = np.mean([self.capacity[one] for one in self.open] or [1.0])
+        self.width = np.array(self.capacity, float) / mean
+        self.shares = whole_shares(self.capacity)
+        self.limit = [UNLIMITED if one.max_tasks is None else one.max_tasks for one in members]
+        self.limited = any(members[one].max_tasks is not None for one in self.open)
+        oldest = min((members[one].topology_epoch for one in self.open), default=0)
+        self.restricted = request.table.newest_epoch > oldest
+        self.stateful: Marks = np.array(request.table.stateful, np.bool_)
+
+    def wait(self, task: int, reason: WaitReason) -> None:
+        """Leave a task without a target."""
+        self.owner[task] = UNASSIGNED
+        self.waiting[task] = reason
+
+    def takes(self, task: int, member: int) -> bool:
+        """Tell whether a member's program knows the topology of a task."""
+        request = self.request
+        return not self.restricted or request.members[member].topology_epoch >= request.table.topology_epoch[task]
+
+    def count(self, members: Iterable[int] | Ints) -> Ints:
+        """Return how often each member is among these."""
+        found = np.asarray(members if isinstance(members, np.ndarray) else list(members), np.int64)
+        return np.bincount(found[found >= 0], minlength=len(self.capacity))
+
+    def count_actives(self, *, stateful: bool) -> Ints:
+        """Return how many tasks of a kind each member is to run, as far as they are placed."""
+        return self.count(np.array(self.owner, np.int64)[self.stateful == stateful])
+
+    def stateful_load(self, owner: Iterable[int]) -> list[float]:
+        """Return the weight of the stateful tasks per member, if they are on these, one per task."""
+        table = self.request.table
+        owners = np.array(list(owner), np.int64)
+        some = self.stateful & (owners >= 0)
+        weights = np.array(table.weight, float)[some]
+        return [float(one) for one in np.bincount(owners[some], weights, minlength=len(self.capacity))]
+
+
+class Wishes:
+    """How warm members are, as costs: which levels a place costs, from caught up to unknown.
+
+    Attributes:
+        cold: what a member without any state costs.
+    """
+
+    def __init__(self, copies: Copies, tasks: Collection[int], members: Collection[int]) -> None:
+        some, among = set(members), set(tasks)
+        self.copies = {
+            task: {member: known for member, known in sorted(held.items()) if member in some}
+            for task, held in sorted(copies.items())
+            if task in among
+        }
+        found = sorted({_degree(known) for held in self.copies.values() for known in held.values()} | {NO_STATE})
+        steps = max(1, -(-len(found) // _DEGREES))
+        self._degree = {known: place // steps for place, known in enumerate(found, 1)}
+        self.cold: dict[str, int] = {"move": 1}
+        if any(self.copies.values()):
+            self.cold |= {"unready": 1, "cold": 1, "restore": self._degree[NO_STATE]}
+
+    def at(self, task: int, member: int) -> Warmth:
+        """Return how warm what a member has of a task is."""
+        return self.copies.get(task, {}).get(member, NO_STATE)
+
+    def wish(self, task: int, member: int, *, move: int = 1, warming: bool = False, previous: bool = False) -> Wish:
+        """Return what it costs to bring a copy of a task to a member."""
+        if "restore" not in self.cold:
+            return Wish(member, move, -warming, 0, 0, 0, -previous)
+        known = self.at(task, member)
+        unready, cold = known.ready_class > Ready.CAUGHT_UP, max(0, known.ready_class - Ready.ON_DISK)
+        restore = self._degree[_degree(known)] if unready else 0
+        return Wish(member, move, -warming, int(unready), cold, restore, -previous)
+
+    def chill(self, task: int, member: int) -> int:
+        """Return how little would be lost with a copy: the colder, the lower."""
+        return max(self._degree.values()) - self._degree[_degree(self.at(task, member))]
+
+
+_DEGREES = 200
+
+
+def _degree(known: Warmth) -> Warmth:
+    """Return how warm a copy is; only of those that are behind, or on disk, is the lag of interest."""
+    if known.ready_class <= Ready.CAUGHT_UP:
+        return Warmth(int(Ready.CAUGHT_UP), 0)
+    return Warmth(int(known.ready_class), known.lag if known.ready_class < Ready.NOTHING else 0)
