@@ -204,6 +204,8 @@ def _of_group(event: Json, body: Json, task: str, member: str) -> str:
             return f"Storm: {count(body.get('lost') or 0, 'member')} vanished at once; moves are held."
         case "storm-ended":
             return "The storm is over: moves go on."
+        case "placement-failed":
+            return "Placement found no answer: every task keeps its target until the next change or probe."
         case "commits-lost":
             return "Alarm: the store lost commits; what members run is adopted."
         case _:
