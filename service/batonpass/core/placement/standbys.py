@@ -100,9 +100,8 @@ class _Standbys:
         self.copies: list[tuple[int, ...]] = [()] * len(state.owner)
         for task in self._tasks.tolist():
             self.copies[task] = request.standbys[task]
+        self._there = list(self.copies)
         self._count = state.count(chain.from_iterable(self.copies))
-        for task in self._misplaced():
-            self._set(task, self._kept(task))
         owned = state.count(self._owner[self._tasks])
         actives = state.count(self._owner)
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
@@ -171,11 +170,22 @@ class _Standbys:
     def exchange(self) -> bool:
         """Exchange once; return whether anything changed.
 
-        Where what members have too much of cannot go straight to those who have too little, others pass copies on.
+        What a round begins with follows from where copies are alone: so where a round changes nothing, placing what is
+        placed changes nothing either. Where what members have too much of cannot go straight to those who have too
+        little, others pass copies on. Where limits or topologies may keep copies from where tags want them, all are
+        weighed at once: copies on a worse place count, which they would not if the others were levelled first.
         """
-        return self._exchange(passing_on=False) or self._exchange(passing_on=True)
+        self._there = list(self.copies)
+        for task in self._misplaced():
+            self._set(task, self._kept(task))
+        if self._tags.kinds == 1 or not (self._state.limited or self._state.restricted):
+            self._exchange(passing_on=False)
+            if self.copies != self._there:
+                return True
+        self._exchange(passing_on=True)
+        return self.copies != self._there
 
-    def _exchange(self, *, passing_on: bool) -> bool:
+    def _exchange(self, *, passing_on: bool) -> None:
         state = self._state
         lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
         lacking = self._tasks[(lengths < self._wanted)[self._tasks]].tolist()
@@ -185,7 +195,7 @@ class _Standbys:
         tops = floors + quota.fractional
         opened = state.is_open[:-1]
         if not missing and bool(((floors <= self._count) & (self._count <= tops))[opened].all()):
-            return False
+            return
         gives, takes = opened & (self._count > floors), opened & (self._count < tops)
         if passing_on:
             takes = opened
@@ -218,7 +228,6 @@ class _Standbys:
             if move.target == UNASSIGNED or move.target not in self.copies[move.task]:
                 self._apply(move)
         self._count = self._state.count(chain.from_iterable(self.copies))
-        return any(move.target != move.source for move in moves)
 
     def suits(self, move: Move) -> bool | None:
         """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
@@ -294,7 +303,7 @@ class _Standbys:
         standbys, homes = state.request.standbys, state.request.home
         for slot in missing:
             task = slot.task
-            plain = not (standbys[task] or task in wishes.copies) and homes[task] in {UNASSIGNED, owner[task]}
+            plain = not (standbys[task] or self._there[task] or task in wishes.copies) and homes[task] in {UNASSIGNED, owner[task]}
             signature = owner[task], self.copies[task], slot.kind, slot.amount, state.request.table.topology_epoch[task]
             if plain and signature in alike:
                 alike[signature].tasks.append(task)
@@ -342,7 +351,7 @@ class _Standbys:
         here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
         request = self._state.request
         # An active that leaves its owner leaves a copy there that costs nothing, nor does one that was to be replaced.
-        there = {request.home[task], *(request.standbys[task] if source == UNASSIGNED else ())}
+        there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
         found: list[Wish] = []
         for one in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
             wish = _there(one) if one in there else wishes.wish(task, one)
