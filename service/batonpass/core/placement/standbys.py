@@ -202,7 +202,7 @@ class _Standbys:
         self._blocks = _Blocks(
             state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1, strict=not passing_on
         )
-        self._busy = set(lacking.tolist())
+        self._busy = set()
         lots, wishes = self._lots(missing, np.flatnonzero(gives).tolist())
         counts, even = self._evenness()
         heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
@@ -319,7 +319,10 @@ class _Standbys:
         state, owner = self._state, self._state.owner
         over = {one for one in givers if self._count[one] > self._most[one]}
         everything, holders = self._flat()
-        mine = np.isin(holders, givers)
+        # A task that lacks a copy keeps the others where they are, unless that is above a limit.
+        lacking = np.zeros(len(owner), np.bool_)
+        lacking[[*chain.from_iterable(slots.tasks for slots in missing)]] = True
+        mine = np.isin(holders, givers) & (~lacking[everything] | np.isin(holders, list(over)))
         given, sources = everything[mine], holders[mine]
         tasks, members = (
             {*chain.from_iterable(slots.tasks for slots in missing), *given.tolist()},
