@@ -360,25 +360,51 @@ class _Standbys:
         concerned = warm | takes[self._owner + 1] | takes[state.home + 1]
         concerned[everything[takes[holders + 1]]] = True
         plain = ~concerned[given] & ~np.isin(sources, list(over))
-        if self._tags.kinds > 1 or state.restricted or self._weighs_pairs:
-            plain[:] = False
-        for source, alike in _grouped(sources[plain], given[plain]):
-            reach = self._blocks.of(alike[0], owner[alike[0]], (), moves=True)
-            keyed[source, 0, reach, 1, (), _NONE, 0, 0] = Lot(source, 0, reach, tasks=alike)
-        for task, source in zip(given[~plain].tolist(), sources[~plain].tolist(), strict=True):
-            others = [one for one in self.copies[task] if one != source]
-            reach = self._blocks.of(task, owner[task], others, moves=True)
-            key = (source, 0, reach, 1, (), _NONE)
-            if concerned[task]:
-                key = self._key(wishes, task, source, reach, 1)
+        reaches = self._reaches(self._blocks, given, sources)
+        parts = self._owner[given] if self._weighs_pairs else np.zeros(len(given), np.int64)
+        codes = (sources * max(1, len(self._blocks.reach)) + reaches) * len(state.capacity) + parts
+        lots = list(keyed.values())
+        for code, alike in _grouped(codes[plain], given[plain]):
+            rest, part = divmod(code, len(state.capacity))
+            source, reach = divmod(rest, len(self._blocks.reach))
+            lots.append(Lot(source, part, reach, tasks=alike))
+        keyed.clear()
+        special = (each[~plain].tolist() for each in (given, sources, reaches, parts))
+        for task, source, reach, part in zip(*special, strict=True):
+            key = (source, part, *self._key(wishes, task, source, reach, 1)[2:])
             give = wishes.chill(task, source) if source in over else 0
-            part = owner[task] if self._weighs_pairs else 0
-            lot = keyed.get((*key, give, part))
+            lot = keyed.get((*key, give))
             if lot is None:
-                lot = keyed[*key, give, part] = Lot(*key, give=give, wait=1 if source in over else None)
-                lot.part = part
+                lot = keyed[*key, give] = Lot(*key, give=give, wait=1 if source in over else None)
             lot.tasks.append(task)
-        return list(keyed.values()), wishes
+        return [*lots, *keyed.values()], wishes
+
+    def _reaches(self, blocks: _Blocks, task: Ints, holder: Ints) -> Ints:
+        """Return for copies that members have which set of blocks may have each of them instead."""
+        if not len(task):
+            return task
+        code = np.zeros(len(task), np.int64)
+        if self._tags.kinds > 1:
+            # What a task's copies come to is told by their kinds in order, owner first.
+            kind, of, one = np.array(self._tags.kind), *self._flat()
+            order = np.lexsort((kind[one], of))
+            of, one = of[order], one[order]
+            turn = np.arange(len(of)) - np.searchsorted(of, of)
+            alike = kind[self._owner]
+            for place in range(int(turn.max(initial=-1)) + 1):
+                column = np.zeros(len(alike), np.int64)
+                column[of[turn == place]] = kind[one[turn == place]] + 1
+                alike = np.unique(alike * (self._tags.kinds + 1) + column, return_inverse=True)[1]
+            code = alike[task] * self._tags.kinds + kind[holder]
+        if self._state.restricted:
+            epochs = np.unique(np.array(self._state.request.table.topology_epoch), return_inverse=True)[1]
+            code = code * len(epochs) + epochs[task]
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        found = [
+            blocks.of(one, self._state.owner[one], [each for each in self.copies[one] if each != source], moves=True)
+            for one, source in zip(task[first].tolist(), holder[first].tolist(), strict=True)
+        ]
+        return np.array(found, np.int64)[which]
 
     def _alike(self, tasks: Sequence[int], fresh: Marks) -> Iterator[list[int]]:
         """Divide tasks into those of which no rule but their owner tells them apart, and single ones."""
@@ -428,10 +454,8 @@ class _Standbys:
             return Quotas(floors, fractional, found.ceilings)
         blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open), strict=True), state.owner
         tally: Counter[int] = Counter()
-        for task in self._tasks.tolist():
-            held = self.copies[task]
-            for one in held:
-                tally[blocks.of(task, owner[task], [other for other in held if other != one], moves=True)] += 1
+        for reach, amount in zip(*np.unique(self._reaches(blocks, *self._flat()), return_counts=True), strict=True):
+            tally[int(reach)] += int(amount)
         for slots in missing:
             for task in slots.tasks:
                 tally[blocks.of(task, owner[task], self.copies[task], kind=slots.kind)] += slots.amount
@@ -477,6 +501,7 @@ class _Blocks:
         self.allowed: list[frozenset[int]] = []
         self._block = {one: block for block, some in enumerate(self.members) for one in some}
         self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
+        self._index: dict[tuple[tuple[int, int], ...], int] = {}
 
     def price(self, reach: int, member: int) -> int:
         """Return what a member of a set costs."""
@@ -503,9 +528,10 @@ class _Blocks:
             found = tuple(
                 (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
             )
-            known = self._known[key] = len(self.reach)
-            self.reach.append(found)
-            self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
+            known = self._known[key] = self._index.setdefault(found, len(self.reach))
+            if known == len(self.reach):
+                self.reach.append(found)
+                self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
         return known
 
 
