@@ -97,7 +97,7 @@ class _Standbys:
             if not state.stateful[task] or state.owner[task] == UNASSIGNED:
                 self.copies[task] = ()
         self._there = list(self.copies)
-        self._count = state.count(self._flat()[1])
+        self._count_copies()
         owned = state.count(self._owner[self._tasks])
         actives = state.count(self._owner)
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
@@ -120,11 +120,11 @@ class _Standbys:
         """Return the tasks whose copies cannot stay as they are."""
         state, copies = self._state, self.copies
         owner, tags, tasks = state.owner, self._tags, self._tasks.tolist()
-        task, holder = self._flat()
+        task, holder = self._task, self._holder
         wrong = (holder == self._owner[task]) | ~state.is_open[holder]
         if state.restricted:
             wrong |= np.array(self._epoch)[holder] < np.array(state.request.table.topology_epoch)[task]
-        many = np.bincount(task, minlength=len(copies)) > self._wanted
+        many = self._lengths > self._wanted
         found = {*task[wrong].tolist(), *np.flatnonzero(many).tolist()}
         if tags.kinds > 1:
             kind = tags.kind
@@ -173,8 +173,11 @@ class _Standbys:
         weighed at once: copies on a worse place count, which they would not if the others were levelled first.
         """
         self._there = list(self.copies)
-        for task in self._misplaced():
+        misplaced = self._misplaced()
+        for task in misplaced:
             self._set(task, self._kept(task))
+        if misplaced:
+            self._count_copies()
         if self._tags.kinds == 1 or not (self._state.limited or self._state.restricted):
             self._exchange(passing_on=False)
             if self.copies != self._there:
@@ -184,9 +187,8 @@ class _Standbys:
 
     def _exchange(self, *, passing_on: bool) -> None:
         state = self._state
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        lacking = self._tasks[(lengths < self._wanted)[self._tasks]]
-        missing = self._slots(lacking.tolist(), (self._wanted - lengths)[lacking].tolist())
+        lacking = self._tasks[(self._lengths < self._wanted)[self._tasks]]
+        missing = self._slots(lacking, (self._wanted - self._lengths)[lacking])
         quota = self._quota(missing)
         floors = np.array(quota.floors)
         tops = floors + quota.fractional
@@ -226,14 +228,14 @@ class _Standbys:
                 self._apply(move)
             elif move[2] == UNASSIGNED:
                 self.note(move)
-        self._count = self._state.count(self._flat()[1])
+        self._count_copies()
 
     def _evenness(self) -> tuple[Ints, Floats]:
         """Return how many of each owner's copies members have, and how many would be even, in groups that weigh it."""
         state, members = self._state, len(self._state.capacity)
         if not self._weighs_pairs:
             return self._count[:, None], np.zeros((members, 1))
-        task, holder = self._flat()
+        task, holder = self._task, self._holder
         counts = np.bincount(holder * members + self._owner[task], minlength=members**2).reshape(members, members)
         width = np.where(state.is_open[:-1], state.width, 0)[:, None] * ~np.eye(members, dtype=np.bool_)
         whole = self._owned * state.request.num_standby_replicas
@@ -247,8 +249,12 @@ class _Standbys:
         passed: list[int] = []
         while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
             one = places.popleft()
-            (chosen if pairs[one] < part else passed).append(one)
-            pairs[one] += pairs[one] < part
+            held = pairs.get(one, 0)
+            if held < part:
+                pairs[one] = held + 1
+                chosen.append(one)
+            else:
+                passed.append(one)
         more = amount - len(chosen)
         places.extendleft(reversed(passed))
         chosen += [places.popleft() for _ in range(more)]
@@ -276,31 +282,31 @@ class _Standbys:
     def _apply(self, move: Move) -> None:
         task, source, target = move
         left = [one for one in self.copies[task] if one != source]
-        self.copies[task] = tuple(sorted([*left, target])) if target != UNASSIGNED else tuple(left)
+        if target != UNASSIGNED:
+            left.append(target)
+            left.sort()
+        self.copies[task] = tuple(left)
 
     def short(self) -> dict[int, int]:
         """Return how many standbys each short task lacks."""
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        lacks = self._state.request.num_standby_replicas - lengths
+        lacks = self._state.request.num_standby_replicas - self._lengths
         short = self._tasks[lacks[self._tasks] > 0]
         return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
 
-    def _slots(self, lacking: Sequence[int], amounts: Sequence[int]) -> list[_Slots]:
+    def _slots(self, lacking: Ints, amounts: Ints) -> list[_Slots]:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
         """
         tags, kind = self._tags, self._tags.kind
-        slots: dict[tuple[int | None, int], list[int]] = {}
         if tags.kinds == 1:
-            for task, amount in zip(lacking, amounts, strict=True):
-                slots.setdefault((None, amount), []).append(task)
-            return [_Slots(*key, tasks) for key, tasks in slots.items()]
+            return [_Slots(None, amount, tasks) for amount, tasks in _grouped(amounts, lacking)]
+        slots: dict[tuple[int | None, int], list[int]] = {}
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
         for one in self._state.open:
             capacity[kind[one]] += self._state.capacity[one]
             given[kind[one]] += self._count[one]
-        for task, amount in zip(lacking, amounts, strict=True):
+        for task, amount in zip(lacking.tolist(), amounts.tolist(), strict=True):
             on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
             if amount == 1 or tags.is_free(on):
                 slots.setdefault((None, amount), []).append(task)
@@ -318,7 +324,7 @@ class _Standbys:
         """Return the copies that are missing, and those that members with too many could give."""
         state, owner = self._state, self._state.owner
         over = {one for one in givers if self._count[one] > self._most[one]}
-        everything, holders = self._flat()
+        everything, holders = self._task, self._holder
         # A task that lacks a copy keeps the others where they are, unless that is above a limit.
         lacking = np.zeros(len(owner), np.bool_)
         lacking[[*chain.from_iterable(slots.tasks for slots in missing)]] = True
@@ -386,7 +392,7 @@ class _Standbys:
         code = np.zeros(len(task), np.int64)
         if self._tags.kinds > 1:
             # What a task's copies come to is told by their kinds in order, owner first.
-            kind, of, one = np.array(self._tags.kind), *self._flat()
+            kind, of, one = np.array(self._tags.kind), self._task, self._holder
             order = np.lexsort((kind[one], of))
             of, one = of[order], one[order]
             turn = np.arange(len(of)) - np.searchsorted(of, of)
@@ -413,10 +419,12 @@ class _Standbys:
         yield from ([task] for task in some[~alike].tolist())
         yield from (each for _, each in _grouped(self._owner[some[alike]], some[alike]))
 
-    def _flat(self) -> tuple[Ints, Ints]:
-        """Return the task and the member of every copy."""
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        return np.repeat(np.arange(len(self.copies)), lengths), np.fromiter(chain.from_iterable(self.copies), np.int64)
+    def _count_copies(self) -> None:
+        """Take note of all copies."""
+        self._lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        self._task = np.repeat(np.arange(len(self.copies)), self._lengths)
+        self._holder = np.fromiter(chain.from_iterable(self.copies), np.int64, len(self._task))
+        self._count = self._state.count(self._holder)
 
     def _key(
         self, wishes: Wishes, task: int, source: int, reach: int, amount: int
@@ -454,7 +462,9 @@ class _Standbys:
             return Quotas(floors, fractional, found.ceilings)
         blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open), strict=True), state.owner
         tally: Counter[int] = Counter()
-        for reach, amount in zip(*np.unique(self._reaches(blocks, *self._flat()), return_counts=True), strict=True):
+        for reach, amount in zip(
+            *np.unique(self._reaches(blocks, self._task, self._holder), return_counts=True), strict=True
+        ):
             tally[int(reach)] += int(amount)
         for slots in missing:
             for task in slots.tasks:
