@@ -178,11 +178,11 @@ def _place(state: PlacementState, kind: Kind) -> None:
     exchange, lots = _network(
         state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count
     )
-    for move in exchange.solve(lots):
-        if move.target == UNASSIGNED:
-            state.wait(move.task, WaitReason.NO_CAPACITY)
+    for task, _, target in exchange.solve(lots):
+        if target == UNASSIGNED:
+            state.wait(task, WaitReason.NO_CAPACITY)
         else:
-            state.owner[move.task] = move.target
+            state.owner[task] = target
 
 
 def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:

@@ -7,9 +7,9 @@ node. The package's docstring draws the network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -30,8 +30,6 @@ _STEEPEST: Final = 20
 _WINDOW: Final = 6
 # How many tasks, and how many places, are compared by how they spread one owner's copies.
 _TASKS: Final = 16
-# How many steps below and above an even part of one owner's copies differ in price.
-_NEAR: Final = 3
 _PLACES: Final = 64
 
 
@@ -48,14 +46,6 @@ class Wish(NamedTuple):
     apart: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How one owner's copies are spread: what each member holds of them, and how many would be even."""
-
-    held: Mapping[int, int]
-    part: int
-
-
 @dataclass(slots=True)
 class Lot:
     """Copies that no rule tells apart.
@@ -70,7 +60,7 @@ class Lot:
         excluded: members of their blocks that may not have them, or only as a wish.
         give: what it costs to take one of them from its home, at the level `size`.
         wait: what it costs to leave one of them without a place; None: it has to have one.
-        spread: how many of one owner's copies each member should have; None: as many as it likes.
+        each: how many of them a member of a block should have at most; None: as many as it likes.
     """
 
     home: int
@@ -82,19 +72,18 @@ class Lot:
     tasks: list[int] = field(default_factory=list)
     give: int = 0
     wait: int | None = None
-    spread: Spread | None = None
+    each: int | None = None
 
 
-class Move(NamedTuple):
-    """A copy of a task that goes to a member: from another, or from nowhere; to `UNASSIGNED`, where it has to wait."""
-
-    task: int
-    source: int
-    target: int
+Move = tuple[int, int, int]
+"""A task whose copy goes from a member, or from nowhere, to another: to `UNASSIGNED` where it has to wait."""
 
 
 class Choice(Protocol):
     """What to choose by among the tasks of a lot, and the members that they go to."""
+
+    def choose(self, task: int, places: deque[int], amount: int) -> list[int]:
+        """Take so many of the places for copies of tasks like this one that are missing."""
 
     def suits(self, move: Move) -> bool | None:
         """Tell whether a move suits (True), will do (False), or must not be (None)."""
@@ -151,22 +140,22 @@ class Exchange:
         nodes = network.nodes(len(lots))
         self._load(network, members, sink, lots, nodes)
         self._give(network, members, lots, nodes)
-        ways = self._ways(network, lots, nodes, goals, hubs)
+        ways, arcs = self._ways(network, lots, nodes, goals, hubs)
         fills = self._arrive(network, members, goals, hubs)
         waits = [place for place, lot in enumerate(lots) if lot.wait is not None]
         waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[lots[place].wait or 0 for place in waits])
         network.arcs(hall, sink, PLENTY)
-        heads = {head for _, _, head, _ in ways}
-        flow = network.solve(pivots=4 * (min(len(lots), len(heads)) + 2))
+        flow = network.solve(pivots=4 * (min(len(lots), len(np.unique(ways[2]))) + 2))
         dealing = _Dealing(lots, self.choice)
         for hub, fill in fills.items():
             dealing.stock(hub, fill, flow)
         for place, arc in zip(waits, range(waiting.start, waiting.stop), strict=True):
             if flow[arc]:
                 dealing.take(place, UNASSIGNED, int(flow[arc]))
-        used = [(place, member, head) for place, member, head, arc in ways if flow[arc]]
-        amounts = [int(flow[arc]) for *_, arc in ways if flow[arc]]
-        for (place, member, head), amount in sorted(zip(used, amounts, strict=True)):
+        amounts = flow[arcs]
+        for place, member, head, amount in sorted(
+            zip(*ways[:, amounts > 0].tolist(), amounts[amounts > 0].tolist(), strict=True)
+        ):
             dealing.take(place, member, amount) if member != UNASSIGNED else dealing.share(place, head, amount)
         return dealing.run()
 
@@ -244,104 +233,73 @@ class Exchange:
         network.arcs(begin, end, PLENTY, even=_growth(base + np.minimum(lacks, _WINDOW) + 1, even, width))
         return fills
 
-    def _alone(self, reach: tuple[tuple[int, int], ...]) -> tuple[Ints, Ints]:
-        """Return the members of a set that share no hub with others, and what each costs."""
-        found = [(self.blocks[block][0], apart) for block, apart in reach if len(self.blocks[block]) == 1]
-        members, aparts = np.array(found, np.int64).reshape(-1, 2).T
-        return members, aparts
-
-    def _ways(
-        self, network: Network, lots: Sequence[Lot], nodes: Ints, goals: Ints, hubs: Ints
-    ) -> list[tuple[int, int, int, int]]:
+    def _ways(self, network: Network, lots: Sequence[Lot], nodes: Ints, goals: Ints, hubs: Ints) -> tuple[Ints, slice]:
         """Let lots go: to hubs, to members that are not like the others for them, to members where a hub is barred.
 
         Returns:
-            For every arc the lot, the member (`UNASSIGNED` for a hub), the node that it leads to, and its number.
+            For every arc the lot, the member (`UNASSIGNED` for a hub), and the node that it leads to; and where their
+            flows are.
         """
-        block_of = {one: block for block, members in enumerate(self.blocks) for one in members}
-        alone = [self._alone(reach) for reach in self.reach]
-        rows: list[Ints] = []
-        shared: list[tuple[int, int, int, int, int, int]] = []
-        hub_of: list[list[int]] = hubs.tolist()
-        wishes: list[tuple[int, int, int]] = []
-        prices: list[Wish] = []
+        by_reach: dict[int, list[int]] = {}
         for place, lot in enumerate(lots):
-            barred = {block_of[one] for one in lot.excluded if one in block_of}
-            members, aparts = alone[lot.reach]
-            for block, apart in self.reach[lot.reach]:
-                if len(self.blocks[block]) == 1:
-                    continue
-                if block in barred or lot.copies > 1:
-                    members = np.concatenate([members, np.array(self.blocks[block], np.int64)])
-                    aparts = np.concatenate([aparts, np.full(len(self.blocks[block]), apart)])
-                    continue
-                for capacity, price in _steps_to_block(lot, self.blocks[block]):
-                    shared.append((place, UNASSIGNED, hub_of[block][lot.part], int(capacity), price, apart))
-            if lot.excluded:
-                left = ~np.isin(members, list(lot.excluded))
-                members, aparts = members[left], aparts[left]
-            for capacity, price in _steps_to_each(lot, members) if len(members) else ():
-                row = np.empty((6, len(members)), np.int64)
-                row[0], row[1], row[2], row[3], row[4], row[5] = (
-                    place,
-                    members,
-                    goals[members, lot.part],
-                    capacity,
-                    price,
-                    aparts,
-                )
-                rows.append(row)
-            for wish in lot.wishes:
-                wishes.append((place, wish.member, int(goals[wish.member, lot.part])))
-                prices.append(wish)
-        ways: list[tuple[int, int, int, int]] = []
-        if rows or shared:
-            table = np.concatenate([np.array(shared, np.int64).reshape(-1, 6).T, *rows], axis=1)
-            table = table[:, table[3] > 0]
-            lot_of, members, heads, capacity, even, apart = table
-            arcs = network.arcs(nodes[lot_of], heads, capacity, even=even, apart=apart, **self.cold)
-            ways += zip(lot_of.tolist(), members.tolist(), heads.tolist(), range(arcs.start, arcs.stop), strict=True)
-        if wishes:
-            amounts = [len(lots[place].tasks) for place, *_ in wishes]
-            levels = dict(zip(Wish._fields[1:], np.array([wish[1:] for wish in prices], np.int64).T, strict=True))
-            begin, end = nodes[[place for place, *_ in wishes]], np.array([head for *_, head in wishes], np.int64)
-            arcs = network.arcs(begin, end, amounts, **levels)
-            ways += [(*wish, arc) for wish, arc in zip(wishes, range(arcs.start, arcs.stop), strict=True)]
-        return ways
+            by_reach.setdefault(lot.reach, []).append(place)
+        tables = [_NOTHING, *chain.from_iterable(self._common(lots, *one, goals, hubs) for one in by_reach.items())]
+        lot_of, _, heads, capacity, even, apart = (table := np.concatenate(tables, axis=1))
+        common = network.arcs(nodes[lot_of], heads, capacity, even=even, apart=apart, **self.cold)
+        wishes = [(place, wish) for place, lot in enumerate(lots) for wish in lot.wishes]
+        places = np.array([place for place, _ in wishes], np.int64)
+        prices = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T
+        parts = np.array([lots[place].part for place, _ in wishes], np.int64)
+        ends = goals[prices[0], parts]
+        amounts = [len(lots[place].tasks) for place, _ in wishes]
+        levels = dict(zip(Wish._fields[1:], prices[1:], strict=True))
+        special = network.arcs(nodes[places], ends, amounts, **levels)
+        ways = np.concatenate([table[:3], np.stack([places, prices[0], ends])], axis=1)
+        return ways, slice(common.start, special.stop)
+
+    def _common(
+        self, lots: Sequence[Lot], reach: int, places: Sequence[int], goals: Ints, hubs: Ints
+    ) -> Iterator[Ints]:
+        """Return the arcs of lots with the same reach to what is like the others for them.
+
+        Each table has the lots, the members (`UNASSIGNED` for a hub), the nodes, the capacities and two costs.
+        """
+        blocks = np.array(self.reach[reach], np.int64).reshape(-1, 2)
+        among = [self.blocks[block] for block in blocks[:, 0].tolist()]
+        column_of = {one: column for column, members in enumerate(among) for one in members}
+        sizes = np.array([len(members) for members in among], np.int64)
+        some, part = np.array(places), np.array([lots[place].part for place in places])
+        count = np.array([len(lots[place].tasks) for place in places])
+        each = np.array([lots[place].each or 0 for place in places])
+        excluded = [(row, one) for row, place in enumerate(places) for one in lots[place].excluded if one in column_of]
+        shared = (sizes > 1) & (np.array([lots[place].copies for place in places]) == 1)[:, None]
+        for row, one in excluded:
+            shared[row, column_of[one]] = False
+        # Where somebody is excluded each other member of a block has an arc of its own.
+        rows, columns = np.nonzero(~shared)
+        length = sizes[columns]
+        offset = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+        starts = np.repeat((np.cumsum(sizes) - sizes)[columns], length)
+        members = np.array([*chain.from_iterable(among)], np.int64)[starts + offset]
+        rows, columns = np.repeat(rows, length), np.repeat(columns, length)
+        fine = ~np.isin(rows * len(goals) + members, [one * len(goals) + other for one, other in excluded])
+        rows, columns, members = rows[fine], columns[fine], members[fine]
+        dear = (each[rows] > 0).astype(np.int64)
+        yield np.stack([some[rows], members, goals[members, part[rows]], count[rows], dear, blocks[columns, 1]])
+        rows, columns = np.nonzero(shared)
+        hub, most = hubs[blocks[columns, 0], part[rows]], count[rows] * sizes[columns]
+        free = np.where(each[rows] > 0, np.minimum(most, each[rows] * sizes[columns]), most)
+        for capacity, price in ((free, 0), (most - free, 1)):
+            table = np.stack(np.broadcast_arrays(some[rows], UNASSIGNED, hub, capacity, price, blocks[columns, 1]))
+            yield table[:, capacity > 0]
+
+
+_NOTHING: Final = np.empty((6, 0), np.int64)
 
 
 class _Fill(NamedTuple):
     members: Sequence[int]
     arcs: slice
-
-
-def _steps_to_block(lot: Lot, members: Sequence[int]) -> list[tuple[Ints | int, int]]:
-    """Return capacities and prices of the ways of a lot to members that share a hub."""
-    most = len(lot.tasks) * len(members)
-    if lot.spread is None:
-        return [(most, 0)]
-    part, known = lot.spread.part, lot.spread.held
-    held = sum(min(part, known[one]) for one in known.keys() & set(members)) if known else 0
-    first = min(most, lot.spread.part * len(members) - held)
-    second = min(len(members), most - first)
-    return [(first, 0), (second, _NEAR), (most - first - second, 2 * _NEAR)]
-
-
-def _steps_to_each(lot: Lot, members: Ints) -> list[tuple[Ints | int, int]]:
-    """Return capacities and prices of the ways of a lot to members; around an even part each copy has its own."""
-    most = len(lot.tasks)
-    if lot.spread is None:
-        return [(most, 0)]
-    held = np.array([lot.spread.held.get(one, 0) for one in members.tolist()] if lot.spread.held else 0, np.int64)
-    free = np.minimum(most, np.maximum(0, lot.spread.part - _NEAR - held))
-    left = most - np.broadcast_to(free, members.shape)
-    # Whoever holds more already begins at a higher price.
-    steps: list[tuple[Ints | int, int]] = [(free, 0)]
-    for price in range(1, 2 * _NEAR):
-        some = np.minimum(left, np.where(held <= lot.spread.part - _NEAR + price - 1, 1, 0))
-        steps.append((some, price))
-        left = left - some
-    return [*steps, (left, 2 * _NEAR)]
 
 
 def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
@@ -384,24 +342,33 @@ class _Dealing:
             if lot.copies > 1:
                 moves += _deal_several(lot, direct)
                 continue
-            left = deque(lot.tasks)
             # Those that wait are the last of a lot.
             direct.sort(key=lambda one: one[0] == UNASSIGNED)
+            if self._choice is None or lot.home == UNASSIGNED:
+                targets = [member for member, amount in direct if member != UNASSIGNED for _ in range(amount)]
+                for hub, amount in shared:
+                    targets += self._choose(lot, self._places[hub], amount)
+                targets += [UNASSIGNED for member, amount in direct if member == UNASSIGNED for _ in range(amount)]
+                moves += zip(lot.tasks, repeat(lot.home), targets, strict=False)
+                continue
+            left = deque(lot.tasks)
             ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
             ways += [(self._places[hub], amount) for hub, amount in shared]
             for places, amount in ways:
-                if self._choice is None:
-                    moves += [Move(left.popleft(), lot.home, places.popleft()) for _ in range(amount)]
-                else:
-                    dealt = (self._deal(self._choice, lot, left, places) for _ in range(amount))
-                    moves += [move for move in dealt if move is not None]
+                dealt = (self._deal(self._choice, lot, left, places) for _ in range(amount))
+                moves += [move for move in dealt if move is not None]
             waiting = sum(amount for member, amount in direct if member == UNASSIGNED)
-            moves += [Move(left.popleft(), lot.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
+            moves += [(left.popleft(), lot.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
         return moves
+
+    def _choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+        if self._choice is None:
+            return [places.popleft() for _ in range(amount)]
+        return self._choice.choose(lot.tasks[0], places, amount)
 
     def _deal(self, choice: Choice, lot: Lot, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else that will do."""
-        move = Move(tasks[0], lot.home, places[0])
+        move: Move = tasks[0], lot.home, places[0]
         if choice.suits(move):
             tasks.popleft()
             places.popleft()
@@ -410,8 +377,8 @@ class _Dealing:
             if found is None:
                 return None
             move = found
-            tasks.remove(move.task)
-            places.remove(move.target)
+            tasks.remove(move[0])
+            places.remove(move[2])
         choice.note(move)
         return move
 
@@ -421,7 +388,7 @@ def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Se
     fallback: Move | None = None
     for task in islice(tasks, _TASKS):
         for member in dict.fromkeys(islice(places, _PLACES)):
-            move = Move(task, lot.home, member)
+            move = task, lot.home, member
             suits = choice.suits(move)
             if suits:
                 return move
@@ -429,11 +396,11 @@ def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Se
                 fallback = move
     if fallback is not None:
         return fallback
-    every = (Move(task, lot.home, member) for task in tasks for member in dict.fromkeys(places))
+    every = ((task, lot.home, member) for task in tasks for member in dict.fromkeys(places))
     return next((move for move in every if choice.suits(move) is not None), None)
 
 
 def _deal_several(lot: Lot, ways: Sequence[tuple[int, int]]) -> list[Move]:
     """Deal several copies of each task in turn: no member gets more than there are tasks, so none gets one twice."""
     places = [member for member, amount in sorted(ways, reverse=True) for _ in range(amount)]
-    return [Move(lot.tasks[turn % len(lot.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]
+    return [(lot.tasks[turn % len(lot.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]

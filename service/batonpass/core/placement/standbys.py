@@ -6,32 +6,33 @@ missing copies of a task at once where tags do not tell members apart, else one 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from batonpass.core.placement.actives import ranks
-from batonpass.core.placement.exchange import Exchange, Lot, Move, Spread, Wish
+from batonpass.core.placement.exchange import Exchange, Floats, Lot, Move, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
-from batonpass.core.placement.state import PlacementState, Wishes
+from batonpass.core.placement.state import Marks, PlacementState, Wishes
 from batonpass.core.placement.tags import Tags
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
-# Up to how many members each has an arc of its own from every lot; beyond that, blocks of so many share one.
+# Up to how many members each has an arc of its own from every lot, and how many of one owner's copies each has is
+# weighed; beyond that, blocks of so many share one, and copies are spread when they are dealt.
 _SINGLE: Final = 64
 _BLOCK: Final = 32
 # How many exchanges there are at most; two or three are enough but where limits or tags bind.
 _ROUNDS: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
 _WAYS: Final = 100
-# Up to how many copies that could be given are told apart by the owners of their tasks.
-_TOLD_APART: Final = 4096
+# How many places are looked at for one that has few of an owner's copies.
+_LOOKED_AT: Final = 64
 # Up to how many copies times members copies are passed on.
 _PASSED_ON: Final = 1 << 20
 
@@ -48,10 +49,7 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
     for _ in range(_ROUNDS):
         if not standbys.exchange():
             break
-    tasks = [task for task in request.table.stateful_ranks if task not in state.waiting]
-    wanted = request.num_standby_replicas
-    short = {task: wanted - len(held) for task in tasks if len(held := standbys.copies[task]) < wanted}
-    return standbys.copies, short
+    return standbys.copies, standbys.short()
 
 
 def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
@@ -66,15 +64,14 @@ def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[i
 
 
 _NONE: Final[frozenset[int]] = frozenset()
-_NOTHING: Final[Mapping[int, int]] = {}
 
 
-class _Slot(NamedTuple):
-    """Copies that a task lacks, to go to members of one kind, or (None) wherever tags want them."""
+class _Slots(NamedTuple):
+    """Copies that each of some tasks lacks, to go to members of one kind, or (None) wherever tags want them."""
 
-    task: int
     kind: int | None
     amount: int
+    tasks: list[int]
 
 
 class _Standbys:
@@ -89,26 +86,26 @@ class _Standbys:
         self._state = state
         self._tags = Tags(request.members, state.open, request.rack_aware_tags)
         self._epoch = [one.topology_epoch for one in request.members]
-        self._tasks: Ints = np.flatnonzero(state.stateful)
-        if state.waiting:
-            self._tasks = self._tasks[[task not in state.waiting for task in self._tasks.tolist()]]
         self._owner = np.array(state.owner, np.int64)
+        self._tasks: Ints = np.flatnonzero(state.stateful & (self._owner != UNASSIGNED))
         others = state.open
         self._wanted = np.minimum(
             request.num_standby_replicas, len(others) - state.is_open[self._owner].astype(np.int64)
         )
-        self.copies: list[tuple[int, ...]] = [()] * len(state.owner)
-        for task in self._tasks.tolist():
-            self.copies[task] = request.standbys[task]
-        self._count = state.count(chain.from_iterable(self.copies))
-        for task in self._misplaced():
-            self._set(task, self._kept(task))
+        self.copies: list[tuple[int, ...]] = list(request.standbys)
+        for task in range(len(state.owner)) if len(self._tasks) < len(state.owner) else ():
+            if not state.stateful[task] or state.owner[task] == UNASSIGNED:
+                self.copies[task] = ()
+        self._there = list(self.copies)
+        self._count_copies()
         owned = state.count(self._owner[self._tasks])
         actives = state.count(self._owner)
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), len(self._tasks) - owned)
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
         self._part: list[int] = (-(-owned * request.num_standby_replicas // max(1, len(others) - 1))).tolist()
+        self._owned = owned
+        self._weighs_pairs = len(state.capacity) <= _SINGLE
         self._pairs: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._busy: set[int] = set()
 
@@ -122,14 +119,13 @@ class _Standbys:
     def _misplaced(self) -> list[int]:
         """Return the tasks whose copies cannot stay as they are."""
         state, copies = self._state, self.copies
-        owner, wanted, tags = state.owner, self._wanted.tolist(), self._tags
-        closed = {one for one in range(len(state.capacity)) if not state.is_open[one]}
-        tasks = self._tasks.tolist()
-        found = {task for task in tasks if len(copies[task]) > wanted[task] or owner[task] in copies[task]}
-        if closed:
-            found.update(task for task in tasks if not closed.isdisjoint(copies[task]))
+        owner, tags, tasks = state.owner, self._tags, self._tasks.tolist()
+        task, holder = self._task, self._holder
+        wrong = (holder == self._owner[task]) | ~state.is_open[holder]
         if state.restricted:
-            found.update(task for task in tasks if not all(state.takes(task, one) for one in copies[task]))
+            wrong |= np.array(self._epoch)[holder] < np.array(state.request.table.topology_epoch)[task]
+        many = self._lengths > self._wanted
+        found = {*task[wrong].tolist(), *np.flatnonzero(many).tolist()}
         if tags.kinds > 1:
             kind = tags.kind
             found.update(
@@ -171,21 +167,34 @@ class _Standbys:
     def exchange(self) -> bool:
         """Exchange once; return whether anything changed.
 
-        Where what members have too much of cannot go straight to those who have too little, others pass copies on.
+        What a round begins with follows from where copies are alone: so where a round changes nothing, placing what is
+        placed changes nothing either. Where what members have too much of cannot go straight to those who have too
+        little, others pass copies on. Where limits or topologies may keep copies from where tags want them, all are
+        weighed at once: copies on a worse place count, which they would not if the others were levelled first.
         """
-        return self._exchange(passing_on=False) or self._exchange(passing_on=True)
+        self._there = list(self.copies)
+        misplaced = self._misplaced()
+        for task in misplaced:
+            self._set(task, self._kept(task))
+        if misplaced:
+            self._count_copies()
+        if self._tags.kinds == 1 or not (self._state.limited or self._state.restricted):
+            self._exchange(passing_on=False)
+            if self.copies != self._there:
+                return True
+        self._exchange(passing_on=True)
+        return self.copies != self._there
 
-    def _exchange(self, *, passing_on: bool) -> bool:
+    def _exchange(self, *, passing_on: bool) -> None:
         state = self._state
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        lacking = self._tasks[(lengths < self._wanted)[self._tasks]].tolist()
-        missing = self._slots(lacking)
+        lacking = self._tasks[(self._lengths < self._wanted)[self._tasks]]
+        missing = self._slots(lacking, (self._wanted - self._lengths)[lacking])
         quota = self._quota(missing)
         floors = np.array(quota.floors)
         tops = floors + quota.fractional
         opened = state.is_open[:-1]
         if not missing and bool(((floors <= self._count) & (self._count <= tops))[opened].all()):
-            return False
+            return
         gives, takes = opened & (self._count > floors), opened & (self._count < tops)
         if passing_on:
             takes = opened
@@ -195,8 +204,9 @@ class _Standbys:
         self._blocks = _Blocks(
             state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1, strict=not passing_on
         )
-        self._busy = set(lacking)
+        self._busy = set()
         lots, wishes = self._lots(missing, np.flatnonzero(gives).tolist())
+        counts, even = self._evenness()
         heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
         exchange = Exchange(
             levels=LEVELS,
@@ -207,18 +217,48 @@ class _Standbys:
             cold=wishes.cold,
             blocks=self._blocks.members,
             reach=self._blocks.reach,
-            counts=self._count[:, None],
-            even=np.zeros((len(heights), 1)),
+            counts=counts,
+            even=even,
             width=state.width,
             choice=self,
         )
-        moves = exchange.solve(lots)
-        for move in moves:
-            # What was dealt one by one was noted at once.
-            if move.target == UNASSIGNED or move.target not in self.copies[move.task]:
+        for move in exchange.solve(lots):
+            # What members give was noted when it was dealt. Of two copies of a task at one member one is still missing.
+            if move[1] == UNASSIGNED and move[2] not in self.copies[move[0]]:
                 self._apply(move)
-        self._count = self._state.count(chain.from_iterable(self.copies))
-        return any(move.target != move.source for move in moves)
+            elif move[2] == UNASSIGNED:
+                self.note(move)
+        self._count_copies()
+
+    def _evenness(self) -> tuple[Ints, Floats]:
+        """Return how many of each owner's copies members have, and how many would be even, in groups that weigh it."""
+        state, members = self._state, len(self._state.capacity)
+        if not self._weighs_pairs:
+            return self._count[:, None], np.zeros((members, 1))
+        task, holder = self._task, self._holder
+        counts = np.bincount(holder * members + self._owner[task], minlength=members**2).reshape(members, members)
+        width = np.where(state.is_open[:-1], state.width, 0)[:, None] * ~np.eye(members, dtype=np.bool_)
+        whole = self._owned * state.request.num_standby_replicas
+        return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
+
+    def choose(self, task: int, places: deque[int], amount: int) -> list[int]:
+        """Take places that have few of an owner's copies, in turn."""
+        owner = self._state.owner[task]
+        pairs, part = self._pairs[owner], self._part[owner]
+        chosen: list[int] = []
+        passed: list[int] = []
+        while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
+            one = places.popleft()
+            held = pairs.get(one, 0)
+            if held < part:
+                pairs[one] = held + 1
+                chosen.append(one)
+            else:
+                passed.append(one)
+        more = amount - len(chosen)
+        places.extendleft(reversed(passed))
+        chosen += [places.popleft() for _ in range(more)]
+        return chosen
 
     def suits(self, move: Move) -> bool | None:
         """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
@@ -232,38 +272,44 @@ class _Standbys:
 
     def note(self, move: Move) -> None:
         """Let a copy come to a member, and leave another."""
-        self._busy.add(move.task)
+        task, source, target = move
+        self._busy.add(task)
+        pairs = self._pairs[self._state.owner[task]]
+        pairs[source] -= 1
+        pairs[target] += 1
         self._apply(move)
 
     def _apply(self, move: Move) -> None:
         task, source, target = move
-        held, pairs = list(self.copies[task]), self._pairs[self._state.owner[task]]
-        if source != UNASSIGNED:
-            pairs[source] -= 1
-            held.remove(source)
+        left = [one for one in self.copies[task] if one != source]
         if target != UNASSIGNED:
-            pairs[target] += 1
-            held.append(target)
-        self.copies[task] = tuple(sorted(held))
+            left.append(target)
+            left.sort()
+        self.copies[task] = tuple(left)
 
-    def _slots(self, lacking: Sequence[int]) -> list[_Slot]:
+    def short(self) -> dict[int, int]:
+        """Return how many standbys each short task lacks."""
+        lacks = self._state.request.num_standby_replicas - self._lengths
+        short = self._tasks[lacks[self._tasks] > 0]
+        return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
+
+    def _slots(self, lacking: Ints, amounts: Ints) -> list[_Slots]:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
         """
-        tags, kind, wanted = self._tags, self._tags.kind, self._wanted.tolist()
+        tags, kind = self._tags, self._tags.kind
         if tags.kinds == 1:
-            return [_Slot(task, None, wanted[task] - len(self.copies[task])) for task in lacking]
+            return [_Slots(None, amount, tasks) for amount, tasks in _grouped(amounts, lacking)]
+        slots: dict[tuple[int | None, int], list[int]] = {}
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
         for one in self._state.open:
             capacity[kind[one]] += self._state.capacity[one]
             given[kind[one]] += self._count[one]
-        slots: list[_Slot] = []
-        for task in lacking:
-            amount = wanted[task] - len(self.copies[task])
+        for task, amount in zip(lacking.tolist(), amounts.tolist(), strict=True):
             on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
             if amount == 1 or tags.is_free(on):
-                slots.append(_Slot(task, None, amount))
+                slots.setdefault((None, amount), []).append(task)
                 continue
             chosen = min(
                 tags.ways(on, amount, _WAYS),
@@ -271,17 +317,23 @@ class _Standbys:
             )
             for one in sorted(set(chosen)):
                 given[one] += chosen.count(one)
-                slots.append(_Slot(task, one, chosen.count(one)))
-        return slots
+                slots.setdefault((one, chosen.count(one)), []).append(task)
+        return [_Slots(*key, tasks) for key, tasks in slots.items()]
 
-    def _lots(self, missing: Sequence[_Slot], givers: Sequence[int]) -> tuple[list[Lot], Wishes]:
+    def _lots(self, missing: Sequence[_Slots], givers: Sequence[int]) -> tuple[list[Lot], Wishes]:
         """Return the copies that are missing, and those that members with too many could give."""
         state, owner = self._state, self._state.owner
         over = {one for one in givers if self._count[one] > self._most[one]}
-        everything, holders = self._flat()
-        mine = np.isin(holders, givers)
+        everything, holders = self._task, self._holder
+        # A task that lacks a copy keeps the others where they are, unless that is above a limit.
+        lacking = np.zeros(len(owner), np.bool_)
+        lacking[[*chain.from_iterable(slots.tasks for slots in missing)]] = True
+        mine = np.isin(holders, givers) & (~lacking[everything] | np.isin(holders, list(over)))
         given, sources = everything[mine], holders[mine]
-        tasks, members = {*(slot.task for slot in missing), *given.tolist()}, {*self._takers, *over}
+        tasks, members = (
+            {*chain.from_iterable(slots.tasks for slots in missing), *given.tolist()},
+            {*self._takers, *over},
+        )
         wishes = Wishes(state.request.warmth(tasks, members), tasks, members)
         pairs, counts = np.unique(self._owner[everything] * len(state.capacity) + holders, return_counts=True)
         self._pairs = defaultdict(Counter)
@@ -290,50 +342,89 @@ class _Standbys:
         ):
             self._pairs[of][one] = count
         keyed: dict[tuple[object, ...], Lot] = {}
-        alike: dict[tuple[object, ...], Lot] = {}
-        standbys, homes = state.request.standbys, state.request.home
-        for slot in missing:
-            task = slot.task
-            plain = not (standbys[task] or task in wishes.copies) and homes[task] in {UNASSIGNED, owner[task]}
-            signature = owner[task], self.copies[task], slot.kind, slot.amount, state.request.table.topology_epoch[task]
-            if plain and signature in alike:
-                alike[signature].tasks.append(task)
-                continue
-            reach = self._blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)
-            key = self._key(wishes, slot.task, UNASSIGNED, reach, slot.amount)
-            lot = keyed.get((*key, owner[slot.task]))
-            if lot is None:
-                lot = keyed[*key, owner[slot.task]] = Lot(*key, wait=1, spread=self._spread(owner[slot.task]))
-            lot.tasks.append(task)
-            if plain:
-                alike[signature] = lot
+        warm = np.zeros(len(owner), np.bool_)
+        warm[list(wishes.copies)] = True
+        fresh = ~warm & ((state.home == UNASSIGNED) | (state.home == self._owner))
+        fresh &= [
+            not (held or was or had)
+            for held, was, had in zip(self.copies, self._there, state.request.standbys, strict=True)
+        ]
+        for slots in missing:
+            # Of tasks that nobody has a copy of, those of one owner are alike.
+            for some in self._alike(slots.tasks, fresh):
+                task, of = some[0], owner[some[0]]
+                reach = self._blocks.of(task, of, self.copies[task], kind=slots.kind)
+                key = self._key(wishes, task, UNASSIGNED, reach, slots.amount)
+                lot = keyed.get((*key, of))
+                if lot is None:
+                    each = None if self._weighs_pairs else self._part[of]
+                    lot = keyed[*key, of] = Lot(*key, wait=1, each=each)
+                    lot.part = of if self._weighs_pairs else 0
+                lot.tasks += some
         # Only what concerns a member that takes something tells copies apart that tags do not.
         takes = np.isin(np.arange(-1, len(state.capacity)), self._takers)
-        concerned = np.zeros(len(state.owner), np.bool_)
+        concerned = warm | takes[self._owner + 1] | takes[state.home + 1]
         concerned[everything[takes[holders + 1]]] = True
-        concerned |= takes[self._owner + 1] | takes[state.home + 1]
-        concerned[list(wishes.copies)] = True
-        # In larger groups there are so many to choose from that whose copies go is chosen when they are dealt.
-        tells = len(given) <= _TOLD_APART
-        for task, source in zip(given.tolist(), sources.tolist(), strict=True):
-            others = [one for one in self.copies[task] if one != source]
-            reach = self._blocks.of(task, owner[task], others, moves=True)
-            key = (source, 0, reach, 1, (), _NONE)
-            if concerned[task]:
-                key = self._key(wishes, task, source, reach, 1)
+        plain = ~concerned[given] & ~np.isin(sources, list(over))
+        reaches = self._reaches(self._blocks, given, sources)
+        parts = self._owner[given] if self._weighs_pairs else np.zeros(len(given), np.int64)
+        codes = (sources * max(1, len(self._blocks.reach)) + reaches) * len(state.capacity) + parts
+        lots = list(keyed.values())
+        for code, alike in _grouped(codes[plain], given[plain]):
+            rest, part = divmod(code, len(state.capacity))
+            source, reach = divmod(rest, len(self._blocks.reach))
+            lots.append(Lot(source, part, reach, tasks=alike))
+        keyed.clear()
+        special = (each[~plain].tolist() for each in (given, sources, reaches, parts))
+        for task, source, reach, part in zip(*special, strict=True):
+            key = (source, part, *self._key(wishes, task, source, reach, 1)[2:])
             give = wishes.chill(task, source) if source in over else 0
-            of = owner[task] if tells else UNASSIGNED
-            lot = keyed.get((*key, give, of))
+            lot = keyed.get((*key, give))
             if lot is None:
-                spread = self._spread(of) if tells else None
-                lot = keyed[*key, give, of] = Lot(*key, give=give, wait=1 if source in over else None, spread=spread)
+                lot = keyed[*key, give] = Lot(*key, give=give, wait=1 if source in over else None)
             lot.tasks.append(task)
-        return list(keyed.values()), wishes
+        return [*lots, *keyed.values()], wishes
 
-    def _flat(self) -> tuple[Ints, Ints]:
-        """Return the task and the member of every copy."""
-        lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
-        return np.repeat(np.arange(len(self.copies)), lengths), np.array([*chain.from_iterable(self.copies)], np.int64)
+    def _reaches(self, blocks: _Blocks, task: Ints, holder: Ints) -> Ints:
+        """Return for copies that members have which set of blocks may have each of them instead."""
+        if not len(task):
+            return task
+        code = np.zeros(len(task), np.int64)
+        if self._tags.kinds > 1:
+            # What a task's copies come to is told by their kinds in order, owner first.
+            kind, of, one = np.array(self._tags.kind), self._task, self._holder
+            order = np.lexsort((kind[one], of))
+            of, one = of[order], one[order]
+            turn = np.arange(len(of)) - np.searchsorted(of, of)
+            alike = kind[self._owner]
+            for place in range(int(turn.max(initial=-1)) + 1):
+                column = np.zeros(len(alike), np.int64)
+                column[of[turn == place]] = kind[one[turn == place]] + 1
+                alike = np.unique(alike * (self._tags.kinds + 1) + column, return_inverse=True)[1]
+            code = alike[task] * self._tags.kinds + kind[holder]
+        if self._state.restricted:
+            epochs = np.unique(np.array(self._state.request.table.topology_epoch), return_inverse=True)[1]
+            code = code * len(epochs) + epochs[task]
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        found = [
+            blocks.of(one, self._state.owner[one], [each for each in self.copies[one] if each != source], moves=True)
+            for one, source in zip(task[first].tolist(), holder[first].tolist(), strict=True)
+        ]
+        return np.array(found, np.int64)[which]
+
+    def _alike(self, tasks: Sequence[int], fresh: Marks) -> Iterator[list[int]]:
+        """Divide tasks into those of which no rule but their owner tells them apart, and single ones."""
+        some = np.array(tasks, np.int64)
+        alike = fresh[some] & (not self._state.restricted)
+        yield from ([task] for task in some[~alike].tolist())
+        yield from (each for _, each in _grouped(self._owner[some[alike]], some[alike]))
+
+    def _count_copies(self) -> None:
+        """Take note of all copies."""
+        self._lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
+        self._task = np.repeat(np.arange(len(self.copies)), self._lengths)
+        self._holder = np.fromiter(chain.from_iterable(self.copies), np.int64, len(self._task))
+        self._count = self._state.count(self._holder)
 
     def _key(
         self, wishes: Wishes, task: int, source: int, reach: int, amount: int
@@ -342,7 +433,7 @@ class _Standbys:
         here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
         request = self._state.request
         # An active that leaves its owner leaves a copy there that costs nothing, nor does one that was to be replaced.
-        there = {request.home[task], *(request.standbys[task] if source == UNASSIGNED else ())}
+        there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
         found: list[Wish] = []
         for one in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
             wish = _there(one) if one in there else wishes.wish(task, one)
@@ -350,11 +441,11 @@ class _Standbys:
         barred = {one.member for one in found if one.cold > 1 or amount > 1}
         return source, 0, reach, amount, tuple(found), frozenset((here & allowed) | barred)
 
-    def _quota(self, missing: Sequence[_Slot]) -> Quotas:
+    def _quota(self, missing: Sequence[_Slots]) -> Quotas:
         """Return how many standbys each member should hold once these are placed too, as level as can be."""
         state = self._state
         least, most = [0] * len(state.capacity), self._most.tolist()
-        lacking = sum(slot.amount for slot in missing)
+        lacking = sum(slots.amount * len(slots.tasks) for slots in missing)
         count = min(int(self._count[state.open].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
@@ -371,20 +462,26 @@ class _Standbys:
             return Quotas(floors, fractional, found.ceilings)
         blocks, owner = _Blocks(state, self._tags, state.open, size=len(state.open), strict=True), state.owner
         tally: Counter[int] = Counter()
-        for task in self._tasks.tolist():
-            held = self.copies[task]
-            for one in held:
-                tally[blocks.of(task, owner[task], [other for other in held if other != one], moves=True)] += 1
-        for slot in missing:
-            tally[blocks.of(slot.task, owner[slot.task], self.copies[slot.task], kind=slot.kind)] += slot.amount
+        for reach, amount in zip(
+            *np.unique(self._reaches(blocks, self._task, self._holder), return_counts=True), strict=True
+        ):
+            tally[int(reach)] += int(amount)
+        for slots in missing:
+            for task in slots.tasks:
+                tally[blocks.of(task, owner[task], self.copies[task], kind=slots.kind)] += slots.amount
         cohorts = [
             Cohort(amount, tuple(block for block, _ in blocks.reach[one]), UNASSIGNED)
             for one, amount in sorted(tally.items())
         ]
         return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
 
-    def _spread(self, owner: int) -> Spread:
-        return Spread(self._pairs.get(owner, _NOTHING), self._part[owner])
+
+def _grouped(keys: Ints, values: Ints) -> Iterator[tuple[int, list[int]]]:
+    """Return the values of each key, in their order."""
+    order = np.argsort(keys, kind="stable")
+    found, starts = np.unique(keys[order], return_index=True)
+    for key, some in zip(found.tolist(), np.split(values[order], starts[1:]), strict=False):
+        yield key, some.tolist()
 
 
 class _Blocks:
@@ -414,6 +511,7 @@ class _Blocks:
         self.allowed: list[frozenset[int]] = []
         self._block = {one: block for block, some in enumerate(self.members) for one in some}
         self._known: dict[tuple[tuple[int, ...], int, bool, int | None], int] = {}
+        self._index: dict[tuple[tuple[int, int], ...], int] = {}
 
     def price(self, reach: int, member: int) -> int:
         """Return what a member of a set costs."""
@@ -440,9 +538,10 @@ class _Blocks:
             found = tuple(
                 (block, price[one]) for block, (one, epoch) in enumerate(self._kinds) if one in price and epoch >= need
             )
-            known = self._known[key] = len(self.reach)
-            self.reach.append(found)
-            self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
+            known = self._known[key] = self._index.setdefault(found, len(self.reach))
+            if known == len(self.reach):
+                self.reach.append(found)
+                self.allowed.append(frozenset(member for block, _ in found for member in self.members[block]))
         return known
 
 
