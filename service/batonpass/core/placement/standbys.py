@@ -297,6 +297,8 @@ class _Standbys:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
+        Not where limits or topologies may bring two copies to one kind after all: then both have one lot, of which no
+        member gets two copies of a task.
         """
         tags, kind = self._tags, self._tags.kind
         if tags.kinds == 1:
@@ -308,7 +310,7 @@ class _Standbys:
             given[kind[one]] += self._count[one]
         for task, amount in zip(lacking.tolist(), amounts.tolist(), strict=True):
             on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
-            if amount == 1 or tags.is_free(on):
+            if amount == 1 or self._state.limited or self._state.restricted or tags.is_free(on):
                 slots.setdefault((None, amount), []).append(task)
                 continue
             chosen = min(
