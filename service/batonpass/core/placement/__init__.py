@@ -50,8 +50,9 @@ flows find the members that have to have more than their part.
 **Stateless tasks** go the same way, on quotas that fill up from the load of the stateful ones. **Standbys** too
 (`standbys`): there a lot is told apart by the other copies of its tasks, beside which none may be; blocks are what
 `rack_aware_tags` tell apart, and a place on a worse one costs a level (`apart`) right below waiting; balance is the
-lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and an owner's copies
-beyond an even part per member cost a little (`even`), which spreads them.
+lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and each
+pair of owner and member has its even part (`even`), which spreads an owner's copies. In groups of more members than the
+network has room for pairs, an owner's copies beyond an even part per block cost a little, and dealing does the rest.
 
 Tasks of **unequal weights** are no flow: `weights` searches for few moves.
 """

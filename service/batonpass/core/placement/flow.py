@@ -72,9 +72,10 @@ class Network:
             Where their flows are in what `solve` returns.
         """
         given = [np.asarray(one, np.int64) for one in (tails, heads, capacity, *costs.values())]
-        found = [one.ravel() for one in np.broadcast_arrays(np.empty(1, np.int8), *given)[1:]]
-        count = len(found[0])
-        self._parts.append([np.asarray(one, np.int64) for one in found[:3]])
+        sizes = {one.size for one in given}
+        count = 0 if 0 in sizes else max(sizes)
+        found = [one.ravel() if one.size == count else np.full(count, one.item() if count else 0) for one in given]
+        self._parts.append(found[:3])
         self._costs.append(dict(zip(costs, found[3:], strict=True)))
         self._arcs += count
         return slice(self._arcs - count, self._arcs)

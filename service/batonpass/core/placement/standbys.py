@@ -297,6 +297,8 @@ class _Standbys:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
+        Not where limits or topologies may bring two copies to one kind after all: then both have one lot, of which no
+        member gets two copies of a task.
         """
         tags, kind = self._tags, self._tags.kind
         if tags.kinds == 1:
@@ -308,7 +310,7 @@ class _Standbys:
             given[kind[one]] += self._count[one]
         for task, amount in zip(lacking.tolist(), amounts.tolist(), strict=True):
             on = [kind[self._state.owner[task]], *[kind[one] for one in self.copies[task]]]
-            if amount == 1 or tags.is_free(on):
+            if amount == 1 or self._state.limited or self._state.restricted or tags.is_free(on):
                 slots.setdefault((None, amount), []).append(task)
                 continue
             chosen = min(
@@ -344,14 +346,9 @@ class _Standbys:
         keyed: dict[tuple[object, ...], Lot] = {}
         warm = np.zeros(len(owner), np.bool_)
         warm[list(wishes.copies)] = True
-        fresh = ~warm & ((state.home == UNASSIGNED) | (state.home == self._owner))
-        fresh &= [
-            not (held or was or had)
-            for held, was, had in zip(self.copies, self._there, state.request.standbys, strict=True)
-        ]
         for slots in missing:
             # Of tasks that nobody has a copy of, those of one owner are alike.
-            for some in self._alike(slots.tasks, fresh):
+            for some in self._alike(slots.tasks, warm):
                 task, of = some[0], owner[some[0]]
                 reach = self._blocks.of(task, of, self.copies[task], kind=slots.kind)
                 key = self._key(wishes, task, UNASSIGNED, reach, slots.amount)
@@ -412,12 +409,14 @@ class _Standbys:
         ]
         return np.array(found, np.int64)[which]
 
-    def _alike(self, tasks: Sequence[int], fresh: Marks) -> Iterator[list[int]]:
+    def _alike(self, tasks: Sequence[int], warm: Marks) -> Iterator[list[int]]:
         """Divide tasks into those of which no rule but their owner tells them apart, and single ones."""
-        some = np.array(tasks, np.int64)
-        alike = fresh[some] & (not self._state.restricted)
+        state, some = self._state, np.array(tasks, np.int64)
+        owner, home, had = self._owner[some], state.home[some], state.request.standbys
+        alike = ~warm[some] & ((home == UNASSIGNED) | (home == owner)) & (not state.restricted)
+        alike &= [not (self.copies[task] or self._there[task] or had[task]) for task in tasks]
         yield from ([task] for task in some[~alike].tolist())
-        yield from (each for _, each in _grouped(self._owner[some[alike]], some[alike]))
+        yield from (each for _, each in _grouped(owner[alike], some[alike]))
 
     def _count_copies(self) -> None:
         """Take note of all copies."""
