@@ -112,3 +112,17 @@ def test_an_older_version_is_brought_to_the_present_one(monkeypatch: pytest.Monk
     payload = json.loads(encode_group(Group(GroupId("orders"), version=7)))
     payload["grp"] = payload.pop("group")
     assert decode_group(1, json.dumps(payload).encode()).version == 7
+
+
+def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
+    """Whatever a field is called in the program, what is written has the names and the order that it always had."""
+    stored = json.loads(FIXTURES.read_text())
+    payload = stored["payload"]
+    again = json.loads(encode_group(decode_group(stored["version"], json.dumps(payload).encode())))
+    assert list(again["fields"]) == list(payload["fields"])
+    for name, known in payload["fields"].items():
+        assert again["fields"][name][: len(known)] == known
+    assert list(again["group"])[: len(payload["group"])] == list(payload["group"])
+    changed = {name for name, value in payload["group"].items() if again["group"][name] != value}
+    # Tasks have had weights of their own since then, and an unsettled task is said to be queued, open or waiting.
+    assert changed <= {"topology", "unsettled"}

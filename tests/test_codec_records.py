@@ -27,8 +27,8 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, Revocation, Role, Subtopology, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.records import (
+    AssignmentChanged,
     MemberJoined,
-    PictureChanged,
     ProbeScheduled,
     RebalanceScheduled,
     Record,
@@ -99,18 +99,18 @@ def test_a_topology_from_before_weights_of_tasks_is_read_without_them() -> None:
 
 
 def test_a_persistent_mapping_comes_back_as_one() -> None:
-    """A member's picture is read back as the same mapping with typed entries, not as bare lists."""
+    """A member's assignment is read back as the same mapping with typed entries, not as bare lists."""
     grant = Grant(Role.ACTIVE, 3, 1_000, 41, (("", 905),))
     member = Member(
         MemberId("m1"),
         joined_ms=1,
-        picture=PMap({TaskId("0_1"): grant}),
+        assignment=PMap({TaskId("0_1"): grant}),
         revoking=PMap({TaskId("0_2"): Revocation(3, 1_000, active=True)}),
     )
     read = decode_record(encode_record(MemberJoined(member)))
     assert isinstance(read, MemberJoined)
-    assert isinstance(read.member.picture, PMap)
-    assert read.member.picture[TaskId("0_1")] == grant
+    assert isinstance(read.member.assignment, PMap)
+    assert read.member.assignment[TaskId("0_1")] == grant
     assert read.member.revoking[TaskId("0_2")].active is True
 
 
@@ -165,6 +165,30 @@ def test_a_record_is_written_in_a_version_that_everybody_reads(monkeypatch: pyte
 def test_what_has_no_stored_form_is_refused() -> None:
     """A value that JSON cannot carry fails when it is written, not when it is read."""
     with pytest.raises(UnwritableRecord, match="picture-changed"):
-        encode_record(PictureChanged(MemberId("m1"), 1, 1, granted={TaskId("0_1"): object()}))  # type: ignore[dict-item]
+        encode_record(AssignmentChanged(MemberId("m1"), 1, 1, granted={TaskId("0_1"): object()}))  # type: ignore[dict-item]
     with pytest.raises(UnwritableRecord, match="not a record"):
         encode_record("m1")  # type: ignore[arg-type]
+
+
+def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
+    """Whatever a field is called in the program, what is written has the names and the order that it always had."""
+    for line in FIXTURES.read_text().splitlines():
+        entry = json.loads(line)
+        stored = StoredRecord(entry["kind"], entry["version"], json.dumps(entry["payload"]).encode())
+        again = encode_record(decode_record(stored))
+        assert again.kind == entry["kind"]
+        assert_kept(entry["payload"], json.loads(again.payload))
+
+
+def assert_kept(stored: Any, again: Any) -> None:
+    """Assert that everything that was stored is stored again, in the same order; there may be more at the end."""
+    if isinstance(stored, dict):
+        assert list(again)[: len(stored)] == list(stored)
+        for name, value in stored.items():
+            assert_kept(value, again[name])
+    elif isinstance(stored, list):
+        assert len(again) >= len(stored)
+        for value, value_again in zip(stored, again, strict=False):
+            assert_kept(value, value_again)
+    else:
+        assert again == stored

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from batonpass.codec.answers import answer_body, picture_body, positions_body, problem_body, rfc3339
+from batonpass.codec.answers import answer_body, assignment_body, positions_body, problem_body, rfc3339
 from batonpass.codec.requests import (
     checked_name,
     etag,
@@ -114,7 +114,7 @@ def test_a_heartbeat_means_what_it_says() -> None:
         ),
         "0_3": TaskReport("warmup", positions=(("a", 1), ("b", 2)), end_offsets=(("a", 9), ("b", 8))),
         "0_4": TaskReport("standby", lag=0, lost=True),
-        "0_7": TaskReport("none", positions=(("", 905),), final=(("", 905),)),
+        "0_7": TaskReport("none", positions=(("", 905),), final_position=(("", 905),)),
     }
     read = read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
     assert read == Heartbeat(M1, 118, 12, {TaskId(task): report for task, report in expected.items()})
@@ -202,7 +202,7 @@ def test_a_bad_name_is_refused(name: str) -> None:
     assert [path for path, _ in refused.value.errors] == ["path.member"]
 
 
-def test_a_picture_lists_tasks_in_order() -> None:
+def test_a_assignment_lists_tasks_in_order() -> None:
     """Tasks stand in the order of their numbers, each under its role; restore_to only where it is known."""
     picture = {
         TaskId("0_10"): Grant(Role.ACTIVE, 1, 0, 3, (("", 905),)),
@@ -211,7 +211,7 @@ def test_a_picture_lists_tasks_in_order() -> None:
         TaskId("0_1"): Grant(Role.STANDBY, 1, 0),
         TaskId("0_0"): Grant(Role.WARMUP, 1, 0),
     }
-    assert picture_body(picture) == {
+    assert assignment_body(picture) == {
         "active": [
             {"task": "0_9", "fencing_token": 2},
             {"task": "0_10", "fencing_token": 3, "restore_to": 905},

@@ -23,7 +23,6 @@ TOP_LEVEL = {
     "service",
     "tests",
 }
-LINES_OF_A_FUNCTION = 60
 # Values and ways to order them. Nothing here can tell the time, draw a number, wait, or reach outside the process.
 CORE_MAY_IMPORT = {
     "__future__",
@@ -106,16 +105,6 @@ def test_the_top_level_holds_only_what_is_listed() -> None:
     """The first level of the tree is fixed; whatever is new belongs into one of its folders."""
     top = {path.relative_to(ROOT).parts[0] for path in FILES}
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
-
-
-def test_functions_fit_their_size() -> None:
-    """A function fits on a screen, its docstring included."""
-    sizes = {
-        f"{where(path, node.lineno)} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for path, tree in MODULES.items()
-        for node in functions(tree)
-    }
-    assert {name: size for name, size in sizes.items() if size > LINES_OF_A_FUNCTION} == {}
 
 
 def may_import(path: Path) -> set[str]:

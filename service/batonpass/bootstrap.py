@@ -26,7 +26,7 @@ from batonpass.clock import SystemClock
 from batonpass.codec.code import code_version
 from batonpass.collector import spare_the_collector
 from batonpass.connections import ConnectionLimits, bounded
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.errors import ProtocolError
 from batonpass.core.evolve import evolve
@@ -153,7 +153,7 @@ def build(settings: Settings, url: str) -> Process:
         observer=observer,
         decide=decide,
         evolve=evolve,
-        poll=poll,
+        poll=answer_to_poll,
         check_step=check_step,
         stalls=pulse.stalls,
         policy=_policy(settings),

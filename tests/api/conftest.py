@@ -19,7 +19,7 @@ from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.invariants import check_step
@@ -115,8 +115,8 @@ class Api:
         body = {"seq": seq, "member_epoch": epoch} | ({} if tasks is None else {"tasks": tasks})
         return await self.call("POST", f"/orders/members/{member}/heartbeat", body)
 
-    async def picture(self, member: str, after: int, *, wait_ms: int = 2_000) -> httpx.Response:
-        """Wait for a picture of a member of ``orders`` other than that of epoch ``after``."""
+    async def assignment(self, member: str, after: int, *, wait_ms: int = 2_000) -> httpx.Response:
+        """Wait for an assignment of a member of ``orders`` other than that of epoch ``after``."""
         return await self.call("GET", f"/orders/members/{member}/assignment?after={after}&wait_ms={wait_ms}")
 
 
@@ -188,7 +188,7 @@ async def serving(
         observer=Everyone(seen, *observers, *([counts] if counts else [])),
         decide=decide,
         evolve=evolve,
-        poll=poll,
+        poll=answer_to_poll,
         check_step=check_step,
         stalls=pulse.stalls,
         policy=Policy(max_tasks_per_heartbeat=TASKS_PER_HEARTBEAT_MAX),

@@ -63,7 +63,7 @@ def ask(after: int, *, wait_ms: int = 30_000, member: str = "m1", group: str = "
 
 
 async def epoch_of(pair: Pair) -> int:
-    """Return the epoch of the member's present picture."""
+    """Return the epoch of the member's present assignment."""
     found = await pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=0")
     return int(found.json()["member_epoch"])
 

@@ -53,7 +53,7 @@ async def stage(api: Api, path: str) -> None:
         await api.join("m1")
 
 
-async def picture_of(api: Api) -> tuple[Any, Any]:
+async def assignment_of(api: Api) -> tuple[Any, Any]:
     """Return the group as it stands, and how often something was written to its log."""
     group, _ = await api.coordinator.look(GroupId("orders"))
     return group, api.log.appends
@@ -114,11 +114,11 @@ async def test_a_body_that_says_something_else_is_refused(
 ) -> None:
     """Malformed JSON and unknown fields are 422 with their path, and nothing is carried out."""
     await stage(api, path)
-    before, commands = await picture_of(api), len(api.commands)
+    before, commands = await assignment_of(api), len(api.commands)
     answer = await api.call(method, below_groups(path), body)
     assert (answer.status_code, answer.json()["type"]) == (422, "invalid-request")
     assert [error["path"] for error in answer.json()["errors"]] == [fault]
-    assert await picture_of(api) == before
+    assert await assignment_of(api) == before
     assert len(api.commands) == commands
 
 
@@ -128,12 +128,12 @@ async def test_a_caller_that_breaks_off_in_its_body_has_done_nothing(
 ) -> None:
     """Such a call counts as 499 whoever serves it, is no failure of the program, and nothing is carried out."""
     await stage(api, path)
-    before, commands = await picture_of(api), len(api.commands)
+    before, commands = await assignment_of(api), len(api.commands)
     await BreakingOff(method, path.format(**NAMES)).call(api)
     assert api.told.answered_[-1] == (method, path, 499)
     assert api.told.failures == []
     assert [line for line in caplog.records if line.levelno >= logging.ERROR] == []
-    assert await picture_of(api) == before
+    assert await assignment_of(api) == before
     assert len(api.commands) == commands
 
 

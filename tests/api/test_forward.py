@@ -56,7 +56,7 @@ async def test_who_asked_and_the_id_go_along(pair: Pair) -> None:
 
 
 async def test_a_long_poll_waits_at_the_owner(pair: Pair) -> None:
-    """It is answered when the picture changes there, and 204 when its wait is over."""
+    """It is answered when the assignment changes there, and 204 when its wait is over."""
     await pair.declare("b-group")
     epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
     path = f"/v1/groups/b-group/members/m1/assignment?after={epoch}"

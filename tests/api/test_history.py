@@ -15,11 +15,11 @@ async def hand_over(api: Api) -> tuple[str, str]:
     other = "0_1" if task == "0_0" else "0_0"
     api.clock.at_ms += 1_000
     await api.beat("m2", 3, 2, {task: {"role": "warmup", "position": 900, "end_offset": 900}})
-    told = (await api.picture("m1", 2)).json()
+    told = (await api.assignment("m1", 2)).json()
     assert [one["task"] for one in told["assignment"]["active"]] == [other]
     api.clock.at_ms += 100
     await api.beat("m1", 2, told["member_epoch"], {other: RUNNING, task: {"role": "standby", "lag": 0}})
-    granted = (await api.picture("m2", 2)).json()
+    granted = (await api.assignment("m2", 2)).json()
     api.clock.at_ms += 400
     await api.beat("m2", 4, granted["member_epoch"], {task: RUNNING})
     return task, other
@@ -100,10 +100,10 @@ async def test_a_route_says_who_serves_a_task_and_who_stands_by(api: Api) -> Non
     body = {"config": {"num_standby_replicas": 1}}
     await api.call("PUT", "/orders", body, headers={"If-Match": shown.headers["etag"]})
     await api.beat("m1", 3, 4, {other: RUNNING})
-    picture = (await api.picture("m1", 4)).json()
-    assert picture["assignment"]["standby"] == [task]
+    assignment = (await api.assignment("m1", 4)).json()
+    assert assignment["assignment"]["standby"] == [task]
     reports = {other: RUNNING, task: {"role": "standby", "lag": 5_000}}
-    await api.beat("m1", 4, picture["member_epoch"], reports)
+    await api.beat("m1", 4, assignment["member_epoch"], reports)
     route = (await api.call("GET", f"/orders/tasks/{task}/route")).json()
     assert route["standbys"] == [{"member": "m1", "endpoint": None, "lag": 5_000, "caught_up": False}]
     await api.call("DELETE", "/orders/members/m2")

@@ -19,7 +19,7 @@ from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat
 from batonpass.core.model import Grant, Group, Member, Revocation, Role
 from batonpass.core.pmap import PMap
-from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 
 class Watch:
@@ -91,12 +91,14 @@ def member_of(**parts: Any) -> tuple[Group, Soft]:
         M1,
         0,
         epoch=5,
-        picture=PMap({T0: Grant(Role.ACTIVE, 2, 0, 1), T1: Grant(Role.WARMUP, 3, 0)}),
+        assignment=PMap({T0: Grant(Role.ACTIVE, 2, 0, 1), T1: Grant(Role.WARMUP, 3, 0)}),
         revoking=PMap({T2: Revocation(5, 0, active=True)}),
     )
-    heard = MemberSoft(0, seq=10, echoed=5, reports={T1: Report(TaskReport("warmup", lag=50_000), 0, lag=50_000)})
+    member_soft = MemberSoft(
+        0, seq=10, echoed=5, reports={T1: MeasuredReport(TaskReport("warmup", lag=50_000), 0, lag=50_000)}
+    )
     return Group(GroupId("orders"), members=PMap({M1: replace(member)})), Soft(
-        members=PMap({M1: replace(heard, **parts)})
+        members=PMap({M1: replace(member_soft, **parts)})
     )
 
 
@@ -108,7 +110,7 @@ KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: Task
     [
         ("nothing is new", False, Heartbeat(M1, 11, 5, KEPT), {}),
         ("it reports nothing", False, Heartbeat(M1, 11, 5, None), {}),
-        ("it answers a picture for the first time", True, Heartbeat(M1, 11, 5, None), {"echoed": 4}),
+        ("it answers an assignment for the first time", True, Heartbeat(M1, 11, 5, None), {"echoed": 4}),
         ("its epoch is one that nobody has given", False, Heartbeat(M1, 11, 6, KEPT), {}),
         ("it is a late or doubled one", False, Heartbeat(M1, 10, 5, KEPT | {T2: TaskReport("none")}), {}),
         ("it gives up what was revoked", True, Heartbeat(M1, 11, 5, KEPT | {T2: TaskReport("none")}), {}),
@@ -138,13 +140,13 @@ KEPT = {T0: TaskReport("active"), T1: TaskReport("warmup", lag=40_000), T2: Task
             "a warmup was caught up before",
             False,
             Heartbeat(M1, 11, 5, KEPT | {T1: TaskReport("warmup", lag=10)}),
-            {"reports": {T1: Report(TaskReport("warmup", lag=20), 0, lag=20)}},
+            {"reports": {T1: MeasuredReport(TaskReport("warmup", lag=20), 0, lag=20)}},
         ),
         ("nobody knows the member", False, Heartbeat(MemberId("m9"), 11, 5, {}), {}),
     ],
 )
 def test_news_is_what_others_wait_for(why: str, *, news: bool, said: Heartbeat, known: dict[str, Any]) -> None:
-    """A heartbeat has news when it answers a new picture, confirms a revocation, or says that a warmup caught up."""
+    """A heartbeat has news when it answers a new assignment, confirms a revocation, or says that a warmup caught up."""
     assert has_news(*member_of(**known), said) is news, why
 
 
@@ -168,13 +170,13 @@ async def test_a_member_that_beats_too_often_is_told_to_wait_and_its_neighbours_
         assert refused.json()["retry_after_ms"] == 10_000
         assert refused.headers["retry-after"] == "10"
         assert (await api.beat("m2", 1, epochs[1])).status_code == 200
-        assert (await api.picture("m1", epochs[0], wait_ms=0)).status_code in {200, 204}
+        assert (await api.assignment("m1", epochs[0], wait_ms=0)).status_code in {200, 204}
         assert api.told.lines[0][:2] == ("limit-exceeded", "POST /v1/groups/{group}/members/{member}/heartbeat")
         assert api.told.refusals == ["limit-exceeded", "limit-exceeded"]
 
 
 async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() -> None:
-    """Answers to new pictures go through although the limit is reached; beyond their own rate they too must wait."""
+    """Answers to new assignments go through although the limit is reached; beyond their own rate they too must wait."""
     async with serving(limits=tight(urgent=1.0)) as api:
         await api.declare(partitions=4)
         epoch = (await api.join("m1")).json()["member_epoch"]
@@ -184,7 +186,7 @@ async def test_a_heartbeat_with_news_passes_the_limit_up_to_a_rate_of_its_own() 
         assert (await api.beat("m1", 3, epoch, tasks)).status_code == 429
         await api.join("m2", tasks={"0_0": {"role": "none", "lag": 0}, "0_1": {"role": "none", "lag": 0}})
         await api.beat("m2", 1, 2, {"0_0": {"role": "warmup", "lag": 0}, "0_1": {"role": "warmup", "lag": 0}})
-        news = await api.picture("m1", epoch, wait_ms=1_000)
+        news = await api.assignment("m1", epoch, wait_ms=1_000)
         assert news.status_code == 200
         newer = news.json()["member_epoch"]
         assert newer > epoch
@@ -198,14 +200,16 @@ async def test_long_polls_have_places_and_a_rate() -> None:
     async with serving(limits=tight(member=1_000.0, polls=1)) as api:
         await api.declare()
         epoch = (await api.join("m1")).json()["member_epoch"]
-        waiting = asyncio.create_task(api.picture("m1", epoch, wait_ms=30_000))
+        waiting = asyncio.create_task(api.assignment("m1", epoch, wait_ms=30_000))
         await asyncio.sleep(0.02)
-        refused = await api.picture("m1", epoch)
+        refused = await api.assignment("m1", epoch)
         assert (refused.status_code, refused.json()["type"]) == (429, "limit-exceeded")
         waiting.cancel()
         await asyncio.sleep(0.02)
         assert api.policy.limits.polls.taken == 0
-        assert (await api.picture("m1", epoch, wait_ms=0)).status_code == 429, "the rate of a clock that stands still"
+        assert (await api.assignment("m1", epoch, wait_ms=0)).status_code == 429, (
+            "the rate of a clock that stands still"
+        )
 
 
 async def test_operators_calls_are_limited_together_and_probes_are_not() -> None:

@@ -30,7 +30,7 @@ def parked(pair: Pair) -> int:
 
 def waiting(pair: Pair) -> int:
     """Return how many wait for news of the group's members."""
-    return len(pair.processes[0].coordinator._rooms[GroupId("apples")].watchers)
+    return len(pair.processes[0].coordinator._runtimes[GroupId("apples")].watchers)
 
 
 def answered(pair: Pair, status: int) -> float:
@@ -55,7 +55,7 @@ async def test_the_end_of_a_group_is_told(pair: Pair) -> None:
     assert parked(pair) == 0
 
 
-async def test_a_new_picture_wakes_the_poll(pair: Pair) -> None:
+async def test_a_new_assignment_wakes_the_poll(pair: Pair) -> None:
     """What another member's joining gives to this one's standby is told at once, and the next poll waits again."""
     epoch = await epoch_of(pair)
     wire = await Socket.open(pair)
@@ -197,9 +197,9 @@ async def test_a_group_that_must_be_read_first_is_read(pair: Pair) -> None:
     wire = await Socket.open(pair)
     await wire.send(ask(epoch, wait_ms=400))
     await until(lambda: parked(pair) == 1)
-    pair.processes[0].coordinator._rooms[GroupId("apples")].engine.let_go()
+    pair.processes[0].coordinator._runtimes[GroupId("apples")].engine.let_go()
     assert (await wire.answer())[0] == 204
-    assert pair.processes[0].coordinator._rooms[GroupId("apples")].engine.is_loaded
+    assert pair.processes[0].coordinator._runtimes[GroupId("apples")].engine.is_loaded
 
 
 async def test_a_group_of_another_coordinator_is_forwarded(pair: Pair) -> None:
@@ -244,7 +244,7 @@ async def test_a_failure_of_the_program_is_told_and_the_next_poll_is_served(
     coordinator = pair.processes[0].coordinator
     look_for = coordinator._look_for
     monkeypatch.setattr(coordinator, "_look_for", Mock(side_effect=KeyError("m1")))
-    coordinator._rooms[GroupId("apples")].watchers.wake_all()
+    coordinator._runtimes[GroupId("apples")].watchers.wake_all()
     status, _, body = await wire.answer()
     assert (status, body["type"]) == (500, "internal-error")
     monkeypatch.setattr(coordinator, "_look_for", look_for)

@@ -33,9 +33,9 @@ async def warm_up_second(api: Api) -> str:
     """Let m2 join, and return the task that it is told to warm up."""
     await api.join("m2")
     await settle(api)
-    picture = (await api.picture("m2", 1)).json()
-    assert picture["member_epoch"] == 2
-    (task,) = picture["assignment"]["warmup"]
+    assignment = (await api.assignment("m2", 1)).json()
+    assert assignment["member_epoch"] == 2
+    (task,) = assignment["assignment"]["warmup"]
     return str(task)
 
 
@@ -67,17 +67,17 @@ async def test_a_warm_handover_interrupts_nobody_until_the_copy_is_ready(api: Ap
     await run_both_tasks(api)
     task = await warm_up_second(api)
     stays = {"0_0": "0_1", "0_1": "0_0"}[task]
-    assert (await api.picture("m1", 2, wait_ms=0)).status_code == 204
+    assert (await api.assignment("m1", 2, wait_ms=0)).status_code == 204
     await api.beat("m2", 1, 2, {task: {"role": "warmup", "position": 10, "end_offset": 900}})
-    assert (await api.picture("m1", 2, wait_ms=0)).status_code == 204
-    waiting = asyncio.create_task(api.picture("m1", 2))
+    assert (await api.assignment("m1", 2, wait_ms=0)).status_code == 204
+    waiting = asyncio.create_task(api.assignment("m1", 2))
     await asyncio.sleep(0.01)
     await api.beat("m2", 2, 2, {task: {"role": "warmup", "position": 890, "end_offset": 900}})
     revoked = (await waiting).json()
     assert revoked["member_epoch"] == 3
     assert [active["task"] for active in revoked["assignment"]["active"]] == [stays]
-    assert (await api.picture("m2", 2, wait_ms=0)).status_code == 204
-    waiting = asyncio.create_task(api.picture("m2", 2))
+    assert (await api.assignment("m2", 2, wait_ms=0)).status_code == 204
+    waiting = asyncio.create_task(api.assignment("m2", 2))
     await asyncio.sleep(0.01)
     given_up = {"role": "none", "final_position": 905, "position": 905}
     assert (await api.beat("m1", 3, 3, {stays: RUNNING, task: given_up})).status_code == 200
@@ -93,11 +93,11 @@ async def test_a_confirmation_needs_the_epoch_that_announced_the_revocation(api:
     await api.beat("m2", 1, 2, {task: {"role": "warmup", "lag": 0}})
     answer = await api.beat("m1", 3, 2, {stays: RUNNING})
     assert answer.json()["member_epoch"] == 3
-    assert (await api.picture("m2", 2, wait_ms=0)).status_code == 204
+    assert (await api.assignment("m2", 2, wait_ms=0)).status_code == 204
 
 
-async def test_a_late_heartbeat_gets_the_present_picture_and_changes_nothing(api: Api) -> None:
-    """A ``seq`` that was processed before is answered 200 with the whole picture."""
+async def test_a_late_heartbeat_gets_the_present_assignment_and_changes_nothing(api: Api) -> None:
+    """A ``seq`` that was processed before is answered 200 with the whole assignment."""
     await run_both_tasks(api)
     answer = await api.beat("m1", 1, 1, {})
     assert answer.status_code == 200
@@ -283,17 +283,17 @@ async def test_an_instance_id_in_use_says_how_long(api: Api) -> None:
 
 
 async def test_a_long_poll_ends_by_itself_and_answers_an_epoch_from_the_future_at_once(api: Api) -> None:
-    """Nothing new within the wait is 204; an epoch above the present one is answered with the present picture."""
+    """Nothing new within the wait is 204; an epoch above the present one is answered with the present assignment."""
     await run_both_tasks(api)
-    assert (await api.picture("m1", 2, wait_ms=30)).status_code == 204
-    ahead = await asyncio.wait_for(api.picture("m1", 9, wait_ms=30_000), 2)
+    assert (await api.assignment("m1", 2, wait_ms=30)).status_code == 204
+    ahead = await asyncio.wait_for(api.assignment("m1", 9, wait_ms=30_000), 2)
     assert (ahead.status_code, ahead.json()["member_epoch"]) == (200, 2)
 
 
 async def test_a_parked_long_poll_learns_of_the_fence(api: Api) -> None:
     """A member that is evicted while it waits is told 409 ``fenced``."""
     await run_both_tasks(api)
-    waiting = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
+    waiting = asyncio.create_task(api.assignment("m1", 2, wait_ms=30_000))
     await asyncio.sleep(0.02)
     assert (await api.call("POST", "/orders/members/m1/evict?dead=true&reason=burnt")).status_code == 204
     answer = await asyncio.wait_for(waiting, 2)
@@ -304,15 +304,15 @@ async def test_a_parked_long_poll_learns_of_the_fence(api: Api) -> None:
 async def test_a_broken_long_poll_is_told_at_once_and_a_new_one_takes_it_back(api: Api) -> None:
     """The core hears of a poll that broke without an answer, and of the next one; never of one that was answered."""
     await run_both_tasks(api)
-    await api.picture("m1", 2, wait_ms=0)
-    broken = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
+    await api.assignment("m1", 2, wait_ms=0)
+    broken = asyncio.create_task(api.assignment("m1", 2, wait_ms=30_000))
     await asyncio.sleep(0.02)
     broken.cancel()
     await asyncio.sleep(0.02)
     assert [item for item in api.seen.effects if isinstance(item, PollBroken | PollOpened)] == [
         PollBroken(MemberId("m1"))
     ]
-    await api.picture("m1", 2, wait_ms=0)
+    await api.assignment("m1", 2, wait_ms=0)
     await asyncio.sleep(0.02)
     assert [item for item in api.seen.effects if isinstance(item, PollOpened)] == [PollOpened(MemberId("m1"))]
 
@@ -320,8 +320,8 @@ async def test_a_broken_long_poll_is_told_at_once_and_a_new_one_takes_it_back(ap
 async def test_a_poll_that_breaks_beside_another_says_nothing(api: Api) -> None:
     """A client that opened a new long-poll before its old one broke is not suspected."""
     await run_both_tasks(api)
-    first = asyncio.create_task(api.picture("m1", 2, wait_ms=30_000))
-    second = asyncio.create_task(api.picture("m1", 2, wait_ms=60))
+    first = asyncio.create_task(api.assignment("m1", 2, wait_ms=30_000))
+    second = asyncio.create_task(api.assignment("m1", 2, wait_ms=60))
     await asyncio.sleep(0.02)
     first.cancel()
     await second

@@ -131,7 +131,7 @@ class Workers(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(slot=SLOTS)
     def look(self, slot: int) -> None:
-        """Ask for the picture by a long-poll that does not wait."""
+        """Ask for the assignment by a long-poll that does not wait."""
         run = self.runs.get(slot)
         if run is not None:
             path = f"/orders/members/{run.member}/assignment?after={run.epoch}&wait_ms=0"
@@ -266,18 +266,18 @@ class Workers(RuleBasedStateMachine):
         return False
 
     def _take(self, run: Run, said: dict[str, Any]) -> None:
-        epoch, picture = said["member_epoch"], said["assignment"]
-        if epoch < run.epoch or picture is None:
-            assert picture is not None or epoch == run.epoch or epoch < run.epoch
+        epoch, assignment = said["member_epoch"], said["assignment"]
+        if epoch < run.epoch or assignment is None:
+            assert assignment is not None or epoch == run.epoch or epoch < run.epoch
             return
-        tokens = {one["task"]: one["fencing_token"] for one in picture["active"]}
-        named = [*tokens, *picture["standby"], *picture["warmup"]]
-        assert len(named) == len(set(named)), picture
+        tokens = {one["task"]: one["fencing_token"] for one in assignment["active"]}
+        named = [*tokens, *assignment["standby"], *assignment["warmup"]]
+        assert len(named) == len(set(named)), assignment
         gives_up = {*run.processes, *run.copies} - set(named)
         if epoch == run.epoch + 1:
             assert not (gives_up and set(tokens) - set(run.processes)), "gives up and grants in one epoch"
         run.epoch = epoch
-        run.copies = {task: role for role in ("standby", "warmup") for task in picture[role]}
+        run.copies = {task: role for role in ("standby", "warmup") for task in assignment[role]}
         for task in list(run.processes):
             if task not in tokens:
                 del run.processes[task]

@@ -10,7 +10,7 @@ from tests.api.conftest import Api
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
 from batonpass.codec.views import group_body
 from batonpass.core.budget import HeldBack
-from batonpass.core.describe import describe_group
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
@@ -27,10 +27,10 @@ async def begin_handover(api: Api) -> str:
     await api.beat("m1", 1, epoch, {"0_0": RUNNING, "0_1": RUNNING})
     await api.join("m2", capacity=1, client_tags={"zone": "a"}, instance_id="orders-1", endpoint="http://m2")
     await asyncio.sleep(0.02)
-    (task,) = (await api.picture("m2", 0)).json()["assignment"]["warmup"]
+    (task,) = (await api.assignment("m2", 0)).json()["assignment"]["warmup"]
     await api.beat("m2", 1, 1, {})
-    picture = (await api.picture("m2", 0)).json()
-    await api.beat("m2", 2, picture["member_epoch"], {task: {"role": "warmup", "position": 10, "end_offset": 900}})
+    assignment = (await api.assignment("m2", 0)).json()
+    await api.beat("m2", 2, assignment["member_epoch"], {task: {"role": "warmup", "position": 10, "end_offset": 900}})
     return str(task)
 
 
@@ -136,7 +136,7 @@ async def test_groups_and_members_come_in_pages(api: Api) -> None:
 
 
 async def test_a_member_shows_what_it_has_and_said(api: Api) -> None:
-    """Profile, picture, reports and lag stand in the body; somebody who is not a member is 404."""
+    """Profile, assignment, reports and lag stand in the body; somebody who is not a member is 404."""
     task = await begin_handover(api)
     body = (await api.call("GET", "/orders/members/m2")).json()
     assert (body["member_id"], body["instance_id"], body["client_tags"]) == ("m2", "orders-1", {"zone": "a"})

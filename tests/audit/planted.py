@@ -104,12 +104,12 @@ class Forger:
             )
         self.later(1_000)
 
-    def picture(self, member: str, **changes: Any) -> r.PictureChanged:
-        """Return a new picture for a member."""
-        return r.PictureChanged(MemberId(member), self.epoch(member), self._at_ms, **changes)
+    def assignment_changed(self, member: str, **changes: Any) -> r.AssignmentChanged:
+        """Return a new assignment for a member."""
+        return r.AssignmentChanged(MemberId(member), self.epoch(member), self._at_ms, **changes)
 
     def grant(self, member: str, role: Role, *, token: int = 0) -> Grant:
-        """Return a grant in the picture that a member gets next."""
+        """Return a grant in the assignment that a member gets next."""
         return Grant(role, self._epochs.get(member, 0) + 1, self._at_ms, token)
 
     def hand_over(self, task: str, to: str, *, ready: bool = True) -> None:
@@ -117,10 +117,10 @@ class Forger:
         owner, token = self.owners[task]
         self.owners[task] = (to, token + 1)
         name = TaskId(task)
-        self.add(self.picture(owner, revoked=(name,)), r.HeirChosen(name, MemberId(to)))
+        self.add(self.assignment_changed(owner, revoked=(name,)), r.NextOwnerChosen(name, MemberId(to)))
         self.add(r.TaskReleased(name, MemberId(owner), at_ms=self._at_ms))
         granted = {name: self.grant(to, Role.ACTIVE, token=token + 1)}
-        self.add(self.picture(to, granted=granted, ready=(name,) if ready else ()))
+        self.add(self.assignment_changed(to, granted=granted, ready=(name,) if ready else ()))
         self.add(r.ActiveReported(name, MemberId(to), ActiveState.RUNNING, self._at_ms))
 
     def without_copy(self, task: str) -> str:
@@ -166,15 +166,15 @@ def _many_warmups(day: GroupRows, name: str) -> GroupRows:
     forger.epoch("greedy")
     tasks = [TaskId(f"0_{number}") for number in range(6)]
     granted = {task: forger.grant("greedy", Role.WARMUP) for task in tasks}
-    forger.add(forger.picture("greedy", granted=granted))
-    forger.add(forger.picture("greedy", revoked=tuple(tasks)))
+    forger.add(forger.assignment_changed("greedy", granted=granted))
+    forger.add(forger.assignment_changed("greedy", revoked=tuple(tasks)))
     return forger.rows
 
 
 def _stuck_warmup(day: GroupRows, name: str) -> GroupRows:
     forger = Forger(day, name)
     member = forger.without_copy("0_3")
-    forger.add(forger.picture(member, granted={TaskId("0_3"): forger.grant(member, Role.WARMUP)}))
+    forger.add(forger.assignment_changed(member, granted={TaskId("0_3"): forger.grant(member, Role.WARMUP)}))
     return forger.rows
 
 
@@ -191,7 +191,7 @@ def _flapping(day: GroupRows, name: str) -> GroupRows:
 def _unowned(day: GroupRows, name: str) -> GroupRows:
     forger = Forger(day, name)
     owner, _ = forger.owners["0_4"]
-    forger.add(forger.picture(owner, revoked=(TaskId("0_4"),)))
+    forger.add(forger.assignment_changed(owner, revoked=(TaskId("0_4"),)))
     forger.add(r.TaskReleased(TaskId("0_4"), MemberId(owner), at_ms=forger.now_ms))
     return forger.rows
 
@@ -207,7 +207,7 @@ def _skipped_epoch(day: GroupRows, name: str) -> GroupRows:
     forger = Forger(day, name)
     member = forger.without_copy("0_5")
     forger.epoch(member)
-    forger.add(forger.picture(member, granted={TaskId("0_5"): forger.grant(member, Role.STANDBY)}))
+    forger.add(forger.assignment_changed(member, granted={TaskId("0_5"): forger.grant(member, Role.STANDBY)}))
     return forger.rows
 
 

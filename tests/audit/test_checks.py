@@ -101,8 +101,8 @@ def test_an_unreadable_record_is_fatal_on_its_day_and_a_snapshot_a_notice() -> N
     assert told([row(1, "unreadable")]) == [("L2", "record 1 cannot be read: ?")]
 
 
-def pictures(*epochs: int) -> list[Row]:
-    """Return pictures of a member that say nothing but their epochs, other rows of their records among them."""
+def assignments(*epochs: int) -> list[Row]:
+    """Return assignments of a member that say nothing but their epochs, other rows of their records among them."""
     rows = in_order(*(row(0, "standby", "a", TASK, number=epoch) for epoch in epochs))
     return [*rows, *(one | {"place": 1, "task": "0_1"} for one in rows)]
 
@@ -118,11 +118,11 @@ def pictures(*epochs: int) -> list[Row]:
         ((1, 3, 2, 4), [(1, 3, 2), (3, 2, 3), (2, 4, 4)]),
     ],
 )
-def test_each_picture_adds_one_to_an_epoch(epochs: Sequence[int], steps: Sequence[tuple[int, int, int]]) -> None:
+def test_each_assignment_adds_one_to_an_epoch(epochs: Sequence[int], steps: Sequence[tuple[int, int, int]]) -> None:
     """Skipped, fallen, and the same again, wherever in the day."""
-    assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(pictures(*epochs))] == [
+    assert [(one["law"], one["member"], one["detail"], one["sequences"]) for one in found(assignments(*epochs))] == [
         (
-            *("L2", "a", f"its epoch {epoch} follows {before} at {clock(seq)}; each change of a picture adds one"),
+            *("L2", "a", f"its epoch {epoch} follows {before} at {clock(seq)}; each change of an assignment adds one"),
             [seq - 1, seq],
         )
         for before, epoch, seq in steps
@@ -131,15 +131,15 @@ def test_each_picture_adds_one_to_an_epoch(epochs: Sequence[int], steps: Sequenc
 
 def test_an_epoch_that_was_skipped_before_the_day_was_found_then() -> None:
     """The record that skips belongs to its day."""
-    assert len(found(pictures(1, 3, 4), first=2)) == 1
-    assert found(pictures(1, 3, 4), first=3) == []
+    assert len(found(assignments(1, 3, 4), first=2)) == 1
+    assert found(assignments(1, 3, 4), first=3) == []
 
 
 @pytest.mark.parametrize("what", ["raised", "adopted"])
 def test_lost_commits_and_adoptions_excuse_the_epochs_of_their_group(what: str) -> None:
     """They raise epochs out of turn; those of other groups go on one by one."""
     groups = [GroupPart(name, 0, True, 1, 4, 0) for name in ("g", "h")]
-    skipped = [*pictures(1, 2, 4), row(4)]
+    skipped = [*assignments(1, 2, 4), row(4)]
     elsewhere = [one | {"group_id": "h"} for one in skipped]
     assert len(found([*skipped, *elsewhere], groups=groups)) == 2
     excused = [*skipped[:-1], row(4, what, "b", "0_5", ready=True, token=1)]

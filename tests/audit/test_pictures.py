@@ -1,4 +1,4 @@
-"""Which hour of a group is worth a picture."""
+"""Which hour of a group is worth an assignment."""
 
 from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.pictures import broken_hours
@@ -33,6 +33,6 @@ def test_the_hour_with_the_most_broken_laws_wins() -> None:
     assert broken_hours(findings, BEGIN_MS, END_MS) == [(group, BEGIN_MS + hour * HOUR_MS) for group, hour in hours]
 
 
-def test_what_has_no_hour_of_the_day_has_no_picture() -> None:
+def test_what_has_no_hour_of_the_day_has_no_assignment() -> None:
     """A finding without records, or whose last one is of another day, says nothing of an hour."""
     assert broken_hours([broken("a"), broken("b", -1), broken("c", 24)], BEGIN_MS, END_MS) == []

@@ -94,7 +94,7 @@ def test_the_end_of_a_changelog_is_not_taken_for_state_that_was_restored_at_once
     """On a group's first day it is seen how long its tasks took to restore; offsets may begin anywhere."""
     found = noted()
     far: list[tuple[int, int, r.Record]] = [
-        (epoch, at_ms, replace(one, final=tuple((name, end + 10**10) for name, end in one.final)))
+        (epoch, at_ms, replace(one, final_position=tuple((name, end + 10**10) for name, end in one.final_position)))
         if isinstance(one, r.TaskReleased)
         else (epoch, at_ms, one)
         for epoch, at_ms, one in found.records
@@ -131,9 +131,9 @@ def test_state_on_a_disk_tells_no_speed() -> None:
     restores = Restores()
     member, task = MemberId("a"), TaskId("0_0")
 
-    def picture(at_ms: int, role: Role | None) -> r.PictureChanged:
+    def picture(at_ms: int, role: Role | None) -> r.AssignmentChanged:
         granted = {} if role is None else {task: Grant(role, 1, at_ms)}
-        return r.PictureChanged(member, 1, at_ms, granted, () if role else (task,))
+        return r.AssignmentChanged(member, 1, at_ms, granted, () if role else (task,))
 
     for kept in ((), (task,)):
         restores.granted(picture(1_000, Role.WARMUP), kept=kept)

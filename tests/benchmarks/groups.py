@@ -15,7 +15,7 @@ from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Leav
 from batonpass.core.model import ActiveState, Cause, Group, Member, Role, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.records import ActiveReported, MemberGone, RebalanceScheduled
-from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 BEGINNING_MS = 1_000_000
 ZONES = 3
@@ -141,7 +141,7 @@ def everybody_joined(shape: Shape, weights: tuple[float, ...] = EQUAL_WEIGHTS) -
 
 def due(moment: Moment) -> Moment:
     """Return the moment at which the placement is due that the group waits for."""
-    due_ms = moment.group.due_ms
+    due_ms = moment.group.placement_due_ms
     assert due_ms is not None, "nothing is to be placed"
     return replace(moment, now_ms=due_ms)
 
@@ -156,7 +156,7 @@ def _everything_runs(moment: Moment) -> Moment:
     records = [
         ActiveReported(task_id, member.id, ActiveState.RUNNING, now_ms)
         for member in members
-        for task_id, grant in member.picture.items()
+        for task_id, grant in member.assignment.items()
         if grant.role is Role.ACTIVE
     ]
     group = evolve(moment.group, records)
@@ -169,8 +169,10 @@ def _everything_runs(moment: Moment) -> Moment:
 
 
 def heard_of(member: Member, now_ms: int, session_timeout_ms: int) -> MemberSoft:
-    """Return what is known of a member that has reported everything it holds, and has seen its present picture."""
-    reports = {task: Report(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()}
+    """Return what is known of a member that has reported everything it holds, and has seen its present assignment."""
+    reports = {
+        task: MeasuredReport(said, now_ms, said.lag, progress_ms=now_ms) for task, said in reported_by(member).items()
+    }
     timeouts = ((member.epoch, session_timeout_ms),)
     return MemberSoft(now_ms, seq=0, echoed=member.epoch, full=True, timeouts=timeouts, reports=reports)
 
@@ -180,5 +182,5 @@ def reported_by(member: Member) -> dict[TaskId, TaskReport]:
     running = TaskReport("active", ActiveState.RUNNING)
     return {
         task: running if grant.role is Role.ACTIVE else TaskReport(grant.role.value, lag=0)
-        for task, grant in member.picture.items()
+        for task, grant in member.assignment.items()
     }

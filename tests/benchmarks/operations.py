@@ -19,7 +19,7 @@ from tests.benchmarks.groups import POLICY, Moment, Stage, join_of, member_name,
 from batonpass.core.decide import Decision
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.inputs import Heartbeat, Input, Leave, ProbeRequest, Tick
-from batonpass.core.invariants import Step, check_step
+from batonpass.core.invariants import Transition, check_step
 from batonpass.core.retarget import place_now
 from batonpass.core.step import explain, plan_step
 
@@ -87,7 +87,9 @@ def held_to_the_laws(moment: Moment, item: Input, decision: Decision) -> None:
     Raises:
         AssertionError: when a law does not hold.
     """
-    step = Step(moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, (item,))
+    step = Transition(
+        moment.group, decision.after, decision.records, moment.soft, decision.soft, moment.now_ms, (item,)
+    )
     found = check_step(step)
     assert not found, f"a law is broken: {found[0]}"
 

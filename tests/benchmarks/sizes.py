@@ -19,12 +19,12 @@ from tests.benchmarks.groups import (
 )
 from tests.benchmarks.operations import clocked, time_quiet_heartbeats
 
-from batonpass.core.describe import describe_assignments, describe_group
-from batonpass.core.explain_group import explain_group
+from batonpass.core.dry_run.plan import plan
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.status import describe_assignments, describe_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PinRequest, Tick
 from batonpass.core.model import ActiveState, Role
-from batonpass.core.plan import plan
 from batonpass.core.soft import TaskReport
 
 SIZES = (Shape(100, 10, 1), Shape(1_000, 100, 1), Shape(10_000, 1_000, 1), Shape(100_000, 10_000, 1))
@@ -72,16 +72,16 @@ def hand_over(at_rest: Moment) -> dict[str, tuple[Moment, Heartbeat]]:
     old, task = _most_laden(at_rest)
     new = next(name for name in sorted(at_rest.group.members) if name != old)
     warming = at_rest.then(PinRequest(task, new), 1_000)
-    assert warming.group.due_ms is not None, "the pin moves nothing"
-    warming = warming.then(Tick(), warming.group.due_ms - warming.now_ms)
+    assert warming.group.placement_due_ms is not None, "the pin moves nothing"
+    warming = warming.then(Tick(), warming.group.placement_due_ms - warming.now_ms)
     assert list(warming.group.unsettled) == [task], "the pin moves other tasks too"
     assert warming.group.tasks[task].warmups == (new,), "no warmup began"
 
     behind = warming.then(_says(warming, new, task, TaskReport("warmup", lag=50_000)), 1_000)
     level = _says(behind, new, task, TaskReport("warmup", lag=0))
     demoted = behind.then(level, 1_000)
-    assert demoted.group.tasks[task].heir == new, "nothing was handed over"
-    confirms = _says(demoted, old, task, TaskReport("standby", lag=0, final=(("", 905),)))
+    assert demoted.group.tasks[task].next_owner == new, "nothing was handed over"
+    confirms = _says(demoted, old, task, TaskReport("standby", lag=0, final_position=(("", 905),)))
     granted = demoted.then(confirms, 1_000)
     assert granted.group.tasks[task].owner == new, "nothing was granted"
     runs = _says(granted, new, task, TaskReport("active", ActiveState.RUNNING))
@@ -95,8 +95,8 @@ def hand_over(at_rest: Moment) -> dict[str, tuple[Moment, Heartbeat]]:
 def _most_laden(at_rest: Moment) -> tuple[MemberId, TaskId]:
     """Return the member that has one task more than the others, and that task."""
     members = at_rest.group.members
-    most = max(sorted(members), key=lambda name: len(members[name].picture))
-    return most, min(members[most].picture)
+    most = max(sorted(members), key=lambda name: len(members[name].assignment))
+    return most, min(members[most].assignment)
 
 
 def _says(moment: Moment, member_id: MemberId, task: TaskId, of_task: TaskReport | None) -> Heartbeat:
@@ -124,7 +124,7 @@ def time_beginning(shape: Shape) -> tuple[float, float]:
             moment = moment.then(join_of(shape, number))
 
     joins = clocked(everybody_joins)
-    due_ms = moment.group.due_ms
+    due_ms = moment.group.placement_due_ms
     assert due_ms is not None, "nothing is to be placed"
     moment = moment.then(Tick(), due_ms - moment.now_ms)
     words = first_words(moment, [member_name(number) for number in members])
@@ -164,7 +164,9 @@ def _described(moment: Moment) -> dict[str, float]:
 def first_words(moment: Moment, names: Sequence[MemberId]) -> list[Heartbeat]:
     """Return the heartbeats in which every member says that it runs its actives and is that its copies are behind."""
     members = [moment.group.members[name] for name in names]
-    assert all(any(grant.role is Role.ACTIVE for grant in one.picture.values()) for one in members), "one has nothing"
+    assert all(any(grant.role is Role.ACTIVE for grant in one.assignment.values()) for one in members), (
+        "one has nothing"
+    )
     behind = TaskReport("standby", lag=50_000)
     return [
         Heartbeat(

@@ -1,8 +1,8 @@
 """A join storm: members join one after another, restore, run and heartbeat, until the group is at rest.
 
 Time is virtual, decisions are timed one by one. What arrives while one decision is made is decided on together next, as
-in life. A member follows its picture at once: whoever is told something new says so a moment later, as a worker with a
-long-poll does, and speaks every heartbeat interval besides. What begins to be restored is level after a while.
+in life. A member follows its assignment at once: whoever is told something new says so a moment later, as a worker with
+a long-poll does, and speaks every heartbeat interval besides. What begins to be restored is level after a while.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from batonpass.core.decide import Decision, decide
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Tick
-from batonpass.core.invariants import Step, check_step
+from batonpass.core.invariants import Transition, check_step
 from batonpass.core.model import ActiveState, Grant, Group, Role
-from batonpass.core.records import PictureChanged, Record, TargetPlaced
+from batonpass.core.records import AssignmentChanged, Record, TargetPlaced
 from batonpass.core.soft import Soft, TaskReport
 from batonpass.runtime.mailbox import BATCH_MAX
 
@@ -97,7 +97,7 @@ class _Play:
                 names[heapq.heappop(self._due)[2]] = None
             self._do([*(self._word(name) for name in names), *inputs])
             everybody = len(self.group.members) == shape.members
-            if everybody and self.group.next_probe_ms is None and self.group.due_ms is None:
+            if everybody and self.group.next_probe_ms is None and self.group.placement_due_ms is None:
                 break
             assert self.now_ms < begun_ms + LONGEST_MS, f"no rest; {len(self.group.unsettled)} tasks are unsettled"
         self.seen.rested_ms = self.now_ms - begun_ms
@@ -124,10 +124,10 @@ class _Play:
         if member.epoch != played.epoch:
             played.epoch = member.epoch
             before = played.since_ms
-            played.since_ms = {task: before.get(task, self.now_ms) for task in member.picture}
+            played.since_ms = {task: before.get(task, self.now_ms) for task in member.assignment}
 
     def _report(self, name: MemberId, played: _Played) -> dict[TaskId, TaskReport]:
-        picture = self.group.members[name].picture
+        picture = self.group.members[name].assignment
         return {task: self._of_task(grant, played.since_ms[task]) for task, grant in picture.items()}
 
     def _of_task(self, grant: Grant, since_ms: int) -> TaskReport:
@@ -146,7 +146,7 @@ class _Play:
         self.seen.inputs[kind] += len(inputs)
         self._free_ms = self.now_ms + (spent_ms if self._takes_ms is None else self._takes_ms)
         if self._laws and decision.records:
-            step = Step(group, decision.after, decision.records, soft, decision.soft, self.now_ms, tuple(inputs))
+            step = Transition(group, decision.after, decision.records, soft, decision.soft, self.now_ms, tuple(inputs))
             began = time.thread_time_ns()
             found = check_step(step)
             self.seen.laws_ms[kind] += (time.thread_time_ns() - began) / 1e6
@@ -158,9 +158,9 @@ class _Play:
         self._tell(decision.records)
 
     def _tell(self, records: Iterable[Record]) -> None:
-        """Wake the long-polls of those whose pictures changed."""
+        """Wake the long-polls of those whose assignments changed."""
         for record in records:
-            if isinstance(record, PictureChanged):
+            if isinstance(record, AssignmentChanged):
                 self._speak_at(self.now_ms + SOON_MS, record.member_id)
 
 

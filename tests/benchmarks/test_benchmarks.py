@@ -29,7 +29,7 @@ from tests.benchmarks.sizes import (
 
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState
-from batonpass.core.records import PictureChanged, TargetPlaced
+from batonpass.core.records import AssignmentChanged, TargetPlaced
 
 SMALL = Shape(24, 4, 1)
 KAFKAS = Shape(1_000, 10, 1, 1_000)
@@ -47,8 +47,8 @@ def test_every_operation_decides_what_its_name_says(weights: tuple[float, ...]) 
     assert kinds["re-run"] == []
     for name in ("first", "join"):
         assert TargetPlaced in kinds[name]
-        assert PictureChanged in kinds[name]
-    assert PictureChanged in kinds["leave"]
+        assert AssignmentChanged in kinds[name]
+    assert AssignmentChanged in kinds["leave"]
 
 
 def test_what_is_timed_keeps_the_laws() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from batonpass.cli import app
 from batonpass.cli.exits import Exit
-from batonpass.cli.rest import AGAIN_S, Away, Coordinator, Reply, urls_in
+from batonpass.cli.rest import AGAIN_S, Away, OperatorClient, Reply, urls_in
 
 NOT_NOW: tuple[int, dict[str, Any]] = (
     503,
@@ -120,7 +120,7 @@ def test_who_was_there_a_moment_ago_is_waited_for(server: Canned) -> None:
             raise answers.pop(0)
         return Reply(200, "here", {})
 
-    with Coordinator(server.url, None) as coordinator:
+    with OperatorClient(server.url, None) as coordinator:
         assert coordinator.insist(call).body == "here"
         answers += [absent]
         with pytest.raises(Away):

@@ -11,7 +11,7 @@ from tests.cli.canned import Canned
 from tests.cli.test_operators import M1, M3, MEMBERS, group
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import Coordinator
+from batonpass.cli.rest import OperatorClient
 from batonpass.cli.stream import Stream, frames
 from batonpass.cli.watch import EVENTS_SHOWN, Seen, event_line, picture
 
@@ -53,7 +53,7 @@ def test_a_broken_stream_is_resumed_where_it_was(server: Canned) -> None:
     )
     heard: list[int] = []
     failures: list[Failure] = []
-    with Coordinator(server.url, None) as coordinator, Stream(coordinator, "orders") as stream:
+    with OperatorClient(server.url, None) as coordinator, Stream(coordinator, "orders") as stream:
         while not failures or failures[-1].code is Exit.UNREACHABLE:
             try:
                 heard += [one["position"] for one in stream.heard(0.2)]

@@ -13,7 +13,7 @@ from batonpass.core import records as r
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import Input
-from batonpass.core.invariants import Step, Violation, check_step
+from batonpass.core.invariants import Transition, Violation, check_step
 from batonpass.core.model import (
     ActiveState,
     Grant,
@@ -27,7 +27,7 @@ from batonpass.core.model import (
 )
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
-from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 NOW = 1_000_000
 SESSION = 10_000
@@ -82,8 +82,8 @@ def group(*more: r.Record) -> Group:
         r.MemberJoined(member(M4)),
         r.DrainStarted(M4, NOW, None, NOW + 60_000),
         r.TargetPlaced(1, 1, NOW, {A: (M1, (M2,), ""), C: (M1, (), "")}),
-        r.PictureChanged(M1, 2, NOW, {A: active(2, 1), C: active(2, 1)}),
-        r.PictureChanged(M2, 2, NOW, {A: standby(2)}),
+        r.AssignmentChanged(M1, 2, NOW, {A: active(2, 1), C: active(2, 1)}),
+        r.AssignmentChanged(M2, 2, NOW, {A: standby(2)}),
         r.ActiveReported(A, M1, ActiveState.RUNNING, NOW),
         r.ActiveReported(C, M1, ActiveState.RUNNING, NOW),
         *_and_after(more),
@@ -100,7 +100,7 @@ def _and_after(records: Iterable[r.Record]) -> tuple[r.Record, ...]:
 
 def heard(at_ms: int = NOW, **tasks: TaskReport) -> MemberSoft:
     """Return what is known of a member that was heard then and said this of its tasks; ``_0_0`` stands for 0_0."""
-    reports = {TaskId(name[1:]): Report(said, at_ms, said.lag) for name, said in tasks.items()}
+    reports = {TaskId(name[1:]): MeasuredReport(report, at_ms, report.lag) for name, report in tasks.items()}
     return MemberSoft(at_ms, seq=1, echoed=1, full=True, timeouts=((1, SESSION),), reports=reports)
 
 
@@ -125,15 +125,15 @@ def step(
     item: Input | None = None,
     known: Soft | None = None,
     now_ms: int = NOW,
-) -> Step:
+) -> Transition:
     """Return a decision that records this about the small group."""
     start = before if before is not None else group()
     facts = _and_after(records)
     state = known if known is not None else soft()
-    return Step(start, evolve(start, facts), facts, state, state, now_ms, None if item is None else (item,))
+    return Transition(start, evolve(start, facts), facts, state, state, now_ms, None if item is None else (item,))
 
 
-def broken(one: Step) -> list[str]:
+def broken(one: Transition) -> list[str]:
     """Return the laws that a decision breaks, each once."""
     return sorted({violation.law for violation in check_step(one)})
 

@@ -35,7 +35,7 @@ from batonpass.core.inputs import (
     Started,
     Tick,
 )
-from batonpass.core.invariants import Step, check_group, check_step
+from batonpass.core.invariants import Transition, check_group, check_step
 from batonpass.core.model import Group, OnLeaseLost, PauseScope, Role, Subtopology
 from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
@@ -56,7 +56,7 @@ class Worker:
     disk: dict[TaskId, int]
     epoch: int = 0
     seq: int = 0
-    picture: dict[TaskId, Role] = field(default_factory=dict)
+    assignment: dict[TaskId, Role] = field(default_factory=dict)
     failing: set[TaskId] = field(default_factory=set)
     losing: set[TaskId] = field(default_factory=set)
     silent: int = 0
@@ -113,8 +113,8 @@ class Luck:
         if len(inputs) > 1:
             assert decide(before, soft, inputs, self.now_ms, self.policy) == decision
         if decision.records:
-            step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
-            found = check_step(step)
+            transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
+            found = check_step(transition)
             assert found == [], f"{found} by input {len(self.history)}, {inputs} at {self.now_ms}"
         self.group, self.soft = decision.after, decision.soft
         return decision.replies
@@ -155,7 +155,7 @@ class Luck:
         if isinstance(reply, Answer | StaleMemberEpoch):
             member = self.group.members[worker.id]
             worker.epoch = member.epoch
-            worker.picture = {task: grant.role for task, grant in member.picture.items()}
+            worker.assignment = {task: grant.role for task, grant in member.assignment.items()}
         elif isinstance(reply, ProtocolError):
             del self.workers[worker.id]
             if self.chance.random() < 0.8:
@@ -188,33 +188,33 @@ class Luck:
     def _word(self, worker: Worker) -> Heartbeat:
         chance = self.chance
         worker.seq += 1
-        for task, role in worker.picture.items():
+        for task, role in worker.assignment.items():
             if task in worker.disk and chance.random() < 0.9:
                 worker.disk[task] = max(0, worker.disk[task] - chance.choice([100, 1_000, 10_000]))
             elif task in worker.disk and role is not Role.ACTIVE and chance.random() < 0.2:
                 worker.disk[task] += chance.randrange(1, 300)
-        said = self._report(worker)
-        return Heartbeat(worker.id, worker.seq, worker.epoch, None if chance.random() < 0.03 else said)
+        reports = self._report(worker)
+        return Heartbeat(worker.id, worker.seq, worker.epoch, None if chance.random() < 0.03 else reports)
 
     def _report(self, worker: Worker) -> dict[TaskId, TaskReport]:
         table = self.group.table
-        for task in [task for task in worker.disk if task not in worker.picture and self.chance.random() < 0.7]:
+        for task in [task for task in worker.disk if task not in worker.assignment and self.chance.random() < 0.7]:
             del worker.disk[task]
-        said = {task: copy("none", lag) for task, lag in worker.disk.items()}
-        for task, role in worker.picture.items():
-            if table.stateful[table.rank[task]]:
+        reports = {task: copy("none", lag) for task, lag in worker.disk.items()}
+        for task, role in worker.assignment.items():
+            if table.stateful[table.index_of[task]]:
                 worker.disk.setdefault(task, self.chance.choice(COLD))
             lag, lost = worker.disk.get(task, 0), task in worker.losing
             if lost:
                 worker.losing.discard(task)
                 worker.disk[task] = COLD[-1]
             if role is not Role.ACTIVE:
-                said[task] = copy(role, None if lost or self.chance.random() < 0.01 else lag, lost=lost)
+                reports[task] = copy(role, None if lost or self.chance.random() < 0.01 else lag, lost=lost)
             elif task in worker.failing:
-                said[task] = failed()
+                reports[task] = failed()
             else:
-                said[task] = running(lost=lost) if lost or lag == 0 else restoring(lag)
-        return said
+                reports[task] = running(lost=lost) if lost or lag == 0 else restoring(lag)
+        return reports
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class Luck:
             self.start(InstanceId(f"i{self.chance.randrange(9)}"))
 
     def _broken(self, worker: Worker, tasks: set[TaskId]) -> None:
-        held = sorted(worker.picture)
+        held = sorted(worker.assignment)
         tasks.update(held and [self.chance.choice(held)])
 
     def _coordinator_restarted(self) -> None:
@@ -362,4 +362,4 @@ class Luck:
         """Say whether all that is left waits for another member, since every one has a limit on its copies."""
         left = [self.group.tasks[task] for task in self.group.unsettled]
         is_limited = all(one.max_tasks is not None for one in self.group.members.values())
-        return is_limited and all(task.target is None and task.waiting == "no-capacity" for task in left)
+        return is_limited and all(task.target is None and task.waiting_reason == "no-capacity" for task in left)

@@ -23,7 +23,7 @@ class Exact:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.ranks = list(group.table.stateful_ranks)
+        self.ranks = list(group.table.stateful_indexes)
         self.members = [one for one in sorted(group.seats, key=lambda one: one.id) if one.open]
         self.home = group.home or (None,) * len(group.table.ids)
         self.rows: list[Row] = []
@@ -45,7 +45,7 @@ class Exact:
 
     def near_quota(self, *, whole: bool) -> None:
         """Keep every member at floor or ceiling of its quota, or within the heaviest task of it."""
-        weight = [self.group.table.weight[rank] for rank in self.ranks]
+        weight = [self.group.table.weight[task_index] for task_index in self.ranks]
         capacity = sum(one.capacity for one in self.members)
         for member, one in enumerate(self.members):
             quota = sum(weight) * one.capacity / capacity
@@ -98,10 +98,10 @@ def most_warm_moves(group: Group, placed: Placed) -> int:
     exact.row(exact.moves().items(), placed.moves, placed.moves)
     warm = {
         exact.at(task, member): -1.0
-        for task, rank in enumerate(exact.ranks)
+        for task, task_index in enumerate(exact.ranks)
         for member, one in enumerate(exact.members)
         if exact.is_move(task, member)
-        and (known := group.warm.get(rank, {}).get(one.id)) is not None
+        and (known := group.warm.get(task_index, {}).get(one.id)) is not None
         and known.ready_class <= Ready.CAUGHT_UP
     }
     return -round(exact.minimum(warm))
@@ -115,7 +115,9 @@ def least_skew(group: Group, placed: Placed) -> float:
     exact.row(exact.moves().items(), 0, placed.moves)
     widest = len(exact.upper) - 1
     for subtopology in set(group.table.subtopology):
-        own = [task for task, rank in enumerate(exact.ranks) if group.table.subtopology[rank] == subtopology]
+        own = [
+            task for task, task_index in enumerate(exact.ranks) if group.table.subtopology[task_index] == subtopology
+        ]
         for member, one in enumerate(exact.members):
             for other, another in enumerate(exact.members):
                 if member != other:
@@ -128,9 +130,9 @@ def least_skew(group: Group, placed: Placed) -> float:
 def _standbys(group: Group, placed: Placed) -> Exact:
     exact = Exact(group)
     exact.copies(min(group.replicas, len(exact.members) - 1))
-    for task, rank in enumerate(exact.ranks):
+    for task, task_index in enumerate(exact.ranks):
         for member, one in enumerate(exact.members):
-            if group.name(placed.owner[rank]) == one.id:
+            if group.name(placed.owner[task_index]) == one.id:
                 exact.upper[exact.at(task, member)] = 0
     return exact
 
@@ -154,8 +156,8 @@ def fewest_new_copies(group: Group, placed: Placed) -> int:
         exact.row(parts, held[one.id], held[one.id])
     cost = {
         exact.at(task, member): 1.0
-        for task, rank in enumerate(exact.ranks)
+        for task, task_index in enumerate(exact.ranks)
         for member, one in enumerate(exact.members)
-        if one.id not in group.standbys[rank] and one.id != group.home[rank]
+        if one.id not in group.standbys[task_index] and one.id != group.home[task_index]
     }
     return round(exact.minimum(cost))

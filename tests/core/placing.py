@@ -88,9 +88,9 @@ class Group:
             members=sorted(self.seats, key=lambda one: one.id),
             home=[number.get(name, UNASSIGNED) if name else UNASSIGNED for name in home],
             standbys=[tuple(sorted(number[name] for name in names if name in number)) for names in standbys],
-            previous={rank: number[name] for rank, name in self.previous.items() if name in number},
-            warming={rank: number[name] for rank, name in self.warming.items() if name in number},
-            bound={rank: number[name] for rank, name in self.bound.items()},
+            previous={task_index: number[name] for task_index, name in self.previous.items() if name in number},
+            warming={task_index: number[name] for task_index, name in self.warming.items() if name in number},
+            bound={task_index: number[name] for task_index, name in self.bound.items()},
             warmth=warmth,
             state_size=self.sizes,
             num_standby_replicas=self.replicas,
@@ -125,9 +125,9 @@ class Group:
         names = {number: name for name, number in self.number().items()}
         home = self.home or (None,) * len(self.table.ids)
         away = {
-            rank: names[owner]
-            for rank, owner in enumerate(placed.owner)
-            if owner in names and names[owner] != home[rank]
+            task_index: names[owner]
+            for task_index, owner in enumerate(placed.owner)
+            if owner in names and names[owner] != home[task_index]
         }
         held = tuple(frozenset(names[one] for one in one_held) for one_held in placed.standbys)
         return replace(self, previous=away, standbys=held)
@@ -156,16 +156,16 @@ def moved(group: Group, placed: Placed) -> dict[int, tuple[str | None, str | Non
     """Return every task whose target is not its home, with both."""
     home = group.home or (None,) * len(group.table.ids)
     return {
-        rank: (home[rank], group.name(owner))
-        for rank, owner in enumerate(placed.owner)
-        if group.name(owner) != home[rank]
+        task_index: (home[task_index], group.name(owner))
+        for task_index, owner in enumerate(placed.owner)
+        if group.name(owner) != home[task_index]
     }
 
 
 def counts(group: Group, placed: Placed, *, stateful: bool = True) -> dict[str, int]:
     """Return how many stateful (or stateless) actives each open member is to have."""
-    ranks = group.table.stateful_ranks if stateful else group.table.stateless_ranks
-    found = Counter(placed.owner[rank] for rank in ranks)
+    task_indexes = group.table.stateful_indexes if stateful else group.table.stateless_indexes
+    found = Counter(placed.owner[task_index] for task_index in task_indexes)
     return {one.id: found[group.number()[one.id]] for one in group.seats if one.open}
 
 
@@ -178,10 +178,10 @@ def standby_counts(group: Group, placed: Placed) -> dict[str, int]:
 def loads(group: Group, placed: Placed, *, stateful_only: bool = False) -> dict[str, float]:
     """Return the weight of the actives that each open member is to have."""
     found: dict[str, float] = {one.id: 0.0 for one in group.seats if one.open}
-    for rank, owner in enumerate(placed.owner):
+    for task_index, owner in enumerate(placed.owner):
         name = group.name(owner)
-        if name in found and (group.table.stateful[rank] or not stateful_only):
-            found[name] += group.table.weight[rank]
+        if name in found and (group.table.stateful[task_index] or not stateful_only):
+            found[name] += group.table.weight[task_index]
     return found
 
 
@@ -189,8 +189,8 @@ def skew(group: Group, placed: Placed) -> float:
     """Return by how much per-capacity counts of a subtopology differ between open members, at most."""
     capacity = {one.id: one.capacity for one in group.seats if one.open}
     per: dict[int, Counter[str | None]] = {one: Counter() for one in range(group.table.subtopologies)}
-    for rank, owner in enumerate(placed.owner):
-        per[group.table.subtopology[rank]][group.name(owner)] += 1
+    for task_index, owner in enumerate(placed.owner):
+        per[group.table.subtopology[task_index]][group.name(owner)] += 1
     return max(
         max(count[name] / share for name, share in capacity.items())
         - min(count[name] / share for name, share in capacity.items())
@@ -204,25 +204,27 @@ def faults(group: Group, placed: Placed) -> list[str]:
     ordered = sorted(group.seats, key=lambda one: one.id)
     is_open = [one.open for one in ordered]
     copies: Counter[int] = Counter(owner for owner in placed.owner if owner != UNASSIGNED)
-    for rank, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
+    for task_index, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
         copies.update(held)
-        if (owner == UNASSIGNED) != (rank in placed.waiting):
-            found.append(f"{rank} has owner {owner} and waits: {rank in placed.waiting}")
+        if (owner == UNASSIGNED) != (task_index in placed.waiting):
+            found.append(f"{task_index} has owner {owner} and waits: {task_index in placed.waiting}")
         if owner in held or len(set(held)) != len(held):
-            found.append(f"{rank} has two copies on one seat: {owner}, {held}")
-        if held and not group.table.stateful[rank]:
-            found.append(f"{rank} is stateless and has standbys")
+            found.append(f"{task_index} has two copies on one seat: {owner}, {held}")
+        if held and not group.table.stateful[task_index]:
+            found.append(f"{task_index} is stateless and has standbys")
         if (
             any(is_open)
-            and rank not in group.bound
+            and task_index not in group.bound
             and not all(is_open[one] for one in (*held, *([owner] if owner >= 0 else [])))
         ):
-            found.append(f"{rank} is placed on a seat that drains")
+            found.append(f"{task_index} is placed on a seat that drains")
         lacking = (
-            group.replicas - len(held) if group.table.stateful[rank] and owner != UNASSIGNED and any(is_open) else 0
+            group.replicas - len(held)
+            if group.table.stateful[task_index] and owner != UNASSIGNED and any(is_open)
+            else 0
         )
-        if placed.short.get(rank, 0) != lacking:
-            found.append(f"{rank} lacks {lacking} standbys, reported {placed.short.get(rank, 0)}")
+        if placed.short.get(task_index, 0) != lacking:
+            found.append(f"{task_index} lacks {lacking} standbys, reported {placed.short.get(task_index, 0)}")
     for index, one in enumerate(ordered):
         if one.open and one.max_tasks is not None and copies[index] > max(one.max_tasks, len(group.bound)):
             found.append(f"{one.id} has {copies[index]} copies, limit {one.max_tasks}")
@@ -247,13 +249,13 @@ def unlevel(group: Group, placed: Placed) -> list[str]:
     load = loads(group, placed)
     capacity: dict[str, float] = {one.id: one.capacity for one in group.seats}
     found = []
-    for rank in group.table.stateless_ranks:
-        source = group.name(placed.owner[rank])
+    for task_index in group.table.stateless_indexes:
+        source = group.name(placed.owner[task_index])
         for target in load:
             if source in load and target != source:
-                after = (load[target] + group.table.weight[rank]) / capacity[target]
+                after = (load[target] + group.table.weight[task_index]) / capacity[target]
                 if after < load[source] / capacity[source] - TINY:
-                    found.append(f"{rank} would be better on {target} than on {source}")
+                    found.append(f"{task_index} would be better on {target} than on {source}")
     return found
 
 
@@ -268,6 +270,8 @@ def together(group: Group, placed: Placed, key: str) -> int:
     )
 
 
-def shares(placed: Placed, ranks: Sequence[int]) -> Counter[tuple[int, int]]:
+def shares(placed: Placed, task_indexes: Sequence[int]) -> Counter[tuple[int, int]]:
     """Return how many standbys of one seat's tasks another holds."""
-    return Counter((placed.owner[rank], one) for rank in ranks for one in placed.standbys[rank])
+    return Counter(
+        (placed.owner[task_index], one) for task_index in task_indexes for one in placed.standbys[task_index]
+    )

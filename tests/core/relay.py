@@ -18,7 +18,7 @@ from batonpass.core.inputs import Leave
 from batonpass.core.model import Group, Role, Task, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
-from batonpass.core.records import PictureChanged, ProbeScheduled
+from batonpass.core.records import AssignmentChanged, ProbeScheduled
 from batonpass.core.replies import Done
 from batonpass.core.soft import TaskReport
 from batonpass.core.view import View
@@ -78,13 +78,13 @@ class Relay:
         before, after = self._seen, self.group
         log = self.scene.log
         for record in log[self._counted :]:
-            if isinstance(record, PictureChanged):
+            if isinstance(record, AssignmentChanged):
                 self._count_picture(before, record)
         self._counted, self._seen = len(log), after
         if before is not after:
             self.most_extra = max(self.most_extra, extra_copies(after))
 
-    def _count_picture(self, before: Group, record: PictureChanged) -> None:
+    def _count_picture(self, before: Group, record: AssignmentChanged) -> None:
         member_id = record.member_id
         for task_id in (*record.revoked, *record.demoted):
             task = before.tasks[task_id]
@@ -110,23 +110,23 @@ class Relay:
         self.count()
 
     def beat(self, name: str) -> None:
-        """Let a member do what its picture says, and report what it then has."""
+        """Let a member do what its assignment says, and report what it then has."""
         member = self.scene.member(name)
-        said: dict[str, TaskReport] = {}
-        for task_id, grant in member.picture.items():
-            said[task_id] = self._report(member.id, task_id, grant.role)
-        for key in [key for key in self.lag if key[0] == name and key[1] not in member.picture]:
+        reports: dict[str, TaskReport] = {}
+        for task_id, grant in member.assignment.items():
+            reports[task_id] = self._report(member.id, task_id, grant.role)
+        for key in [key for key in self.lag if key[0] == name and key[1] not in member.assignment]:
             if member.epoch == 1:
-                said[key[1]] = copy("none", self.lag[key])
+                reports[key[1]] = copy("none", self.lag[key])
             else:
                 # Given up, or not wanted: forgotten, as by a worker that keeps no state of what is not its own.
                 del self.lag[key]
-        self.scene.beat(name, said)
+        self.scene.beat(name, reports)
         self.count()
 
     def _report(self, member_id: MemberId, task_id: TaskId, role: Role) -> TaskReport:
-        rank = self.group.table.rank.get(task_id)
-        stateful = rank is not None and self.group.table.stateful[rank]
+        task_index = self.group.table.index_of.get(task_id)
+        stateful = task_index is not None and self.group.table.stateful[task_index]
         lag = self.lag.setdefault((member_id, task_id), COLD_LAG) if stateful else 0
         if role is not Role.ACTIVE:
             return copy(role, lag)
@@ -151,7 +151,7 @@ class Relay:
         for (member_id, task_id), lag in self.lag.items():
             if lag is not None and member_id in self.group.members:
                 member = self.group.members[member_id]
-                if task_id in member.picture:
+                if task_id in member.assignment:
                     self.lag[member_id, task_id] = max(0, lag - self.rates.get(member_id, self.step))
 
     def round(self) -> None:
@@ -192,8 +192,8 @@ class Relay:
         """Return how many stateful actives each member has."""
         table = self.group.table
         counts = dict.fromkeys(sorted(self.group.members), 0)
-        for rank in table.stateful_ranks:
-            owner = self.group.tasks[table.ids[rank]].owner
+        for task_index in table.stateful_indexes:
+            owner = self.group.tasks[table.ids[task_index]].owner
             if owner is not None:
                 counts[owner] += 1
         return {str(member): count for member, count in counts.items()}
@@ -201,7 +201,10 @@ class Relay:
     def owners(self) -> dict[TaskId, MemberId | None]:
         """Return who has each stateful task."""
         table = self.group.table
-        return {table.ids[rank]: self.group.tasks[table.ids[rank]].owner for rank in table.stateful_ranks}
+        return {
+            table.ids[task_index]: self.group.tasks[table.ids[task_index]].owner
+            for task_index in table.stateful_indexes
+        }
 
     def interrupted(self) -> set[TaskId]:
         """Return the tasks that an owner which was running them had to give up."""
@@ -218,7 +221,7 @@ def extra_copies(group: Group) -> int:
 
 def extra_of(group: Group, task: Task) -> int:
     """Return the slots that one task uses; a warmup that is the next owner is an active already."""
-    warmups = len(task.warmups) - (task.heir in task.warmups)
+    warmups = len(task.warmups) - (task.next_owner in task.warmups)
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
     return max(warmups, copies - 1 - group.config.num_standby_replicas, 0)
 
@@ -233,7 +236,7 @@ def moved(
 def rounds_bound(group: Group, moves: Iterable[MemberId | None]) -> int:
     """Return the most rounds that L9 allows for moves to these members."""
     to = Counter(moves)
-    budget = group.config.warmup_budget(len(group.table.stateful_ranks))
+    budget = group.config.warmup_budget(len(group.table.stateful_indexes))
     per_member = max((ceil(count / group.config.max_warmups_per_member) for count in to.values()), default=0)
     return max(ceil(to.total() / budget), per_member) + 2
 

@@ -13,7 +13,7 @@ from batonpass.core.errors import ProtocolError
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
-from batonpass.core.invariants import Step, check_group, check_repeated, check_step
+from batonpass.core.invariants import Transition, check_group, check_repeated, check_step
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Subtopology, Task, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.records import Record
@@ -64,8 +64,8 @@ class Scene:
         assert check_repeated(told, (again.records, again.replies, again.wake_at_ms, again.reasons)) == []
         assert evolve(before, decision.records) == decision.after
         assert decision.records or decision.after is before
-        step = Step(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))
-        found = check_step(step)
+        transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))
+        found = check_step(transition)
         assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
             found = check_group(decision.after)
@@ -98,7 +98,7 @@ class Scene:
 
     def join(self, name: str, tasks: dict[str, TaskReport] | None = None, **fields: object) -> Answer:
         """Let a member join; it must be let in."""
-        found = {TaskId(task): said for task, said in (tasks or {}).items()}
+        found = {TaskId(task): report for task, report in (tasks or {}).items()}
         return self.ok(Join(MemberId(name), tasks=found, **fields), Answer)  # type: ignore[arg-type]
 
     def beat(self, name: str, tasks: dict[str, TaskReport] | None = None, *, epoch: int | None = None) -> Reply:
@@ -108,18 +108,18 @@ class Scene:
         if epoch is None:
             member = self.group.members.get(member_id)
             epoch = member.epoch if member is not None else 1
-        found = None if tasks is None else {TaskId(task): said for task, said in tasks.items()}
+        found = None if tasks is None else {TaskId(task): report for task, report in tasks.items()}
         return self.do(Heartbeat(member_id, self._seqs[member_id], epoch, found))
 
     def obey(self, *names: str, lag: int = 0) -> None:
-        """Let members (default: all) report what their pictures say: actives run, copies are ``lag`` behind."""
+        """Let members (default: all) report what their assignments say: actives run, copies are ``lag`` behind."""
         for name in names or sorted(self.group.members):
-            picture = self.member(name).picture
+            assignment = self.member(name).assignment
             self.beat(
                 name,
                 {
                     task: running() if grant.role is Role.ACTIVE else copy(grant.role, lag)
-                    for task, grant in picture.items()
+                    for task, grant in assignment.items()
                 },
             )
 
@@ -162,7 +162,7 @@ class Scene:
 
     def grant(self, member: str, task: str) -> Grant | None:
         """Return what the member may hold of the task."""
-        return self.member(member).picture.get(TaskId(task))
+        return self.member(member).assignment.get(TaskId(task))
 
     def owners(self) -> dict[str, str | None]:
         """Return who has each task as active."""
@@ -170,7 +170,7 @@ class Scene:
 
     def held(self, name: str, role: Role) -> list[str]:
         """Return the tasks that a member has in a role, in order."""
-        return sorted(task for task, grant in self.member(name).picture.items() if grant.role is role)
+        return sorted(task for task, grant in self.member(name).assignment.items() if grant.role is role)
 
     def of(self, kind: type[T]) -> list[T]:
         """Return the records of one kind in the last decision."""

@@ -3,7 +3,7 @@
 from tests.core.pairs import guarded, pair
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.advice import advice_on
+from batonpass.core.explain.advice import advice_on
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest
 from batonpass.core.model import Role, Subtopology
@@ -81,9 +81,9 @@ def test_copies_of_tasks_that_are_no_more_are_not_counted() -> None:
     scene.join("b")
     scene.settle()
     (holder,) = scene.task("9_0").standbys
-    said = {task: running() for task in scene.held(holder, Role.ACTIVE)}
-    said |= {task: copy("standby") for task in scene.held(holder, Role.STANDBY)}
-    scene.beat(holder, said | {"9_0": copy("standby", None)})
+    reports = {task: running() for task in scene.held(holder, Role.ACTIVE)}
+    reports |= {task: copy("standby") for task in scene.held(holder, Role.STANDBY)}
+    scene.beat(holder, reports | {"9_0": copy("standby", None)})
     scene.change(topology(1, epoch=2), rebalance_batch_ms=60_000)
     assert TaskId("9_0") in scene.group.unsettled
     assert advice(scene) == ()
@@ -92,7 +92,7 @@ def test_copies_of_tasks_that_are_no_more_are_not_counted() -> None:
 def test_copies_that_nobody_can_read_are_counted() -> None:
     """A warmup whose lag is not known is never promoted: that is said once its member has reported it so."""
     scene = pair(2)
-    (task,) = scene.member("b").picture
+    (task,) = scene.member("b").assignment
     assert advice(scene) == ()
     scene.beat("b", {task: copy("warmup", None)})
     (text,) = advice(scene)

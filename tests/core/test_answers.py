@@ -2,7 +2,7 @@
 
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import Fenced, FencedInstanceId, Gone, UnknownGroup, UnknownMember
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Eviction, Heartbeat, Join, Leave, PauseRequest
@@ -24,24 +24,24 @@ def settled(**config: object) -> Scene:
 
 def asked(scene: Scene, after: int, member: str = "m1") -> object:
     """Return what a long-poll of a member is answered as things stand."""
-    return poll(scene.group, scene.soft, MemberId(member), after, scene.policy)
+    return answer_to_poll(scene.group, scene.soft, MemberId(member), after, scene.policy)
 
 
-def test_a_poll_waits_while_the_picture_is_the_one_that_is_known() -> None:
+def test_a_poll_waits_while_the_assignment_is_the_one_that_is_known() -> None:
     """A long-poll is not answered as long as nothing has changed."""
     scene = settled()
     assert asked(scene, scene.member("m1").epoch) is None
 
 
-def test_a_poll_is_answered_when_the_picture_changes() -> None:
-    """The moment that the picture changes a long-poll is answered with all of it."""
+def test_a_poll_is_answered_when_the_assignment_changes() -> None:
+    """The moment that the assignment changes a long-poll is answered with all of it."""
     scene = settled()
     epoch = scene.member("m1").epoch
     scene.join("m2")
     scene.obey("m2")
     reply = asked(scene, epoch)
     assert isinstance(reply, Answer)
-    assert (reply.member_epoch, reply.assignment) == (epoch + 1, scene.member("m1").picture)
+    assert (reply.member_epoch, reply.assignment) == (epoch + 1, scene.member("m1").assignment)
 
 
 def test_a_poll_after_an_epoch_above_ours_is_answered_at_once() -> None:
@@ -67,7 +67,7 @@ def test_a_poll_of_somebody_who_is_no_member_is_refused() -> None:
 
 
 def test_an_answer_is_in_the_order_of_tasks() -> None:
-    """The picture lists tasks by subtopology and partition, whatever the order in which they came to the member."""
+    """The assignment lists tasks by subtopology and partition, whatever the order in which they came to the member."""
     scene = Scene()
     scene.declare(topology(12, more=(Subtopology("10", 1), Subtopology("2", 1))))
     reply = scene.join("m1")
@@ -125,8 +125,8 @@ def test_state_of_another_incarnation_is_said_to_its_member() -> None:
     assert scene.ok(Heartbeat(M2, 91, scene.member("m2").epoch, rebuilt), Answer).status == ()
 
 
-def test_a_copy_on_disk_is_no_part_of_the_picture() -> None:
-    """What a member has on disk and was not given is not in its picture, and nothing has to be given up for it."""
+def test_a_copy_on_disk_is_no_part_of_the_assignment() -> None:
+    """What a member has on disk and was not given is not in its assignment, and nothing has to be given up for it."""
     scene = settled()
     reply = scene.join("m2", {"0_0": copy("none", 50_000)}, max_tasks=0)
     assert reply.assignment == {}

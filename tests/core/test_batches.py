@@ -13,7 +13,7 @@ from batonpass.core.errors import Fenced, Gone, ProtocolError, StaleMemberEpoch,
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Input, Join, Leave, ProbeRequest, Tick
-from batonpass.core.invariants import Step, check_group, check_step
+from batonpass.core.invariants import Transition, check_group, check_step
 from batonpass.core.model import Group, Role
 from batonpass.core.records import MemberJoined, TargetPlaced
 from batonpass.core.replies import Answer, DrainProgress
@@ -28,20 +28,20 @@ def together(scene: Scene, *inputs: Input) -> Decision:
     assert decide(before, soft, inputs, scene.now_ms, scene.policy) == decision
     assert evolve(before, decision.records) == decision.after
     assert len(decision.replies) == len(inputs)
-    step = Step(before, decision.after, decision.records, soft, decision.soft, scene.now_ms, inputs)
-    assert check_step(step) == []
+    transition = Transition(before, decision.after, decision.records, soft, decision.soft, scene.now_ms, inputs)
+    assert check_step(transition) == []
     assert check_group(decision.after) == []
     scene.group, scene.soft, scene.last = decision.after, decision.soft, decision
     return decision
 
 
 def word(scene: Scene, name: str, seq: int = 50_000, **fields: object) -> Heartbeat:
-    """Return a heartbeat in which a member says that it does what its picture says."""
+    """Return a heartbeat in which a member says that it does what its assignment says."""
     member = scene.member(name)
-    said = {
-        task: running() if grant.role is Role.ACTIVE else copy(grant.role) for task, grant in member.picture.items()
+    reports = {
+        task: running() if grant.role is Role.ACTIVE else copy(grant.role) for task, grant in member.assignment.items()
     }
-    return replace(Heartbeat(member.id, seq, member.epoch, said), **fields)  # type: ignore[arg-type]
+    return replace(Heartbeat(member.id, seq, member.epoch, reports), **fields)  # type: ignore[arg-type]
 
 
 def at_rest(*names: str, tasks: int = 6, **config: object) -> Scene:
@@ -112,8 +112,8 @@ def test_what_a_drain_has_left_is_told_by_the_whole_decision() -> None:
     assert len(progress.remaining) == 1
 
 
-def test_a_stale_epoch_is_refused_with_the_picture_as_it_is_in_the_end() -> None:
-    """The picture that it is to take is the one that the others of its batch have led to."""
+def test_a_stale_epoch_is_refused_with_the_assignment_as_it_is_in_the_end() -> None:
+    """The assignment that it is to take is the one that the others of its batch have led to."""
     scene = at_rest("a", "b", tasks=4)
     scene.ok(word(scene, "a"), Answer)
     stale = word(scene, "a", seq=50_001, member_epoch=scene.member("a").epoch - 1)
@@ -154,7 +154,7 @@ def test_what_concerns_different_members_comes_to_the_same_one_after_another(see
     """Where no two words are about the same move, a batch leads to the group that its inputs lead to one by one.
 
     First words, and copies that fall behind and catch up: each concerns its own member alone. Words about the same
-    move, or about slots, make one picture together where they would make several.
+    move, or about slots, make one assignment together where they would make several.
     """
     chance = Random(seed)
     names = [f"m{number}" for number in range(chance.choice([3, 5, 8]))]
@@ -167,10 +167,10 @@ def test_what_concerns_different_members_comes_to_the_same_one_after_another(see
         scene.tick(1_000)
         inputs: list[Input] = []
         for name in chance.sample(names, chance.randrange(1, len(names) + 1) if number else len(names)):
-            said = dict(word(scene, name).tasks or {})
-            copies = [task for task, report in said.items() if report.role != "active"]
-            said |= {task: copy("standby", 20_000) for task in copies if not number or chance.random() < 0.3}
-            inputs.append(word(scene, name, seq=100_000 + scene.now_ms, tasks=said))
+            reports = dict(word(scene, name).tasks or {})
+            copies = [task for task, report in reports.items() if report.role != "active"]
+            reports |= {task: copy("standby", 20_000) for task in copies if not number or chance.random() < 0.3}
+            inputs.append(word(scene, name, seq=100_000 + scene.now_ms, tasks=reports))
         apart = replace_scene(scene)
         for item in inputs:
             apart.do(item)
@@ -199,4 +199,4 @@ def test_the_order_of_the_inputs_decides_about_nothing_that_they_share() -> None
     together(scene, *[word(scene, name) for name in warming])
     for name, tasks in warming.items():
         for task in tasks:
-            assert scene.task(TaskId(task)).heir == name
+            assert scene.task(TaskId(task)).next_owner == name

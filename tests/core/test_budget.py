@@ -6,9 +6,9 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.budget import HeldBack, fund
-from batonpass.core.copies import Staged, stage
-from batonpass.core.describe import describe_group
+from batonpass.core.budget import HeldBack, give_slots
+from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.explain.status import describe_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, PauseRequest, PinRequest, ProbeRequest
@@ -165,7 +165,7 @@ def test_a_full_member_gets_no_copy_and_says_no_capacity() -> None:
     for task in ("0_0", "0_1"):
         scene.do(PinRequest(TaskId(task), MemberId("b")))
     scene.tick(1_000)
-    assert len(scene.member("b").picture) == 1
+    assert len(scene.member("b").assignment) == 1
     assert scene.task("0_1").owner == "a"
     scene.do(ProbeRequest())
     assert scene.last is not None
@@ -251,14 +251,14 @@ def test_who_has_to_give_something_up_in_this_very_step_is_granted_nothing_in_it
     scene.beat(new, {"0_2": running(), "0_0": copy(Role.WARMUP, 5_000)})
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     free, other = scene.task("0_0")._replace(owner=None), scene.task("0_2")
-    takeover = Staged(free, Choice(MemberId(new), Why.FAILOVER), {})
-    asked = stage(view, scene.task("0_1"))
-    moved = Staged(other, Choice(MemberId(new), Why.STAYS), {})
+    takeover = TaskPlan(free, Choice(MemberId(new), Why.FAILOVER), {})
+    asked = plan_task(view, scene.task("0_1"))
+    moved = TaskPlan(other, Choice(MemberId(new), Why.STAYS), {})
     if gives_up == "an active":
-        moved = Staged(other, Choice(MemberId(old), Why.HANDOVER), {})
+        moved = TaskPlan(other, Choice(MemberId(old), Why.HANDOVER), {})
     elif gives_up == "a copy":
-        moved = Staged(
+        moved = TaskPlan(
             other._replace(owner=MemberId(old), standbys=(MemberId(new),)), Choice(MemberId(old), Why.STAYS), {}
         )
-    fund(view, [takeover, moved, asked])
+    give_slots(view, [takeover, moved, asked])
     assert len(asked.copies) == (1 if gives_up == "nothing" else 0)

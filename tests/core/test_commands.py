@@ -155,7 +155,7 @@ def test_new_parts_wait_for_members_that_know_them() -> None:
         scene.tick(1_000)
         scene.obey()
     assert scene.owners() == {"0_0": "m1", "0_1": "m1", "n_0": None, "n_1": None}
-    assert {scene.task("n_0").waiting, scene.task("n_1").waiting} == {"stale-topology"}
+    assert {scene.task("n_0").waiting_reason, scene.task("n_1").waiting_reason} == {"stale-topology"}
     assert "stale-topology" in [code for code, _ in scene.beat("m1").status]  # type: ignore[union-attr]
     scene.join("m2", topology_epoch=2)
     scene.settle()
@@ -193,7 +193,7 @@ def test_a_part_taken_out_is_given_up() -> None:
     scene.join("m1")
     scene.settle()
     scene.change(topology(2, epoch=2))
-    assert "n_0" not in scene.member("m1").picture
+    assert "n_0" not in scene.member("m1").assignment
     scene.obey()
     assert not scene.member("m1").revoking
     assert scene.task("n_0").owner is None

@@ -237,11 +237,11 @@ def test_a_standby_on_the_member_that_becomes_the_target_warms_for_nothing_extra
     """A move to a standby needs no warmup: it is handed over as it stands."""
     scene = trio()
     (standby,) = scene.task(TASK).standbys
-    warmups = [grant for one in scene.group.members.values() for grant in one.picture.values()]
+    warmups = [grant for one in scene.group.members.values() for grant in one.assignment.values()]
     assert all(grant.role is not Role.WARMUP for grant in warmups)
     scene.do(PinRequest(TASK, standby))
     scene.tick()
-    assert scene.task(TASK).heir == standby
+    assert scene.task(TASK).next_owner == standby
 
 
 def test_the_place_of_an_instance_that_restarts_is_not_filled_by_another_standby() -> None:
@@ -275,8 +275,8 @@ def test_an_owner_that_was_still_restoring_is_as_good_as_its_lag() -> None:
     assert scene.owners() == {TASK: guard}
     scene.beat(guard, {TASK: restoring(8_000)})
     scene.beat(third, {TASK: copy("warmup", 0)})
-    assert scene.task(TASK).heir == third
-    kept = scene.member(guard).picture.get(TASK)
+    assert scene.task(TASK).next_owner == third
+    kept = scene.member(guard).assignment.get(TASK)
     assert kept is not None
     assert kept.role is Role.STANDBY
     assert not scene.task(TASK).warmups or scene.task(TASK).warmups == (third,)

@@ -33,7 +33,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
-from batonpass.core.reasons import Quiet, Why
+from batonpass.core.reasons import NoChange, Why
 from batonpass.core.replies import Answer, Done, DrainProgress
 from batonpass.core.soft import Soft
 
@@ -122,7 +122,7 @@ def test_none_of_the_arguments_is_changed() -> None:
     assert decide(group, soft, (Join(MemberId("b")),), scene.now_ms, scene.policy) == first
 
 
-def test_a_join_is_answered_with_the_picture_that_the_whole_decision_led_to() -> None:
+def test_a_join_is_answered_with_the_assignment_that_the_whole_decision_led_to() -> None:
     """What the placement of the same decision granted stands in the answer, and that the member is new."""
     scene = Scene()
     scene.declare(topology(2))
@@ -134,8 +134,8 @@ def test_a_join_is_answered_with_the_picture_that_the_whole_decision_led_to() ->
     assert again.assignment == answer.assignment
 
 
-def test_a_current_epoch_needs_no_picture() -> None:
-    """``assignment`` is None where the caller's epoch is the current one, and the whole picture where it is not."""
+def test_a_current_epoch_needs_no_assignment() -> None:
+    """``assignment`` is None where the caller's epoch is the current one, and the whole assignment where it is not."""
     scene = running_group()
     reply = scene.beat("a", {"0_0": running(), "0_1": running()})
     assert isinstance(reply, Answer)
@@ -149,7 +149,7 @@ def test_a_current_epoch_needs_no_picture() -> None:
     assert late.assignment is not None
 
 
-def test_who_runs_what_is_not_in_its_picture_is_shown_it_again() -> None:
+def test_who_runs_what_is_not_in_its_assignment_is_shown_it_again() -> None:
     """A member at the current epoch that reports an active which is not its own had better look again."""
     scene = Scene()
     scene.declare(topology(2))
@@ -169,8 +169,8 @@ def test_unknown_tasks_and_fields_are_named_and_otherwise_ignored() -> None:
     scene.declare(topology(1))
     reply = scene.ok(Join(A, tasks={TaskId("9_9"): copy("none", 0)}, unknown_fields=("mood",)), Answer)
     assert [code for code, _ in reply.status] == ["unknown-field", "unknown-task"]
-    said = {TASK: running(), TaskId("9_9"): running()}
-    beat = scene.ok(Heartbeat(A, 1, 2, said, unknown_fields=("hue",)), Answer)
+    reports = {TASK: running(), TaskId("9_9"): running()}
+    beat = scene.ok(Heartbeat(A, 1, 2, reports, unknown_fields=("hue",)), Answer)
     assert [code for code, _ in beat.status] == ["unknown-field", "unknown-task"]
     assert scene.owners() == {TASK: "a"}
 
@@ -230,7 +230,7 @@ def test_what_was_heard_is_explained_when_it_changes_nothing() -> None:
     scene = running_group()
     scene.do(Heartbeat(A, 1, 2))
     assert scene.last is not None
-    assert [reason.code for reason in scene.last.reasons] == [Quiet.DUPLICATE]
+    assert [reason.code for reason in scene.last.reasons] == [NoChange.DUPLICATE]
 
 
 def test_recovery_commands_are_taken() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.describe import (
+from batonpass.core.dry_run.plan import plan_snapshot
+from batonpass.core.dry_run.snapshot import contradictions
+from batonpass.core.explain.status import (
     GroupState,
     GroupStatus,
     describe_assignments,
@@ -14,8 +16,6 @@ from batonpass.core.describe import (
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, PollBroken
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
-from batonpass.core.plan import plan_snapshot
-from batonpass.core.snapshot import contradictions
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 
@@ -66,7 +66,7 @@ def test_a_paused_group_says_why() -> None:
 def test_warmups_have_an_eta_once_their_rate_is_known() -> None:
     """The longest estimated time until a warmup counts as caught up is shown; None while one of them is unknown."""
     scene = moving()
-    tasks = sorted(scene.member("m2").picture)
+    tasks = sorted(scene.member("m2").assignment)
     scene.beat("m2", {task: copy("warmup", 9_000) for task in tasks})
     found = status(scene)
     assert (found.warmups, found.moves_pending, found.eta_ms) == (2, 2, None)
@@ -80,7 +80,7 @@ def test_an_eta_ends_where_the_catch_up_time_is_acceptable() -> None:
     """A copy that may be some time behind counts as caught up that much sooner, whichever limit it meets first."""
     scene = moving()
     scene.change(acceptable_catchup_ms=5_000)
-    tasks = sorted(scene.member("m2").picture)
+    tasks = sorted(scene.member("m2").assignment)
     for lag in (9_000, 8_000):
         scene.beat("m2", {task: copy("warmup", lag) for task in tasks})
         scene.tick(1_000)
@@ -102,7 +102,7 @@ def test_what_is_held_back_says_why() -> None:
 def test_the_three_assignments_tell_a_handover() -> None:
     """Target, this step and what is held now differ while a task changes hands, and agree at rest."""
     scene = moving()
-    tasks = tuple(sorted(scene.member("m2").picture))
+    tasks = tuple(sorted(scene.member("m2").assignment))
     scene.beat("m2", {task: copy("warmup", 0) for task in tasks})
     found = describe_assignments(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert found.target[M2]["active"] == tasks
@@ -133,8 +133,8 @@ def test_a_snapshot_plans_as_the_group_would() -> None:
     """A capture of a group, planned from a file, comes to what the group does: same target, same holdings."""
     scene = moving()
     scene.do(PinRequest(TaskId("0_3"), M1))
-    tasks = sorted(scene.member("m2").picture)
-    scene.beat("m1", {task: running() for task in scene.member("m1").picture})
+    tasks = sorted(scene.member("m2").assignment)
+    scene.beat("m1", {task: running() for task in scene.member("m1").assignment})
     scene.beat("m2", {tasks[0]: copy("warmup", 50), tasks[1]: copy("warmup", 9_000), "0_9": copy("none")})
     snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
     assert snapshot.pins == {TaskId("0_3"): M1}
@@ -172,7 +172,7 @@ def test_a_snapshot_keeps_lost_states_drains_pauses_and_what_restores() -> None:
 
 
 def test_a_snapshot_names_one_holder_of_a_task_that_was_taken_from_a_suspected_member() -> None:
-    """Its heir runs the task while it has yet to confirm: it is no second active, and the file can be read."""
+    """Its next owner runs the task while it has yet to confirm: it is no second active, and the file can be read."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1)
     for name in ("m1", "m2"):
@@ -211,7 +211,7 @@ def test_what_a_topology_has_dropped_is_in_no_snapshot() -> None:
     scene.settle()
     scene.do(PinRequest(TaskId("9_0"), M1))
     scene.change(topology(1, epoch=2), rebalance_batch_ms=60_000)
-    assert "9_0" in scene.member("m1").picture or "9_0" in scene.member("m1").revoking
+    assert "9_0" in scene.member("m1").assignment or "9_0" in scene.member("m1").revoking
     snapshot = snapshot_of(scene.group, scene.soft, scene.now_ms)
     assert [task.id for task in snapshot.tasks] == ["0_0"]
     assert list(snapshot.members[0].tasks) == ["0_0"]

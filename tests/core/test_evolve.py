@@ -140,7 +140,7 @@ ABOUT_A_MEMBER: list[r.Record] = [
     r.DrainCancelled(M2),
     r.MemberSuspected(M2),
     r.SuspicionCleared(M2),
-    r.PictureChanged(M2, 2, 5, {T0: Grant(Role.ACTIVE, 2, 5, 1)}),
+    r.AssignmentChanged(M2, 2, 5, {T0: Grant(Role.ACTIVE, 2, 5, 1)}),
     r.TasksAdopted(M2, {T0: 1}, (), 5),
     r.EpochsRaised({M2: 9}, 0),
     r.ActiveReported(T0, M2, ActiveState.RUNNING, 5),
@@ -155,6 +155,6 @@ def test_a_record_about_nobody_changes_nothing_but_the_version(record: r.Record)
     assert evolve(group, [record]) == replace(group, version=group.version + 1)
 
 
-def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.PictureChanged:
+def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.AssignmentChanged:
     """Return the record that grants 0_0 to a member as active."""
-    return r.PictureChanged(member, epoch, 10, {T0: Grant(Role.ACTIVE, epoch, 10, token)})
+    return r.AssignmentChanged(member, epoch, 10, {T0: Grant(Role.ACTIVE, epoch, 10, token)})

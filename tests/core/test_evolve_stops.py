@@ -8,7 +8,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.model import ActiveState, Cause, Group, Stop
 
 RUNS = r.ActiveReported(T0, M1, ActiveState.RUNNING, 12)
-REVOKED = r.PictureChanged(M1, 3, 20, revoked=(T0,))
+REVOKED = r.AssignmentChanged(M1, 3, 20, revoked=(T0,))
 
 
 def stop_of(group: Group) -> Stop | None:
@@ -67,7 +67,7 @@ def test_an_owner_that_fell_back_is_not_running(state: ActiveState) -> None:
 
 def test_a_suspected_owner_whose_claim_is_waived_stopped_when_it_was_revoked() -> None:
     """Nobody waits for the word of a member whose outputs are fenced: the task stopped at the revocation."""
-    group = small(active(M1), RUNS, r.MemberSuspected(M1), REVOKED, r.ClaimsWaived(T0, M1))
+    group = small(active(M1), RUNS, r.MemberSuspected(M1), REVOKED, r.ReleaseWaived(T0, M1))
     assert stop_of(group) == Stop(M1, 20, "suspected")
 
 

@@ -10,7 +10,6 @@ from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
     Cause,
-    Claim,
     Grant,
     Group,
     Member,
@@ -21,6 +20,7 @@ from batonpass.core.model import (
     Subtopology,
     Task,
     Topology,
+    Unreleased,
 )
 from batonpass.core.policy import GroupConfig
 
@@ -38,37 +38,42 @@ def small(*records: r.Record) -> Group:
     return evolve(Group(GroupId("g")), [*start, *records])
 
 
-def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.PictureChanged:
+def active(member: MemberId, epoch: int = 2, token: int = 1) -> r.AssignmentChanged:
     """Return the record that grants 0_0 to a member as active."""
-    return r.PictureChanged(member, epoch, 10, {T0: Grant(Role.ACTIVE, epoch, 10, token)})
+    return r.AssignmentChanged(member, epoch, 10, {T0: Grant(Role.ACTIVE, epoch, 10, token)})
 
 
 def test_an_active_taken_away_is_claimed_until_it_is_confirmed() -> None:
     """A revoked active has no owner, and its last owner claims it without an end until it confirms."""
-    group = small(active(M1), r.PictureChanged(M1, 3, 20, revoked=(T0,)))
-    assert group.tasks[T0] == Task(T0, claims=(Claim(M1, None),), since_ms=20, token=1)
+    group = small(active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)))
+    assert group.tasks[T0] == Task(T0, unreleased=(Unreleased(M1, None),), since_ms=20, token=1)
     assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
-    assert not group.members[M1].picture
+    assert not group.members[M1].assignment
     after = evolve(group, [r.TaskReleased(T0, M1, (("", 905),))])
-    assert after.tasks[T0] == Task(T0, since_ms=20, token=1, final=(("", 905),))
+    assert after.tasks[T0] == Task(T0, since_ms=20, token=1, final_position=(("", 905),))
     assert not after.members[M1].revoking
 
 
 def test_a_demoted_active_keeps_its_copy_and_is_claimed() -> None:
-    """An active demoted in place is a standby of its last owner, which claims it and is remembered as its keeper."""
+    """An active demoted in place is a standby of its previous owner, which has yet to release it."""
     group = small(
         active(M1),
         r.ActiveReported(T0, M1, ActiveState.RUNNING, 12),
-        r.PictureChanged(M1, 3, 20, {T0: Grant(Role.STANDBY, 3, 20)}, demoted=(T0,)),
+        r.AssignmentChanged(M1, 3, 20, {T0: Grant(Role.STANDBY, 3, 20)}, demoted=(T0,)),
     )
     task = group.tasks[T0]
-    assert (task.owner, task.standbys, task.keeper, task.claims) == (None, (M1,), M1, (Claim(M1, None),))
+    assert (task.owner, task.standbys, task.previous_owner, task.unreleased) == (
+        None,
+        (M1,),
+        M1,
+        (Unreleased(M1, None),),
+    )
     assert group.members[M1].revoking == {T0: Revocation(3, 20, active=True)}
-    # The keeper is needed until the next owner runs, and no longer.
+    # The previous owner is needed until the next owner runs, and no longer.
     group = evolve(group, [r.TaskReleased(T0, M1, (("", 7),)), active(M2, token=2)])
-    assert group.tasks[T0].keeper == M1
+    assert group.tasks[T0].previous_owner == M1
     group = evolve(group, [r.ActiveReported(T0, M2, ActiveState.RUNNING, 30)])
-    assert (group.tasks[T0].keeper, group.tasks[T0].final) == (None, ())
+    assert (group.tasks[T0].previous_owner, group.tasks[T0].final_position) == (None, ())
 
 
 def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
@@ -79,7 +84,7 @@ def test_a_member_gone_with_a_running_lease_claims_what_it_ran() -> None:
         r.TaskPinned(T0, M1),
         r.MemberGone(M1, Cause.EVICTED, 20, 50),
     )
-    assert group.tasks[T0] == Task(T0, claims=(Claim(M1, 50),), since_ms=20, token=1, target_standbys=(M2,))
+    assert group.tasks[T0] == Task(T0, unreleased=(Unreleased(M1, 50),), since_ms=20, token=1, target_standbys=(M2,))
     assert group.tasks[T1] == Task(T1, target=M2)
     assert M1 not in group.members
     assert not group.instances
@@ -96,13 +101,13 @@ def test_what_the_last_owner_wrote_is_unknown_once_it_dies_holding_the_task() ->
     """The final position of one owner is no floor for what the next one wrote before it was lost."""
     confirmed: list[r.Record] = [
         active(M1),
-        r.PictureChanged(M1, 3, 20, revoked=(T0,)),
+        r.AssignmentChanged(M1, 3, 20, revoked=(T0,)),
         r.TaskReleased(T0, M1, (("", 905),)),
     ]
     ways: list[r.Record] = [r.MemberGone(M2, Cause.EXPIRED, 40, 40), r.MemberAway(M2, 90, 40)]
     for lost in ways:
         group = small(*confirmed, active(M2, token=2), lost)
-        assert group.tasks[T0].final == ()
+        assert group.tasks[T0].final_position == ()
 
 
 def test_only_a_running_active_at_an_expired_lease_is_a_failure() -> None:
@@ -125,32 +130,36 @@ def test_a_member_away_keeps_its_place_and_nothing_else() -> None:
         r.MemberAway(M1, 90, 20),
     )
     assert group.members[M1] == Member(M1, 1, InstanceId("i1"), epoch=2, away_until_ms=90)
-    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,), awaits=M1)
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, target=M1, target_standbys=(M2,), away_owner=M1)
     assert group.instances == {"i1": M1}
 
 
 def test_an_heir_has_every_target_and_pin_of_the_one_before() -> None:
     """Whoever stands in another's place is the target of all that the other was, standbys and pins included."""
     placed = r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), ""), T1: (M2, (M1,), "")})
-    heir = MemberId("m3")
+    next_owner = MemberId("m3")
     group = small(
-        placed, r.TaskPinned(T0, M1), r.MemberJoined(Member(heir, 8)), r.PlaceInherited(M1, heir), r.TaskPinned(T1, M2)
+        placed,
+        r.TaskPinned(T0, M1),
+        r.MemberJoined(Member(next_owner, 8)),
+        r.PlaceInherited(M1, next_owner),
+        r.TaskPinned(T1, M2),
     )
-    assert group.tasks[T0] == Task(T0, target=heir, target_standbys=(M2,), pin=heir)
-    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(heir,), pin=M2)
+    assert group.tasks[T0] == Task(T0, target=next_owner, target_standbys=(M2,), pin=next_owner)
+    assert group.tasks[T1] == Task(T1, target=M2, target_standbys=(next_owner,), pin=M2)
 
 
 def test_an_heir_of_two_members_has_one_place_in_each_target() -> None:
     """Whoever stands in the place of an owner and of its standby is the owner, and no standby of its own."""
-    heir = MemberId("m3")
+    next_owner = MemberId("m3")
     for first, second in ((M1, M2), (M2, M1)):
         group = small(
             r.TargetPlaced(1, 1, 5, {T0: (M1, (M2,), "")}),
-            r.MemberJoined(Member(heir, 8)),
-            r.PlaceInherited(first, heir),
-            r.PlaceInherited(second, heir),
+            r.MemberJoined(Member(next_owner, 8)),
+            r.PlaceInherited(first, next_owner),
+            r.PlaceInherited(second, next_owner),
         )
-        assert group.tasks[T0] == Task(T0, target=heir)
+        assert group.tasks[T0] == Task(T0, target=next_owner)
 
 
 def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
@@ -169,7 +178,7 @@ def test_a_deleted_group_leaves_epochs_tokens_and_ids() -> None:
     assert set(after.gone) == {M1, M2}
     assert not after.members
     assert not after.instances
-    assert (after.pause, after.storm_since_ms, after.due_ms) == (None, None, None)
+    assert (after.pause, after.storm_since_ms, after.placement_due_ms) == (None, None, None)
     again = evolve(after, [r.GroupDeclared(topology(), GroupConfig(), 31)])
     assert again.tasks[T0].token == 1
     assert again.revision > group.revision
@@ -190,7 +199,7 @@ def test_a_task_dropped_from_the_topology_is_meant_for_nobody() -> None:
 def test_the_earliest_due_time_counts() -> None:
     """Of several reasons to place anew the earliest due time stands; each is a group epoch, and is named once."""
     group = small(r.RebalanceScheduled(50, "join"), r.RebalanceScheduled(40, "leave"), r.RebalanceScheduled(60, "join"))
-    assert (group.due_ms, group.triggers, group.group_epoch) == (40, ("join", "leave"), 3)
+    assert (group.placement_due_ms, group.triggers, group.group_epoch) == (40, ("join", "leave"), 3)
 
 
 def test_a_hold_on_grants_never_gets_shorter() -> None:
@@ -219,9 +228,9 @@ def test_a_settled_task_is_where_it_belongs_and_nobody_else_is_involved() -> Non
         {"owner": None, "target": None},
         {"target": M2},
         {"state": ActiveState.RESTORING},
-        {"claims": (Claim(M2, None),)},
+        {"unreleased": (Unreleased(M2, None),)},
         {"warmups": (M2,)},
-        {"keeper": M2},
+        {"previous_owner": M2},
         {"standbys": ()},
     ):
         assert pending(task._replace(**change), replicas=1) is not None, change
@@ -252,29 +261,31 @@ def test_adopted_tasks_are_taken_from_whoever_the_log_gives_them() -> None:
     assert group.tasks[T0].state is ActiveState.RUNNING
     assert group.members[M1].revoking == {T0: Revocation(3, 40, active=True)}
     assert group.members[M1].epoch == 3
-    assert T0 not in group.members[M1].picture
+    assert T0 not in group.members[M1].assignment
 
 
 def test_adopting_a_task_of_somebody_who_is_not_there_takes_it_from_nobody() -> None:
     """Folding never fails: an owner that is no member has nothing to give up and confirms nothing."""
     group = replace(small(), tasks=small().tasks.having(T0, Task(T0, owner=MemberId("ghost"))))
     after = evolve(group, [r.TasksAdopted(M2, {T0: 9}, (), 40)])
-    assert (after.tasks[T0].owner, after.tasks[T0].claims) == (M2, ())
+    assert (after.tasks[T0].owner, after.tasks[T0].unreleased) == (M2, ())
 
 
 def test_an_adopted_task_that_a_member_has_given_up_is_claimed_until_confirmed() -> None:
-    """An active of the log that its holder does not run is taken out of its picture, to be confirmed."""
+    """An active of the log that its holder does not run is taken out of its assignment, to be confirmed."""
     group = small(active(M1), r.TasksAdopted(M1, {}, (T0,), 40))
     assert group.tasks[T0].owner is None
-    assert group.tasks[T0].claims == (Claim(M1, None),)
+    assert group.tasks[T0].unreleased == (Unreleased(M1, None),)
     assert T0 in group.members[M1].revoking
-    assert T0 not in group.members[M1].picture
+    assert T0 not in group.members[M1].assignment
 
 
 def test_waived_claims_hold_nobody_back() -> None:
     """A claim that is waived no longer stands, and what its holder wrote last is not known."""
-    group = small(active(M1), r.PictureChanged(M1, 3, 20, revoked=(T0,)), r.HeirChosen(T0, M2), r.ClaimsWaived(T0, M1))
-    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, heir=M2)
+    group = small(
+        active(M1), r.AssignmentChanged(M1, 3, 20, revoked=(T0,)), r.NextOwnerChosen(T0, M2), r.ReleaseWaived(T0, M1)
+    )
+    assert group.tasks[T0] == Task(T0, since_ms=20, token=1, next_owner=M2)
     assert T0 in group.members[M1].revoking
 
 

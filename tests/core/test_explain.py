@@ -6,8 +6,16 @@ import pytest
 from tests.core.pairs import TASK, guarded, pair
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
-from batonpass.core.explain import HELD, Awaited, TaskExplanation, TaskState, Wait, explain_task, lasting
-from batonpass.core.explain_group import Budget, GroupExplanation, explain_group
+from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
+from batonpass.core.explain.task import (
+    MEANINGS,
+    TaskExplanation,
+    TaskState,
+    Wait,
+    WaitsFor,
+    duration_text,
+    explain_task,
+)
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, Leave, PauseRequest, PinRequest, StoreRecovered
 from batonpass.core.model import PauseScope, Subtopology, Topology
@@ -26,7 +34,7 @@ def of_group(scene: Scene, limit: int = 100) -> GroupExplanation:
     return explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=limit)
 
 
-def awaited(found: TaskExplanation) -> list[tuple[Awaited, str | None]]:
+def awaited(found: TaskExplanation) -> list[tuple[WaitsFor, str | None]]:
     """Return what a task waits for, and from whom."""
     return [(wait.what, wait.member_id) for wait in found.waits]
 
@@ -34,7 +42,7 @@ def awaited(found: TaskExplanation) -> list[tuple[Awaited, str | None]]:
 def warming(tasks: int = 2, **config: object) -> tuple[Scene, str]:
     """Return a group where b warms up a task of a, 4000 records behind and 1000 closer each second; and that task."""
     scene = pair(tasks, **config)
-    task = str(next(iter(scene.member("b").picture)))
+    task = str(next(iter(scene.member("b").assignment)))
     for lag in (5_000, 4_000):
         scene.beat("b", {task: copy("warmup", lag)})
         scene.now_ms += 1_000
@@ -58,7 +66,7 @@ def test_a_warming_task_says_how_far_and_how_long() -> None:
     scene, task = warming()
     found = of_task(scene, task)
     assert found.state is TaskState.WARMING
-    assert found.waits == (Wait(Awaited.WARMUP, B, None, 3_900, "4000 records behind"),)
+    assert found.waits == (Wait(WaitsFor.WARMUP, B, None, 3_900, "4000 records behind"),)
     assert found.sentences[1:] == (
         "It belongs to b.",
         "It waits for the copy on b: 4000 records behind, about 3.9 s to go.",
@@ -77,7 +85,7 @@ def test_a_move_without_a_slot_says_so() -> None:
     assert (group.warmups, group.per_member_limit, group.full_members) == (Budget(1, 1), 2, ())
     held = [one for one in group.waiting if one.held is not None]
     assert {one.held.reason for one in held if one.held} == {Held.WARMUP_BUDGET}
-    assert held[0].waits[0].what is Awaited.SLOT
+    assert held[0].waits[0].what is WaitsFor.SLOT
     assert "3 tasks are held back: all warmup slots of the group are taken (max_warmup_replicas)." in group.sentences
     assert group.waiting_total == 4
     assert [one.task for one in of_group(scene, limit=1).waiting] == [group.waiting[0].task]
@@ -95,7 +103,7 @@ def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
     scene.tick(1_000)
     found = of_task(scene)
     assert (found.state, found.to) == (TaskState.HANDING_OVER, B)
-    assert awaited(found) == [(Awaited.CONFIRMATION, A)]
+    assert awaited(found) == [(WaitsFor.CONFIRMATION, A)]
     assert found.waits[0].until_ms == told_ms + 60_000
     (obstacle,) = of_group(scene).obstacles
     assert (obstacle.member_id, obstacle.what, obstacle.until_ms) == (A, "unrevoked", told_ms + 60_000)
@@ -106,11 +114,11 @@ def test_a_pause_says_until_when() -> None:
     """What is held by a pause waits for an operator, or for its end."""
     scene = pair(2)
     scene.tick(1_000)
-    task = next(iter(scene.member("b").picture))
+    task = next(iter(scene.member("b").assignment))
     scene.do(PauseRequest(PauseScope.ALL, "deploy", scene.now_ms + 60_000))
     scene.beat("b", {task: copy("warmup")})
     found = of_task(scene, task)
-    assert (found.held, found.waits[0].what, found.waits[0].eta_ms) == (None, Awaited.OPERATOR, 60_000)
+    assert (found.held, found.waits[0].what, found.waits[0].eta_ms) == (None, WaitsFor.OPERATOR, 60_000)
     group = of_group(scene)
     assert group.sentences[0] == "An operator holds every move for another 1 min (deploy)."
 
@@ -120,7 +128,7 @@ def test_a_lease_that_still_runs_is_waited_for() -> None:
     scene = guarded(session_timeout_ms=30_000)
     scene.do(Eviction(A))
     found = of_task(scene)
-    assert (found.state, awaited(found)[0]) == (TaskState.HANDING_OVER, (Awaited.LEASE, A))
+    assert (found.state, awaited(found)[0]) == (TaskState.HANDING_OVER, (WaitsFor.LEASE, A))
     assert found.waits[0].eta_ms == 30_000
     assert found.sentences[0] == "a had it (evicted); nobody runs 0_0 since 0 ms; b gets it."
 
@@ -131,7 +139,7 @@ def test_the_first_members_of_a_group_are_waited_for() -> None:
     scene.declare(topology(1), initial_rebalance_delay_ms=3_000)
     scene.join("a")
     found = of_task(scene)
-    assert (found.state, awaited(found)) == (TaskState.WAITING, [(Awaited.PLACEMENT, None)])
+    assert (found.state, awaited(found)) == (TaskState.WAITING, [(WaitsFor.PLACEMENT, None)])
     assert found.waits[0].eta_ms == 3_000
     assert found.sentences[0] == "Nobody runs 0_0, and never did."
     assert "The next placement is due in 3 s (join)." in of_group(scene).sentences
@@ -145,7 +153,7 @@ def test_a_task_that_fits_nowhere_says_so() -> None:
     scene.settle()
     task = next(task for task, owner in scene.owners().items() if owner is None)
     found = of_task(scene, task)
-    assert found.waits[0].what is Awaited.ROOM
+    assert found.waits[0].what is WaitsFor.ROOM
     assert "It has no target: no member has room for it (max_tasks)." in found.sentences
 
 
@@ -155,13 +163,13 @@ def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:
     scene.do(PinRequest(TaskId(task), B))
     for _ in range(5):
         scene.obey("a")
-        scene.beat("b", {task: copy("warmup", 4_000)} if task in scene.member("b").picture else {})
+        scene.beat("b", {task: copy("warmup", 4_000)} if task in scene.member("b").assignment else {})
         scene.tick(3_000)
     (stall,) = scene.task(task).stalls
     found = of_task(scene, task)
     assert found.held is not None
     assert (found.held.reason, found.held.to) == (Held.STALLED, B)
-    assert (found.waits[0].what, found.waits[0].until_ms) == (Awaited.WARMUP, stall.until_ms)
+    assert (found.waits[0].what, found.waits[0].until_ms) == (WaitsFor.WARMUP, stall.until_ms)
 
 
 def test_an_interim_owner_is_named_as_one() -> None:
@@ -199,12 +207,12 @@ def test_a_storm_and_lost_commits_are_said_of_the_group() -> None:
 def test_a_silent_member_that_holds_balance_up_is_named() -> None:
     """Balance waits for the word of a member that may be about to expire, or for the end of its lease."""
     scene = pair(2)
-    (task,) = scene.member("b").picture
+    (task,) = scene.member("b").assignment
     for lag in (9_000, 8_000, 7_000, 0):
         scene.now_ms += 5_000
         scene.beat("b", {task: copy("warmup", lag)})
     found = of_task(scene, task)
-    (wait, *_) = [wait for wait in found.waits if wait.what is Awaited.TIME]
+    (wait, *_) = [wait for wait in found.waits if wait.what is WaitsFor.TIME]
     assert wait.detail.endswith("a has been silent longest")
     assert wait.until_ms == scene.soft.members[A].heard_ms + scene.group.config.session_timeout_ms
 
@@ -215,7 +223,7 @@ def test_a_standby_that_stays_on_a_draining_member_is_waited_for() -> None:
     scene.do(DrainRequest(A))
     scene.settle()
     found = of_task(scene)
-    assert (found.task.owner, awaited(found)) == (B, [(Awaited.MEMBER, A)])
+    assert (found.task.owner, awaited(found)) == (B, [(WaitsFor.MEMBER, A)])
 
 
 def test_a_restarting_instance_is_waited_for() -> None:
@@ -227,7 +235,7 @@ def test_a_restarting_instance_is_waited_for() -> None:
     scene.do(Leave(A, restart=True))
     scene.tick(10_000)
     found = of_task(scene)
-    assert (found.state, awaited(found)) == (TaskState.WAITING, [(Awaited.MEMBER, A)])
+    assert (found.state, awaited(found)) == (TaskState.WAITING, [(WaitsFor.MEMBER, A)])
     assert found.waits[0].eta_ms == 20_000
     assert found.sentences[0] == "a had it (restarted); nobody runs 0_0 since 10 s."
     assert [(one.what, one.tasks) for one in of_group(scene).obstacles] == [("away", 2)]
@@ -240,10 +248,10 @@ def test_an_owner_that_has_not_spoken_restores_or_failed_says_so() -> None:
     scene.join("a")
     scene.tick()
     assert of_task(scene).state is TaskState.STARTING
-    assert awaited(of_task(scene)) == [(Awaited.REPORT, A)]
+    assert awaited(of_task(scene)) == [(WaitsFor.REPORT, A)]
     scene.beat("a", {TASK: restoring(90_000)})
     found = of_task(scene)
-    assert (found.state, awaited(found)) == (TaskState.RESTORING, [(Awaited.RESTORE, A)])
+    assert (found.state, awaited(found)) == (TaskState.RESTORING, [(WaitsFor.RESTORE, A)])
     assert found.sentences[-1] == "It waits for the restore on a: 90000 records behind."
     scene.beat("a", {TASK: running()})
     scene.beat("a", {TASK: failed()})
@@ -281,7 +289,7 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
         "b", {task: running() if scene.task(task).owner == "b" else copy("standby", 5_000) for task in ("0_0", "0_1")}
     )
     group = of_group(scene)
-    assert (group.waiting_total, [one.waits[0].what for one in group.waiting]) == (1, [Awaited.WARMUP])
+    assert (group.waiting_total, [one.waits[0].what for one in group.waiting]) == (1, [WaitsFor.WARMUP])
     assert group.sentences[:2] == (
         "Every task is where it belongs, but not every copy is caught up, or something is still due.",
         "1 copy is not caught up.",
@@ -290,7 +298,7 @@ def test_a_group_whose_copies_lag_behind_names_them() -> None:
 
 def test_every_reason_is_explained() -> None:
     """Whatever may hold a task back has its words."""
-    assert {reason.value for reason in Held} <= set(HELD)
+    assert {reason.value for reason in Held} <= set(MEANINGS)
 
 
 LENGTHS = {
@@ -310,4 +318,4 @@ LENGTHS = {
 @pytest.mark.parametrize("ms", LENGTHS)
 def test_durations_are_told_to_two_digits(ms: int) -> None:
     """As people say them."""
-    assert lasting(ms) == LENGTHS[ms]
+    assert duration_text(ms) == LENGTHS[ms]

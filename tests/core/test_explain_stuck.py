@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.core.pairs import TASK, guarded
 from tests.core.scene import Scene, copy, failed, running, topology
 
-from batonpass.core.explain import Awaited, TaskExplanation, TaskState, Wait, explain_task
-from batonpass.core.explain_group import GroupExplanation, explain_group
+from batonpass.core.explain.group import GroupExplanation, explain_group
+from batonpass.core.explain.task import TaskExplanation, TaskState, Wait, WaitsFor, explain_task
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -68,7 +68,7 @@ def test_a_parked_task_names_those_on_whom_it_failed_and_waits_for_an_operator_a
             scene.obey()
     scene.beat(C, {})
     found = of_task(scene)
-    assert (found.state, [wait.what for wait in found.waits]) == (TaskState.PARKED, [Awaited.OPERATOR])
+    assert (found.state, [wait.what for wait in found.waits]) == (TaskState.PARKED, [WaitsFor.OPERATOR])
     assert found.sentences[0] == "0_0 is parked: it failed on a, b, c."
     assert "Its move is held back: it failed on too many members; release it to have it tried again." in found.sentences
     assert of_group(scene).states == {TaskState.PARKED: 1}
@@ -80,10 +80,10 @@ def test_a_warmup_waits_until_its_member_has_confirmed_what_it_gave_up() -> None
     found = of_task(scene, "0_1")
     assert (found.task.owner, found.task.target) == (A, B)
     detail = "it must first confirm that it gave up 1 task"
-    assert found.waits == (Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
+    assert found.waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
     assert found.sentences[-1] == f"It waits for the confirmation of b: {detail}."
     scene.beat("b", {})
-    assert [(wait.what, wait.member_id) for wait in of_task(scene, "0_1").waits] == [(Awaited.WARMUP, B)]
+    assert [(wait.what, wait.member_id) for wait in of_task(scene, "0_1").waits] == [(WaitsFor.WARMUP, B)]
 
 
 def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() -> None:
@@ -91,9 +91,9 @@ def test_a_task_that_nobody_runs_waits_once_for_a_taker_that_has_to_confirm() ->
     scene, told_ms = revoking()
     scene.do(Eviction(A, dead=True))
     found = of_task(scene, "0_1")
-    assert (found.state, found.task.claims, found.to) == (TaskState.WAITING, (), B)
+    assert (found.state, found.task.unreleased, found.to) == (TaskState.WAITING, (), B)
     detail = "it must first confirm that it gave up 1 task"
-    assert found.waits == (Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
+    assert found.waits == (Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, detail),)
     scene.beat("b", {})
     assert scene.task("0_1").owner == B
 
@@ -113,7 +113,7 @@ def test_a_task_without_state_waits_for_a_taker_that_has_to_confirm() -> None:
     found = of_task(scene, "1_1")
     detail = "it must first confirm that it gave up 1 task"
     assert (found.state, found.to) == (TaskState.WAITING, B)
-    assert found.waits == (Wait(Awaited.CONFIRMATION, B, scene.now_ms + TIMEOUT_MS, None, detail),)
+    assert found.waits == (Wait(WaitsFor.CONFIRMATION, B, scene.now_ms + TIMEOUT_MS, None, detail),)
     scene.beat("b", {})
     assert scene.task("1_1").owner == B
 
@@ -173,7 +173,7 @@ def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
     """Who was killed before it confirmed is not fenced at last: it expires sooner, and that is what is said."""
     scene, told_ms = revoking()
     heard_ms = scene.soft.members[B].heard_ms
-    fenced = Wait(Awaited.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, "it must first confirm that it gave up 1 task")
+    fenced = Wait(WaitsFor.CONFIRMATION, B, told_ms + TIMEOUT_MS, None, "it must first confirm that it gave up 1 task")
     assert of_task(scene, "0_1").waits == (fenced,)
     scene.now_ms = heard_ms + 7_000
     (wait,) = of_task(scene, "0_1").waits
@@ -181,7 +181,7 @@ def test_a_silent_member_is_waited_for_until_its_lease_is_over() -> None:
         heard_ms + scene.group.config.session_timeout_ms,
         "it must first confirm that it gave up 1 task; it is silent, and expires when its lease is over",
     )
-    (claim,) = [one for one in of_task(scene).waits if one.what is Awaited.CONFIRMATION]
+    (claim,) = [one for one in of_task(scene).waits if one.what is WaitsFor.CONFIRMATION]
     assert claim.until_ms == wait.until_ms
     (obstacle,) = of_group(scene).obstacles
     assert (obstacle.until_ms, obstacle.detail) == (
@@ -197,11 +197,11 @@ def test_a_task_that_its_owner_does_not_run_any_more_keeps_its_group_from_rest()
     scene.settle()
     assert of_group(scene).status.at_rest
     given: list[dict[str, TaskReport]] = [{}, {TASK: copy("none", 0)}]
-    for said in given:
-        scene.beat("a", said)
+    for reports in given:
+        scene.beat("a", reports)
         found, whole = of_task(scene), of_group(scene)
         assert (found.state, found.task.owner) == (TaskState.STARTING, A)
-        assert [(one.what, one.member_id) for one in found.waits] == [(Awaited.REPORT, A)]
+        assert [(one.what, one.member_id) for one in found.waits] == [(WaitsFor.REPORT, A)]
         assert found.sentences[-1] == (
             "It waits for the report of a: it ran the task, and reports now that it does not."
         )

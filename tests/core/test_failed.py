@@ -4,12 +4,12 @@ import pytest
 from tests.core.planning import held, member, plan_of
 from tests.core.scene import Scene, copy, failed, running, topology
 
-from batonpass.core.describe import describe_group
+from batonpass.core.dry_run.snapshot import SnapshotCopy, SnapshotTask
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ReleaseRequest
 from batonpass.core.model import ActiveState, PauseScope, Role, Subtopology
 from batonpass.core.reasons import Held
-from batonpass.core.snapshot import SnapshotCopy, SnapshotTask
 
 WINDOW_MS = 600_000
 
@@ -28,9 +28,11 @@ def fail(scene: Scene, task: str) -> str:
     """Let the owner of a task report that it failed and its other tasks as they are; return who it was."""
     owner = scene.task(task).owner
     assert owner is not None
-    picture = scene.member(owner).picture
-    said = {one: running() if grant.role is Role.ACTIVE else copy(grant.role) for one, grant in sorted(picture.items())}
-    scene.beat(owner, said | {task: failed()})
+    assignment = scene.member(owner).assignment
+    reports = {
+        one: running() if grant.role is Role.ACTIVE else copy(grant.role) for one, grant in sorted(assignment.items())
+    }
+    scene.beat(owner, reports | {task: failed()})
     return owner
 
 

@@ -19,7 +19,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.model import PauseScope, Role
 from batonpass.core.reasons import Why
-from batonpass.core.records import HeirChosen, PictureChanged
+from batonpass.core.records import AssignmentChanged, NextOwnerChosen
 from batonpass.core.replies import Answer
 from batonpass.core.soft import Soft
 
@@ -32,7 +32,7 @@ def to(scene: Scene, member: str, task: str = TASK) -> None:
 
 def taken(scene: Scene, task: str = TASK) -> int:
     """Return how often a task was taken from its owner, by the records."""
-    return sum(task in (*one.demoted, *one.revoked) for one in scene.log if isinstance(one, PictureChanged))
+    return sum(task in (*one.demoted, *one.revoked) for one in scene.log if isinstance(one, AssignmentChanged))
 
 
 def test_a_running_owner_that_is_the_target_stays() -> None:
@@ -53,7 +53,7 @@ def test_a_caught_up_target_gets_the_task() -> None:
     assert scene.held("b", Role.WARMUP) == [TASK]
     scene.obey("b", lag=100)
     assert why(scene) >= {Why.HANDOVER}
-    assert scene.of(HeirChosen) == [HeirChosen(TASK, MemberId("b"))]
+    assert scene.of(NextOwnerChosen) == [NextOwnerChosen(TASK, MemberId("b"))]
     assert scene.grant("a", TASK) is not None
     assert scene.held("a", Role.STANDBY) == [TASK]
     scene.obey("a")
@@ -90,7 +90,7 @@ def test_state_on_disk_is_no_copy_while_the_owner_runs() -> None:
     assert scene.owners() == {TASK: "a"}
     assert scene.held("b", Role.WARMUP) == [TASK]
     scene.obey("b")
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
 
 
 def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind() -> None:
@@ -103,7 +103,7 @@ def test_a_handover_is_not_taken_back_because_the_new_owner_is_a_little_behind()
     scene.obey("a")
     assert scene.owners() == {TASK: "b"}
     scene.beat("b", {TASK: running()})
-    assert scene.task(TASK).keeper is None
+    assert scene.task(TASK).previous_owner is None
 
 
 def test_an_undrain_does_not_take_a_handover_back() -> None:
@@ -111,10 +111,10 @@ def test_an_undrain_does_not_take_a_handover_back() -> None:
     scene = pair()
     scene.do(DrainRequest(MemberId("a")))
     scene.obey("b")
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
     scene.do(DrainReversal(MemberId("a")))
     scene.tick()
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
     scene.obey("a")
     assert scene.owners() == {TASK: "b"}
 
@@ -125,7 +125,7 @@ def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spo
     to(scene, "b")
     scene.obey("b")
     scene.obey("a")
-    assert (scene.owners(), scene.task(TASK).keeper) == ({TASK: "b"}, "a")
+    assert (scene.owners(), scene.task(TASK).previous_owner) == ({TASK: "b"}, "a")
     scene.soft = Soft()
     scene.do(Started())
     scene.obey("a")
@@ -134,7 +134,7 @@ def test_after_a_start_a_handover_is_not_taken_back_before_the_new_owner_has_spo
     scene.beat("b", {TASK: restoring(400)})
     assert scene.owners() == {TASK: "b"}
     scene.beat("b", {TASK: running()})
-    assert scene.task(TASK).heir == "a"
+    assert scene.task(TASK).next_owner == "a"
 
 
 @pytest.mark.parametrize("how", ["dies", "leaves", "fails"])
@@ -152,7 +152,7 @@ def test_the_last_owner_gets_the_task_back_when_the_new_one_cannot(how: str) -> 
         scene.do(Leave(MemberId("b")))
     else:
         scene.beat("b", {TASK: failed()})
-        assert scene.task(TASK).heir == "a"
+        assert scene.task(TASK).next_owner == "a"
         scene.beat("b", {TASK: copy("none", None)})
     assert scene.owners() == {TASK: "a"}
 
@@ -177,7 +177,7 @@ def test_at_a_drain_deadline_the_rest_goes_to_its_best_copy() -> None:
     assert scene.owners() == {"0_0": "a", "0_1": "a"}
     scene.tick(10_000)
     assert Why.DEADLINE in why(scene)
-    assert [scene.task(task).heir for task in scene.owners()] == ["b", "b"]
+    assert [scene.task(task).next_owner for task in scene.owners()] == ["b", "b"]
     scene.obey("a")
     assert scene.owners() == {"0_0": "b", "0_1": "b"}
     assert not scene.task(TASK).ready_grant
@@ -218,7 +218,7 @@ def test_at_a_drain_deadline_a_member_that_goes_as_well_is_no_place_to_go() -> N
     scene.do(DrainRequest(MemberId("b")))
     decision = scene.tick(100)
     assert scene.owners() == {TASK: "a"}
-    assert scene.task(TASK).heir is None
+    assert scene.task(TASK).next_owner is None
     assert Why.DEADLINE not in {reason.code for reason in decision.reasons}
 
 
@@ -242,7 +242,7 @@ def test_a_pause_of_everything_holds_drains_too_and_one_of_balance_does_not() ->
         scene.do(DrainRequest(MemberId("a")))
         scene.obey("b")
         scene.obey("b")
-        assert (scene.task(TASK).heir == "b") is goes, scope
+        assert (scene.task(TASK).next_owner == "b") is goes, scope
 
 
 def test_a_pause_holds_stateless_moves_for_balance() -> None:
@@ -272,4 +272,4 @@ def test_a_task_that_is_no_longer_in_the_topology_is_given_up() -> None:
         scene.tick(1_000)
         scene.obey()
     assert list(scene.owners()) == ["1_0"]
-    assert all(TASK not in scene.member(name).picture for name in ("a", "b"))
+    assert all(TASK not in scene.member(name).assignment for name in ("a", "b"))

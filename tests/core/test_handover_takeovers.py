@@ -71,7 +71,7 @@ def test_a_ready_copy_takes_over_from_an_owner_that_restores() -> None:
     scene.obey("b", lag=5_000)
     assert scene.task(TASK).owner == "a"
     scene.obey("b", lag=10)
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
     assert Why.FAILOVER in why(scene)
     scene.beat("a", {TASK: copy("standby", 9_000)})
     assert scene.owners() == {TASK: "b"}
@@ -86,7 +86,7 @@ def test_an_owner_that_is_itself_ready_is_left_to_finish() -> None:
     scene.join("b")
     scene.obey("b", lag=0)
     assert scene.task(TASK).owner == "a"
-    assert scene.task(TASK).heir is None
+    assert scene.task(TASK).next_owner is None
 
 
 def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() -> None:
@@ -97,7 +97,7 @@ def test_a_failed_active_goes_to_a_ready_copy_and_stays_where_there_is_none() ->
     scene.beat(owner, {TASK: failed()})
     assert scene.task(TASK).owner == owner
     scene.beat(other, {TASK: copy("standby", 0)})
-    assert scene.task(TASK).heir == other
+    assert scene.task(TASK).next_owner == other
 
 
 def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None:
@@ -108,12 +108,12 @@ def test_an_active_that_restores_without_progress_goes_to_a_ready_copy() -> None
     scene.beat("a", {TASK: restoring(90)})
     scene.join("b")
     scene.obey("b")
-    assert scene.task(TASK).heir is None
+    assert scene.task(TASK).next_owner is None
     for _ in range(6):
         scene.tick(1_000)
         scene.beat("a", {TASK: restoring(90)})
         scene.obey("b")
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
 
 
 def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> None:
@@ -122,8 +122,8 @@ def test_a_lost_active_goes_to_the_ready_standby_once_its_holder_confirms() -> N
     owner, other = ("a", "b") if scene.task(TASK).owner == "a" else ("b", "a")
     scene.beat(owner, {TASK: restoring(lost=True)})
     assert scene.task(TASK).state is ActiveState.LOST or scene.task(TASK).owner is None
-    assert scene.task(TASK).heir == other
-    assert scene.task(TASK).claims[0].member_id == owner
+    assert scene.task(TASK).next_owner == other
+    assert scene.task(TASK).unreleased[0].member_id == owner
     scene.beat(owner, {})
     assert scene.owners() == {TASK: other}
 
@@ -146,7 +146,7 @@ def test_a_lost_active_without_any_copy_goes_to_its_target() -> None:
     scene.beat("b", {})
     scene.do(PauseRequest(PauseScope.ALL))
     scene.beat("a", {TASK: restoring(lost=True)})
-    assert scene.task(TASK).heir == "b"
+    assert scene.task(TASK).next_owner == "b"
     assert Why.LOST_STATE in why(scene)
 
 
@@ -338,7 +338,7 @@ def test_a_task_that_nobody_has_room_for_waits() -> None:
 
 
 def test_a_ready_copy_on_disk_takes_over_only_where_there_is_room() -> None:
-    """A full member is no heir of what it has on disk only."""
+    """A full member is no next owner of what it has on disk only."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=100)
     scene.join("a", max_tasks=1)
@@ -382,6 +382,6 @@ def test_an_instance_that_comes_back_ready_gets_back_what_is_still_being_restore
     scene.beat("b", {TASK: restoring(50_000)})
     assert scene.owners() == {TASK: "b"}
     scene.join("a2", {TASK: copy("none", 20)}, instance_id=InstanceId("i"))
-    assert scene.task(TASK).heir == "a2"
+    assert scene.task(TASK).next_owner == "a2"
     scene.beat("b", {})
     assert scene.owners() == {TASK: "a2"}

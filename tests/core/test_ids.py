@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonpass.core.ids import split_task_id, subtopology_order, task_id, task_order
+from batonpass.core.ids import split_task_id, subtopology_sort_key, task_id, task_sort_key
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,15 @@ def test_what_is_not_a_task_id_is_refused_by_name(text: str) -> None:
 def test_numbered_subtopologies_come_in_the_order_of_their_numbers() -> None:
     """Subtopology 10 comes after 9, not after 1; named ones come last, by name."""
     names = ["b", "10", "9", "a", "0", "٣"]
-    assert sorted(names, key=subtopology_order) == ["0", "9", "10", "a", "b", "٣"]
+    assert sorted(names, key=subtopology_sort_key) == ["0", "9", "10", "a", "b", "٣"]
 
 
 def test_equal_numbers_written_differently_keep_one_order() -> None:
     """``01`` and ``1`` are two subtopologies, and which comes first does not depend on how they were listed."""
-    assert sorted(["1", "01"], key=subtopology_order) == sorted(["01", "1"], key=subtopology_order)
+    assert sorted(["1", "01"], key=subtopology_sort_key) == sorted(["01", "1"], key=subtopology_sort_key)
 
 
 def test_tasks_come_by_subtopology_and_then_by_partition() -> None:
     """Partition 10 comes after partition 9 of the same subtopology, and before anything of the next."""
     tasks = ["1_0", "0_10", "x_2", "0_9", "10_0", "0_0"]
-    assert sorted(tasks, key=task_order) == ["0_0", "0_9", "0_10", "1_0", "10_0", "x_2"]
+    assert sorted(tasks, key=task_sort_key) == ["0_0", "0_9", "0_10", "1_0", "10_0", "x_2"]

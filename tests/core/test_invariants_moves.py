@@ -31,19 +31,19 @@ from tests.core.laws import (
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId
 from batonpass.core.invariants import check_step
-from batonpass.core.invariants_moves import extra_copies, is_caught_up_copy, recomputed_lags
+from batonpass.core.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
 from batonpass.core.model import ActiveState, Cause, Drain, Group, Subtopology, Topology
 from batonpass.core.pmap import PMap
-from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 TO_M2 = r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})
-DEMOTED = r.PictureChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
+DEMOTED = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
 
 
-def taken(*, heir: MemberId | None = M2, target: MemberId = M2) -> list[r.Record]:
-    """Return the records that take 0_0 from m1 for ``heir`` while it belongs to ``target``."""
+def taken(*, next_owner: MemberId | None = M2, target: MemberId = M2) -> list[r.Record]:
+    """Return the records that take 0_0 from m1 for ``next_owner`` while it belongs to ``target``."""
     placed = r.TargetPlaced(2, 1, NOW, {A: (target, (), "")})
-    return [placed, DEMOTED, r.HeirChosen(A, heir)]
+    return [placed, DEMOTED, r.NextOwnerChosen(A, next_owner)]
 
 
 def test_a_caught_up_target_takes_over() -> None:
@@ -69,8 +69,8 @@ def test_only_a_caught_up_copy_takes_over_from_a_willing_owner(known: Soft, laws
 
 def test_nobody_is_interrupted_for_nobody() -> None:
     """An active is taken only if somebody else is to have it."""
-    assert "L6" in broken(step(taken(heir=None)))
-    assert "L6" in broken(step(taken(heir=M1)))
+    assert "L6" in broken(step(taken(next_owner=None)))
+    assert "L6" in broken(step(taken(next_owner=M1)))
 
 
 def test_a_running_task_goes_to_its_target_and_no_third_member() -> None:
@@ -83,9 +83,9 @@ def test_a_running_task_goes_to_its_target_and_no_third_member() -> None:
 def test_the_state_on_a_disk_counts_where_nobody_runs_the_task() -> None:
     """A copy that nobody tails may take over from a failed owner, and from a running one never."""
     known = soft(m3=heard(_0_0=TaskReport("none", lag=0)))
-    assert broken(step(taken(heir=M3, target=M3), known=known)) == ["L7"]
+    assert broken(step(taken(next_owner=M3, target=M3), known=known)) == ["L7"]
     failed = soft(m1=heard(_0_0=TaskReport("active", ActiveState.FAILED)), m3=heard(_0_0=TaskReport("none", lag=0)))
-    assert broken(step(taken(heir=M3, target=M3), known=failed)) == []
+    assert broken(step(taken(next_owner=M3, target=M3), known=failed)) == []
 
 
 def test_a_lost_state_is_given_up_at_once() -> None:
@@ -110,7 +110,7 @@ def test_a_deadline_takes_what_is_not_ready() -> None:
 def test_a_suspect_is_not_asked() -> None:
     """What a suspected member ran goes to a ready copy wherever that is."""
     before = group(r.MemberSuspected(M1))
-    assert broken(step([*taken(target=M3), r.ClaimsWaived(A, M1)], before=before)) == []
+    assert broken(step([*taken(target=M3), r.ReleaseWaived(A, M1)], before=before)) == []
 
 
 def test_a_suspect_takes_over_from_nobody() -> None:
@@ -121,11 +121,11 @@ def test_a_suspect_takes_over_from_nobody() -> None:
 
 def test_a_handover_is_not_taken_back() -> None:
     """While the new owner gets ready its predecessor is no reason to interrupt it, unless it is stuck."""
-    before = group(TO_M2, DEMOTED, r.HeirChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
+    before = group(TO_M2, DEMOTED, r.NextOwnerChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
     known = soft(
         m1=heard(_0_0=TaskReport("standby", lag=0)), m2=heard(_0_0=TaskReport("active", ActiveState.RESTORING))
     )
-    back: list[r.Record] = [r.PictureChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.HeirChosen(A, M1)]
+    back: list[r.Record] = [r.AssignmentChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.NextOwnerChosen(A, M1)]
     assert broken(step(back, before=before, known=known)) == ["L8"]
     late = NOW + CONFIG.warmup_stall_timeout_ms
     assert broken(step(back, before=before, known=known, now_ms=late)) == []
@@ -143,9 +143,9 @@ def test_a_handover_is_not_taken_back() -> None:
 )
 def test_the_last_owner_has_everything_until_it_says_otherwise(keeper: MemberSoft, laws: list[str]) -> None:
     """When its successor fails, the last owner may have its task back, unless it is behind or has said nothing yet."""
-    before = group(TO_M2, DEMOTED, r.HeirChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
+    before = group(TO_M2, DEMOTED, r.NextOwnerChosen(A, M2), r.TaskReleased(A, M1), granted_to_m2())
     known = soft(m1=keeper, m2=heard(_0_0=TaskReport("active", ActiveState.FAILED)))
-    back: list[r.Record] = [r.PictureChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.HeirChosen(A, M1)]
+    back: list[r.Record] = [r.AssignmentChanged(M2, 4, NOW, {A: standby(4)}, demoted=(A,)), r.NextOwnerChosen(A, M1)]
     assert broken(step(back, before=before, known=known)) == laws
     suspect = with_member(before, M1, suspected=True)
     assert broken(step(back, before=suspect, known=known)) == ["L7"]
@@ -153,20 +153,20 @@ def test_the_last_owner_has_everything_until_it_says_otherwise(keeper: MemberSof
 
 def granted_to_m2() -> r.Record:
     """Return the grant that completes the handover to m2."""
-    return r.PictureChanged(M2, 3, NOW, {A: active(3, 2)}, ready=(A,))
+    return r.AssignmentChanged(M2, 3, NOW, {A: active(3, 2)}, ready=(A,))
 
 
 def test_a_stateless_task_goes_to_its_target_at_once() -> None:
     """What has no state needs no copy; it goes where it belongs and nowhere else."""
-    given_up = r.PictureChanged(M1, 3, NOW, revoked=(C,))
+    given_up = r.AssignmentChanged(M1, 3, NOW, revoked=(C,))
     placed = r.TargetPlaced(2, 1, NOW, {C: (M3, (), "")})
-    assert broken(step([placed, given_up, r.HeirChosen(C, M3)])) == []
-    assert broken(step([placed, given_up, r.HeirChosen(C, M2)])) == ["L8"]
+    assert broken(step([placed, given_up, r.NextOwnerChosen(C, M3)])) == []
+    assert broken(step([placed, given_up, r.NextOwnerChosen(C, M2)])) == ["L8"]
 
 
 def test_a_copy_that_is_meant_stays() -> None:
     """A standby that the target wants is taken only if it stalled or its state is gone; one not wanted may go."""
-    dropped = r.PictureChanged(M2, 3, NOW, revoked=(A,))
+    dropped = r.AssignmentChanged(M2, 3, NOW, revoked=(A,))
     assert broken(step([dropped])) == ["L6"]
     assert broken(step([r.TargetPlaced(2, 1, NOW, {A: (M1, (), "")}), dropped])) == []
     assert broken(step([r.WarmupStalled(A, M2, NOW + 1), dropped])) == []
@@ -179,27 +179,27 @@ def test_a_copy_that_is_meant_stays() -> None:
 
 def test_what_is_not_held_is_not_revoked() -> None:
     """A revocation of a task that the member does not have is found."""
-    assert broken(step([r.PictureChanged(M3, 2, NOW, revoked=(B,))])) == ["L6"]
+    assert broken(step([r.AssignmentChanged(M3, 2, NOW, revoked=(B,))])) == ["L6"]
 
 
 def test_parked_and_vanished_tasks_are_taken_without_an_heir() -> None:
     """A poisoned task, and one that the topology no longer has, go to nobody."""
-    parked: list[r.Record] = [r.TaskParked(A, (M1,)), r.PictureChanged(M1, 3, NOW, revoked=(A,))]
+    parked: list[r.Record] = [r.TaskParked(A, (M1,)), r.AssignmentChanged(M1, 3, NOW, revoked=(A,))]
     assert broken(step(parked)) == []
     smaller = Topology(2, (Subtopology("1", 1, stateful=False, epoch=1),))
     before = group(r.TopologyChanged(smaller))
-    assert broken(step([r.PictureChanged(M1, 3, NOW, revoked=(A,))], before=before)) == []
+    assert broken(step([r.AssignmentChanged(M1, 3, NOW, revoked=(A,))], before=before)) == []
 
 
-def test_a_picture_for_nobody_interrupts_nobody() -> None:
-    """Who is no member holds nothing that could be taken; that there is a picture for it is found elsewhere."""
-    assert broken(step([r.PictureChanged(MemberId("nobody"), 1, NOW, revoked=(A,))])) == ["L2"]
+def test_a_assignment_for_nobody_interrupts_nobody() -> None:
+    """Who is no member holds nothing that could be taken; that there is an assignment for it is found elsewhere."""
+    assert broken(step([r.AssignmentChanged(MemberId("nobody"), 1, NOW, revoked=(A,))])) == ["L2"]
 
 
 def copies(*names: MemberId) -> list[r.Record]:
     """Return the grants of a warmup of 0_0 to each of these members, which join first where they are not there."""
     records: list[r.Record] = [r.MemberJoined(member(one)) for one in names if one not in (M1, M2, M3, M4)]
-    return [*records, *(r.PictureChanged(one, 2, NOW, {A: warmup(2)}) for one in names)]
+    return [*records, *(r.AssignmentChanged(one, 2, NOW, {A: warmup(2)}) for one in names)]
 
 
 def test_extra_copies_stay_within_the_budget() -> None:
@@ -208,14 +208,14 @@ def test_extra_copies_stay_within_the_budget() -> None:
     assert broken(step(copies(M3, MemberId("m5")))) == ["L8"]
     over = group(*copies(M3, MemberId("m5")))
     assert broken(step([r.ProbeScheduled(NOW)], before=over)) == []
-    renamed = r.PictureChanged(M3, 3, NOW, {A: standby(3)})
+    renamed = r.AssignmentChanged(M3, 3, NOW, {A: standby(3)})
     assert broken(step([renamed], before=over)) == []
 
 
 def test_copies_up_to_the_wanted_number_are_free() -> None:
     """A standby that is wanted costs nothing, however many warmups there are."""
     before = group(*copies(M3), r.TargetPlaced(2, 1, NOW, {B: (M1, (M2,), "")}))
-    records = [r.PictureChanged(M1, 3, NOW, {B: active(3, 1)}), r.PictureChanged(M2, 3, NOW, {B: standby(3)})]
+    records = [r.AssignmentChanged(M1, 3, NOW, {B: active(3, 1)}), r.AssignmentChanged(M2, 3, NOW, {B: standby(3)})]
     assert broken(step(records, before=before)) == []
 
 
@@ -230,10 +230,10 @@ def test_a_drain_has_a_budget_of_its_own() -> None:
 def test_a_member_warms_only_so_many() -> None:
     """Each member has its own limit of warmups; the one that it is about to run does not count."""
     before = group(*copies(M3))
-    one_more = r.PictureChanged(M3, 3, NOW, {B: warmup(3)})
+    one_more = r.AssignmentChanged(M3, 3, NOW, {B: warmup(3)})
     found = check_step(step([one_more], before=before))
     assert "max_warmups_per_member" in details(found)
-    heir: list[r.Record] = [TO_M2, r.HeirChosen(A, M3)]
+    heir: list[r.Record] = [TO_M2, r.NextOwnerChosen(A, M3)]
     assert "max_warmups_per_member" not in details(check_step(step([one_more], before=group(*copies(M3), *heir))))
 
 
@@ -246,31 +246,31 @@ def test_a_member_that_is_gone_holds_no_warmup() -> None:
 def test_a_member_takes_no_more_than_it_said() -> None:
     """Every copy counts against ``max_tasks``; what was too much before may stay, but not grow."""
     limited = r.MemberJoined(member(MemberId("m5"), max_tasks=1))
-    one = r.PictureChanged(MemberId("m5"), 2, NOW, {B: active(2, 1)})
-    two = r.PictureChanged(MemberId("m5"), 2, NOW, {B: active(2, 1), A: standby(2)})
+    one = r.AssignmentChanged(MemberId("m5"), 2, NOW, {B: active(2, 1)})
+    two = r.AssignmentChanged(MemberId("m5"), 2, NOW, {B: active(2, 1), A: standby(2)})
     assert broken(step([limited, one])) == []
     assert "max_tasks" in details(check_step(step([limited, two])))
     over = with_member(group(), M1, max_tasks=1)
-    assert broken(step([r.PictureChanged(M1, 3, NOW, {B: active(3, 1)})], before=over)) == ["L8"]
-    assert broken(step([r.PictureChanged(M1, 3, NOW, {A: active(3, 2)})], before=over)) == ["L1"]
+    assert broken(step([r.AssignmentChanged(M1, 3, NOW, {B: active(3, 1)})], before=over)) == ["L8"]
+    assert broken(step([r.AssignmentChanged(M1, 3, NOW, {A: active(3, 2)})], before=over)) == ["L1"]
 
 
 def test_an_heir_is_no_extra_copy() -> None:
     """The budgets count warmups, or copies above the wanted number; the next owner is neither."""
     one = group(*copies(M3))
-    assert extra_copies(one, one.tasks[A]) == 1
-    chosen = with_task(one, A, heir=M3, owner=None)
-    assert extra_copies(chosen, chosen.tasks[A]) == 0
+    assert slots_used(one, one.tasks[A]) == 1
+    chosen = with_task(one, A, next_owner=M3, owner=None)
+    assert slots_used(chosen, chosen.tasks[A]) == 0
 
 
-def of_m2(report: Report, known: Soft | None = None) -> Soft:
+def of_m2(measured: MeasuredReport, known: Soft | None = None) -> Soft:
     """Return soft state in which this is the last report of m2 on 0_0."""
     base = known or soft()
-    return replace(base, members=base.members.having(M2, replace(heard(), reports={A: report})))
+    return replace(base, members=base.members.having(M2, replace(heard(), reports={A: measured})))
 
 
 @pytest.mark.parametrize(
-    ("said", "lags"),
+    ("report", "lags"),
     [
         (TaskReport("standby", lag=3), [3]),
         (TaskReport("standby"), []),
@@ -280,10 +280,10 @@ def of_m2(report: Report, known: Soft | None = None) -> Soft:
         (TaskReport("standby", positions=(("other", 90),)), []),
     ],
 )
-def test_a_lag_is_computed_from_what_was_said_and_what_was_read(said: TaskReport, lags: list[int]) -> None:
+def test_a_lag_is_computed_from_what_was_said_and_what_was_read(report: TaskReport, lags: list[int]) -> None:
     """Each way to know a lag is taken: the member's own, by its own ends, by the ends that were read."""
-    known = of_m2(Report(said, NOW))
-    assert recomputed_lags(group(), known, Report(said, NOW), A) == lags
+    known = of_m2(MeasuredReport(report, NOW))
+    assert recomputed_lags(group(), known, MeasuredReport(report, NOW), A) == lags
 
 
 def two_changelogs() -> Group:
@@ -294,26 +294,26 @@ def two_changelogs() -> Group:
 
 def test_ends_that_fell_or_are_missing_tell_nothing() -> None:
     """An end that shrank belongs to another changelog; with several changelogs an unnamed position fits none."""
-    said = Report(TaskReport("standby", positions=(("", 90),)), NOW)
+    report = MeasuredReport(TaskReport("standby", positions=(("", 90),)), NOW)
     shrunk = replace(soft(), end_offsets=PMap({("store", 0): EndOffset(50, NOW, shrunk=True)}))
-    assert recomputed_lags(group(), shrunk, said, A) == []
-    assert recomputed_lags(two_changelogs(), soft(), said, A) == []
+    assert recomputed_lags(group(), shrunk, report, A) == []
+    assert recomputed_lags(two_changelogs(), soft(), report, A) == []
 
 
 def test_being_caught_up_is_a_matter_of_records_or_time() -> None:
     """Within the acceptable lag, or the acceptable time at a known rate; never for what is of another changelog."""
     one = group()
     timed = replace(one, config=replace(CONFIG, acceptable_catchup_ms=1_000))
-    behind = Report(TaskReport("standby", lag=50), NOW, 50)
+    behind = MeasuredReport(TaskReport("standby", lag=50), NOW, 50)
 
-    def ready(on: Group, report: Report) -> bool:
-        return is_caught_up_copy(on, of_m2(report), M2, A, on_disk=False)
+    def ready(on: Group, measured: MeasuredReport) -> bool:
+        return is_caught_up_copy(on, of_m2(measured), M2, A, on_disk=False)
 
     assert not ready(one, behind)
     assert not ready(timed, behind)
     assert ready(timed, behind._replace(rate=50.0))
     assert not ready(timed, behind._replace(rate=49.0))
     assert not ready(timed, behind._replace(rate=0.0))
-    assert not ready(one, Report(TaskReport("standby", lag=0), NOW, 0, other_incarnation=True))
+    assert not ready(one, MeasuredReport(TaskReport("standby", lag=0), NOW, 0, other_incarnation=True))
     assert not is_caught_up_copy(one, soft(), M1, A, on_disk=False)
     assert not is_caught_up_copy(one, soft(), MemberId("nobody"), A, on_disk=True)

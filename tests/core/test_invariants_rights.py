@@ -35,13 +35,13 @@ from batonpass.core.invariants import check_repeated, check_step
 from batonpass.core.model import ActiveState, Cause, Group
 from batonpass.core.soft import MemberSoft, TaskReport
 
-REVOKED = (r.PictureChanged(M1, 3, NOW, revoked=(A,)), r.HeirChosen(A, M2))
+REVOKED = (r.AssignmentChanged(M1, 3, NOW, revoked=(A,)), r.NextOwnerChosen(A, M2))
 CONFIRMED = r.TaskReleased(A, M1)
 
 
 def says(name: MemberId, epoch: int, **tasks: TaskReport) -> Heartbeat:
     """Return a heartbeat that reports these tasks; ``_0_0`` stands for 0_0."""
-    return Heartbeat(name, 5, epoch, {task[1:]: said for task, said in tasks.items()})  # type: ignore[misc]
+    return Heartbeat(name, 5, epoch, {task[1:]: report for task, report in tasks.items()})  # type: ignore[misc]
 
 
 def revoked() -> Group:
@@ -51,44 +51,44 @@ def revoked() -> Group:
 
 def test_a_free_task_may_be_granted() -> None:
     """A task that nobody has, and nobody claims, is granted under a token above all before."""
-    assert broken(step([r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})])) == []
+    assert broken(step([r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})])) == []
 
 
 @pytest.mark.parametrize(
     ("record", "law"),
     [
-        (r.PictureChanged(M3, 2, NOW, {A: active(2, 2)}), "L1"),
-        (r.PictureChanged(M3, 2, NOW, {B: active(2, 0)}), "L1"),
-        (r.PictureChanged(M3, 3, NOW, {B: active(3, 1)}), "L2"),
-        (r.PictureChanged(M3, 2, NOW, {B: active(1, 1)}), "L2"),
-        (r.PictureChanged(MemberId("nobody"), 2, NOW, {B: active(2, 1)}), "L2"),
+        (r.AssignmentChanged(M3, 2, NOW, {A: active(2, 2)}), "L1"),
+        (r.AssignmentChanged(M3, 2, NOW, {B: active(2, 0)}), "L1"),
+        (r.AssignmentChanged(M3, 3, NOW, {B: active(3, 1)}), "L2"),
+        (r.AssignmentChanged(M3, 2, NOW, {B: active(1, 1)}), "L2"),
+        (r.AssignmentChanged(MemberId("nobody"), 2, NOW, {B: active(2, 1)}), "L2"),
     ],
 )
 def test_a_grant_needs_a_free_task_a_new_token_and_the_next_epoch(record: r.Record, law: str) -> None:
-    """A second owner, an old token, a skipped epoch, an entry of another epoch, a picture for nobody: each is found."""
+    """A second owner, an old token, a skipped epoch, another epoch's entry, an assignment for nobody: each is found."""
     assert law in broken(step([record]))
 
 
 def test_nothing_is_granted_while_somebody_may_still_run_it() -> None:
     """A claim that is not over holds a task back, whoever's it is but the member's own."""
-    grant = r.PictureChanged(M2, 3, NOW, {A: active(3, 2)})
+    grant = r.AssignmentChanged(M2, 3, NOW, {A: active(3, 2)})
     assert broken(step([grant], before=revoked())) == ["L1"]
-    own = r.PictureChanged(M1, 4, NOW, {A: active(4, 2)})
+    own = r.AssignmentChanged(M1, 4, NOW, {A: active(4, 2)})
     assert broken(step([own], before=revoked())) == []
 
 
 def test_nothing_is_granted_before_its_time() -> None:
     """After lost commits, or a forced delete, grants wait."""
     held = group(r.GrantsHeld(NOW + 1, "recovery"))
-    assert broken(step([r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})], before=held)) == ["L3"]
+    assert broken(step([r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})], before=held)) == ["L3"]
 
 
-def test_no_picture_gives_up_and_grants_at_once() -> None:
+def test_no_assignment_gives_up_and_grants_at_once() -> None:
     """Revocation precedes any grant to the same member; a demoted task is no grant."""
-    both = r.PictureChanged(M2, 3, NOW, {B: standby(3)}, revoked=(A,))
+    both = r.AssignmentChanged(M2, 3, NOW, {B: standby(3)}, revoked=(A,))
     assert "L1" in broken(step([both]))
-    demotion = r.PictureChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
-    assert broken(step([demotion, r.HeirChosen(A, M2), r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})])) == []
+    demotion = r.AssignmentChanged(M1, 3, NOW, {A: standby(3)}, demoted=(A,))
+    assert broken(step([demotion, r.NextOwnerChosen(A, M2), r.TargetPlaced(2, 1, NOW, {A: (M2, (M1,), "")})])) == []
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_claim_of_the_fenced_ends_with_its_lease_or_a_word_for_its_death(
 def test_a_claim_is_waived_only_for_fenced_suspects() -> None:
     """Suspicion frees a task only where the suspect's outputs are fenced."""
     before = group(r.MemberSuspected(M1), *REVOKED)
-    assert broken(step([r.ClaimsWaived(A, M1)], before=before)) == []
-    assert broken(step([r.ClaimsWaived(A, M1)], before=revoked())) == ["L1"]
-    cleared: list[r.Record] = [r.SuspicionCleared(M1), r.ClaimsWaived(A, M1)]
+    assert broken(step([r.ReleaseWaived(A, M1)], before=before)) == []
+    assert broken(step([r.ReleaseWaived(A, M1)], before=revoked())) == ["L1"]
+    cleared: list[r.Record] = [r.SuspicionCleared(M1), r.ReleaseWaived(A, M1)]
     assert broken(step(cleared, before=before)) == ["L1"]
 
 
@@ -316,7 +316,7 @@ def test_a_changed_topology_is_looked_at_whole() -> None:
     """After a new topology the whole group is checked."""
     one = step([r.TopologyChanged(TOPOLOGY)])
     assert broken(one) == []
-    planted = with_member(one.after, M3, picture=one.after.members[M1].picture)
+    planted = with_member(one.after, M3, assignment=one.after.members[M1].assignment)
     assert broken(replace(one, after=planted)) == ["L2"]
 
 
@@ -326,9 +326,9 @@ def test_records_say_everything_that_happens() -> None:
     assert broken(one) == []
     for planted, law in (
         (with_task(one.after, A, owner=M3), "L2"),
-        (with_task(one.after, A, claims=()), "L1"),
+        (with_task(one.after, A, unreleased=()), "L1"),
         (with_task(one.after, A, token=0), "L1"),
-        (with_member(one.after, M1, picture=one.before.members[M1].picture), "L2"),
+        (with_member(one.after, M1, assignment=one.before.members[M1].assignment), "L2"),
         (with_member(one.after, M1, revoking=one.before.members[M1].revoking), "L2"),
         (with_member(one.after, M1, epoch=9), "L2"),
         (replace(one.after, tasks=one.after.tasks.without(A)), "L2"),
@@ -341,7 +341,7 @@ def test_members_that_join_and_go_in_one_decision_are_followed() -> None:
     """The ledger follows a member from its joining to its going, with what it held in between."""
     m9 = MemberId("m9")
     joined = r.MemberJoined(member(m9))
-    grant = r.PictureChanged(m9, 2, NOW, {B: active(2, 1)})
+    grant = r.AssignmentChanged(m9, 2, NOW, {B: active(2, 1)})
     left = r.MemberGone(m9, Cause.LEFT, NOW, NOW)
     known = soft(m9=MemberSoft(NOW))
     assert broken(step([joined, grant], known=known)) == []
@@ -350,18 +350,18 @@ def test_members_that_join_and_go_in_one_decision_are_followed() -> None:
     assert broken(step(again, item=Leave(M4))) == ["L1"]
 
 
-def test_a_member_that_is_gone_gets_no_picture() -> None:
+def test_a_member_that_is_gone_gets_no_assignment() -> None:
     """Within one decision too, nobody is granted anything after it went."""
     left = r.MemberGone(M3, Cause.LEFT, NOW, NOW)
-    assert "L2" in broken(step([left, r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})], item=Leave(M3)))
+    assert "L2" in broken(step([left, r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})], item=Leave(M3)))
 
 
-def test_pictures_of_one_decision_build_on_one_another() -> None:
-    """A second picture of a member, or one after its epoch was raised, starts from what came before it."""
+def test_assignments_of_one_decision_build_on_one_another() -> None:
+    """A second assignment of a member, or one after its epoch was raised, starts from what came before it."""
     raised = r.EpochsRaised({M3: 7}, 0)
-    assert broken(step([raised, r.PictureChanged(M3, 8, NOW, {B: active(8, 1)})])) == []
-    assert "L2" in broken(step([raised, r.PictureChanged(M3, 2, NOW, {B: active(2, 1)})]))
-    twice = [r.PictureChanged(M3, 2, NOW, {B: standby(2)}), r.PictureChanged(M3, 3, NOW, {B: active(3, 1)})]
+    assert broken(step([raised, r.AssignmentChanged(M3, 8, NOW, {B: active(8, 1)})])) == []
+    assert "L2" in broken(step([raised, r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)})]))
+    twice = [r.AssignmentChanged(M3, 2, NOW, {B: standby(2)}), r.AssignmentChanged(M3, 3, NOW, {B: active(3, 1)})]
     assert broken(step(twice)) == []
 
 

@@ -8,8 +8,8 @@ from tests.core.laws import M1, M2, M3, NOW, TOPOLOGY, A, B, C, active, details,
 from batonpass.core import records as r
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.invariants import check_group
-from batonpass.core.invariants_shape import check_member, is_settled
-from batonpass.core.model import ActiveState, Cause, Claim, GoneMember, Group, Pending
+from batonpass.core.invariants.shape import check_member, is_settled
+from batonpass.core.model import ActiveState, Cause, GoneMember, Group, Pending, Unreleased
 from batonpass.core.pmap import PMap
 
 NOBODY = MemberId("nobody")
@@ -19,7 +19,7 @@ def whole() -> Group:
     """Return the group with 0_1 placed and run by m3, so that nothing is to come."""
     return group(
         r.TargetPlaced(2, 1, NOW, {B: (M3, (), "")}),
-        r.PictureChanged(M3, 2, NOW, {B: active(2, 1)}),
+        r.AssignmentChanged(M3, 2, NOW, {B: active(2, 1)}),
         r.ActiveReported(B, M3, ActiveState.RUNNING, NOW),
     )
 
@@ -43,17 +43,17 @@ def test_a_group_at_rest_agrees_with_itself() -> None:
         (with_task(whole(), A, owner=M3), "L2"),
         (with_task(whole(), A, warmups=(NOBODY,)), "L2"),
         (with_task(whole(), A, token=9), "L1"),
-        (with_task(whole(), A, claims=(Claim(M3, None),)), "L1"),
-        (with_task(whole(), A, claims=(Claim(NOBODY, None),)), "L1"),
-        (with_task(whole(), A, claims=(Claim(M3, NOW),)), "L1"),
+        (with_task(whole(), A, unreleased=(Unreleased(M3, None),)), "L1"),
+        (with_task(whole(), A, unreleased=(Unreleased(NOBODY, None),)), "L1"),
+        (with_task(whole(), A, unreleased=(Unreleased(M3, NOW),)), "L1"),
         (with_task(whole(), A, target_standbys=(M1,)), "L8"),
         (with_task(whole(), A, target=NOBODY), "L2"),
         (with_task(whole(), A, target=None), "L8"),
         (with_task(whole(), A, target_standbys=(M2, M3)), "L8"),
         (with_task(whole(), C, target_standbys=(M2,)), "L8"),
-        (with_member(whole(), M3, picture=PMap({A: active(2, 1)})), "L2"),
+        (with_member(whole(), M3, assignment=PMap({A: active(2, 1)})), "L2"),
         (with_member(whole(), M3, epoch=1), "L2"),
-        (with_member(whole(), M3, picture=PMap({B: active(2, 1), NOBODY: active(2, 1)})), "L2"),
+        (with_member(whole(), M3, assignment=PMap({B: active(2, 1), NOBODY: active(2, 1)})), "L2"),
         (with_member(whole(), M3, away_until_ms=NOW), "L1"),
         (replace(whole(), gone=PMap({M3: GoneMember(NOW, Cause.LEFT, NOW, None)})), "L1"),
         (replace(whole(), instances=PMap({InstanceId("pod-1"): M2})), "L2"),
@@ -65,13 +65,13 @@ def test_a_group_at_rest_agrees_with_itself() -> None:
     ],
 )
 def test_a_contradiction_is_found(planted: Group, law: str) -> None:
-    """Tasks, pictures, claims, indexes and targets that contradict one another are found, each under its law."""
+    """Tasks, assignments, claims, indexes and targets that contradict one another are found, each under its law."""
     assert law in laws(planted)
 
 
 def test_a_target_may_lag_behind_what_is_due() -> None:
     """Between a departure and the placement that it brings, a target may be without an owner or of an older config."""
-    pending = replace(whole(), due_ms=NOW)
+    pending = replace(whole(), placement_due_ms=NOW)
     assert check_group(with_task(pending, A, target_standbys=(M2,), target=M1)) == []
     late = replace(with_task(pending, A, target=None), unsettled=PMap({A: Pending.OPEN}))
     assert check_group(late) == []
@@ -88,19 +88,19 @@ def test_what_the_topology_no_longer_has_is_settled_when_nobody_holds_it() -> No
 
 
 def test_only_the_named_tasks_of_a_member_are_looked_at() -> None:
-    """A step looks at the entries that it touched, not at the whole picture."""
-    planted = with_member(whole(), M3, picture=PMap({A: active(2, 1)}))
+    """A step looks at the entries that it touched, not at the whole assignment."""
+    planted = with_member(whole(), M3, assignment=PMap({A: active(2, 1)}))
     assert check_member(planted, planted.members[M3], [B]) == []
-    assert "its picture says active" in details(check_member(planted, planted.members[M3], [A, B]))
+    assert "its assignment says active" in details(check_member(planted, planted.members[M3], [A, B]))
 
 
-@pytest.mark.parametrize("fields", [{"warmups": (M3,)}, {"heir": M2, "target": M2}, {"target": M2}])
+@pytest.mark.parametrize("fields", [{"warmups": (M3,)}, {"next_owner": M2, "target": M2}, {"target": M2}])
 def test_a_group_looks_again_while_something_is_to_come(fields: dict[str, object]) -> None:
-    """With a warmup, an heir, or a task that is not at its target, a look or a placement must be due."""
+    """With a warmup, a next owner, or a task that is not at its target, a look or a placement must be due."""
     moving = replace(with_task(whole(), A, **fields), unsettled=PMap({A: Pending.OPEN}))
     assert "L9" in laws(moving)
     assert "L9" not in laws(replace(moving, next_probe_ms=NOW))
-    assert "L9" not in laws(replace(moving, due_ms=NOW))
+    assert "L9" not in laws(replace(moving, placement_due_ms=NOW))
 
 
 def test_what_waits_for_an_event_needs_no_look() -> None:

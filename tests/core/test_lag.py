@@ -7,21 +7,21 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, PollBroken, Started
 from batonpass.core.lag import (
     ASSUMED_RUNNING,
-    NOTHING,
+    NO_STATE,
     UNREPORTED,
     Copy,
     Readiness,
     catch_up_ms,
     changelogs_of,
     copy_of,
-    digest,
-    is_within,
-    measure,
+    is_acceptable_lag,
+    measure_lag,
+    measured_report,
 )
 from batonpass.core.model import ActiveState, OnLeaseLost, Role, Subtopology, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.soft import EndOffset, Positions, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, Positions, Soft, TaskReport
 
 LOG = ("log", 0)
 ENDS = PMap({LOG: EndOffset(100, 50)})
@@ -34,65 +34,65 @@ def at(*positions: tuple[str, int], ends: Positions = ()) -> TaskReport:
 
 def test_a_lag_that_was_reported_is_taken_as_it_is() -> None:
     """A copy that reports its lag itself needs no end offsets."""
-    assert measure(copy("standby", 7), 60, PMap(), {"log": 0}) == (7, False)
+    assert measure_lag(copy("standby", 7), 60, PMap(), {"log": 0}) == (7, False)
 
 
 def test_nothing_reported_is_unknown() -> None:
     """A copy without lag and positions is of unknown lag; so is one whose state is gone."""
-    assert measure(copy("standby", None), 60, ENDS, {"log": 0}) == (None, False)
-    assert measure(TaskReport("standby", lag=0, lost=True), 60, ENDS, {"log": 0}) == (None, False)
+    assert measure_lag(copy("standby", None), 60, ENDS, {"log": 0}) == (None, False)
+    assert measure_lag(TaskReport("standby", lag=0, lost=True), 60, ENDS, {"log": 0}) == (None, False)
 
 
 def test_a_position_needs_an_end_to_be_a_lag() -> None:
     """A position alone is a lag once the coordinator has read the end; until then its own end counts, if it has one."""
-    assert measure(at(("log", 90)), 60, ENDS, {"log": 0}) == (10, False)
-    assert measure(at(("log", 90)), 60, PMap(), {"log": 0}) == (None, False)
-    assert measure(at(("log", 90), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (5, False)
-    assert measure(at(("log", 99), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (0, False)
+    assert measure_lag(at(("log", 90)), 60, ENDS, {"log": 0}) == (10, False)
+    assert measure_lag(at(("log", 90)), 60, PMap(), {"log": 0}) == (None, False)
+    assert measure_lag(at(("log", 90), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (5, False)
+    assert measure_lag(at(("log", 99), ends=(("log", 95),)), 60, PMap(), {"log": 0}) == (0, False)
 
 
 def test_the_end_that_the_coordinator_read_wins() -> None:
     """Where the coordinator has read the end itself, the member's own idea of it does not count."""
-    assert measure(at(("log", 90), ends=(("log", 90),)), 60, ENDS, {"log": 0}) == (10, False)
+    assert measure_lag(at(("log", 90), ends=(("log", 90),)), 60, ENDS, {"log": 0}) == (10, False)
 
 
 def test_the_lags_of_several_changelogs_add_up() -> None:
     """Several changelogs of one task add up, and one that is missing makes the whole unknown (no lag is guessed)."""
     ends = PMap({("a", 3): EndOffset(100, 50), ("b", 3): EndOffset(40, 50)})
     logs = {"a": 3, "b": 3}
-    assert measure(at(("a", 90), ("b", 10)), 60, ends, logs) == (40, False)
-    assert measure(at(("a", 90)), 60, ends, logs) == (None, False)
-    assert measure(at(("a", 90), ("b", 10)), 60, ends.without(("b", 3)), logs) == (None, False)
+    assert measure_lag(at(("a", 90), ("b", 10)), 60, ends, logs) == (40, False)
+    assert measure_lag(at(("a", 90)), 60, ends, logs) == (None, False)
+    assert measure_lag(at(("a", 90), ("b", 10)), 60, ends.without(("b", 3)), logs) == (None, False)
 
 
 def test_a_single_position_belongs_to_a_single_changelog() -> None:
     """A position without a topic is that of the only changelog; with several, nobody can tell."""
-    assert measure(at(("", 90)), 60, ENDS, {"log": 0}) == (10, False)
-    assert measure(at(("", 90)), 60, ENDS, {"log": 0, "other": 0}) == (None, False)
-    assert measure(at(("", 90), ends=(("", 93),)), 60, PMap(), {}) == (3, False)
+    assert measure_lag(at(("", 90)), 60, ENDS, {"log": 0}) == (10, False)
+    assert measure_lag(at(("", 90)), 60, ENDS, {"log": 0, "other": 0}) == (None, False)
+    assert measure_lag(at(("", 90), ends=(("", 93),)), 60, PMap(), {}) == (3, False)
 
 
 def test_a_topic_that_is_no_changelog_of_the_task_is_not_measured() -> None:
     """A position in a topic that the task does not have is no lag that the coordinator could know."""
-    assert measure(at(("strange", 1), ("log", 90)), 60, ENDS, {"log": 0}) == (None, False)
+    assert measure_lag(at(("strange", 1), ("log", 90)), 60, ENDS, {"log": 0}) == (None, False)
 
 
 def test_a_position_beyond_an_older_end_is_merely_newer() -> None:
     """A position beyond an end that was read before the report arrived is lag 0: the changelog has grown since."""
-    assert measure(at(("log", 120)), 60, ENDS, {"log": 0}) == (0, False)
-    assert measure(at(("log", 120)), 50, ENDS, {"log": 0}) == (0, False)
+    assert measure_lag(at(("log", 120)), 60, ENDS, {"log": 0}) == (0, False)
+    assert measure_lag(at(("log", 120)), 50, ENDS, {"log": 0}) == (0, False)
 
 
 def test_a_position_beyond_a_newer_end_is_another_incarnation() -> None:
     """A position beyond an end that was read after the report arrived is state of another changelog: unknown."""
-    assert measure(at(("log", 101)), 49, ENDS, {"log": 0}) == (None, True)
-    assert measure(at(("log", 100)), 49, ENDS, {"log": 0}) == (0, False)
+    assert measure_lag(at(("log", 101)), 49, ENDS, {"log": 0}) == (None, True)
+    assert measure_lag(at(("log", 100)), 49, ENDS, {"log": 0}) == (0, False)
 
 
 def test_state_beside_a_changelog_that_shrank_is_of_another_incarnation() -> None:
     """Where the end is below what was seen before, the changelog is a new one, and every report is of the old."""
     shrunk = PMap({LOG: EndOffset(100, 50, shrunk=True)})
-    assert measure(at(("log", 10)), 60, shrunk, {"log": 0}) == (None, True)
+    assert measure_lag(at(("log", 10)), 60, shrunk, {"log": 0}) == (None, True)
 
 
 def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
@@ -106,38 +106,41 @@ def test_the_changelogs_of_a_task_are_those_of_its_subtopology() -> None:
 
 def test_the_first_report_begins_its_progress() -> None:
     """The first report of a copy counts as progress, and tells no rate yet."""
-    said = copy("warmup", 50)
-    assert digest(said, None, 10, (50, False)) == Report(said, 10, 50, False, 10, None)
+    report = copy("warmup", 50)
+    assert measured_report(report, None, 10, (50, False)) == MeasuredReport(report, 10, 50, False, 10, None)
 
 
 def test_the_rate_is_how_fast_the_lag_falls() -> None:
     """Two reports tell a rate in records a second; later ones are averaged in, and growth counts against it."""
-    first = digest(copy("warmup", 500), None, 1_000, (500, False))
-    second = digest(copy("warmup", 300), first, 3_000, (300, False))
+    first = measured_report(copy("warmup", 500), None, 1_000, (500, False))
+    second = measured_report(copy("warmup", 300), first, 3_000, (300, False))
     assert (second.rate, second.progress_ms) == (100.0, 3_000)
-    third = digest(copy("warmup", 400), second, 4_000, (400, False))
+    third = measured_report(copy("warmup", 400), second, 4_000, (400, False))
     assert (third.rate, third.progress_ms) == (0.0, 3_000)
-    at_once = digest(copy("warmup", 200), third, 4_000, (200, False))
+    at_once = measured_report(copy("warmup", 200), third, 4_000, (200, False))
     assert (at_once.rate, at_once.progress_ms) == (0.0, 4_000)
 
 
 def test_a_report_that_says_the_same_is_only_newer() -> None:
     """A report with nothing new in it renews the time of the last one, so that no progress is made up."""
-    first = digest(copy("warmup", 500), None, 1_000, (500, False))
-    second = digest(copy("warmup", 500), first, 2_000, (500, False))
-    third = digest(copy("warmup", 500), second, 3_000, (500, False))
+    first = measured_report(copy("warmup", 500), None, 1_000, (500, False))
+    second = measured_report(copy("warmup", 500), first, 2_000, (500, False))
+    third = measured_report(copy("warmup", 500), second, 3_000, (500, False))
     assert (third.at_ms, third.progress_ms, third.rate) == (3_000, 1_000, 0.0)
 
 
 def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
     """A copy comes closer when its lag falls, its position grows, it is level, or it takes up another role."""
-    unknown = digest(at(("log", 10)), None, 1_000, (None, False))
-    assert digest(at(("log", 11)), unknown, 2_000, (None, False)).progress_ms == 2_000
-    assert digest(at(("log", 10)), unknown, 2_000, (None, False)).progress_ms == 1_000
-    assert digest(at(("log", 10)), unknown, 2_000, (0, False)).progress_ms == 2_000
-    assert digest(TaskReport("warmup", positions=(("log", 10),)), unknown, 2_000, (None, False)).progress_ms == 2_000
-    known = digest(copy("warmup", 50), None, 1_000, (50, False))
-    assert digest(copy("warmup", 51), known, 2_000, (51, False)).progress_ms == 1_000
+    unknown = measured_report(at(("log", 10)), None, 1_000, (None, False))
+    assert measured_report(at(("log", 11)), unknown, 2_000, (None, False)).progress_ms == 2_000
+    assert measured_report(at(("log", 10)), unknown, 2_000, (None, False)).progress_ms == 1_000
+    assert measured_report(at(("log", 10)), unknown, 2_000, (0, False)).progress_ms == 2_000
+    assert (
+        measured_report(TaskReport("warmup", positions=(("log", 10),)), unknown, 2_000, (None, False)).progress_ms
+        == 2_000
+    )
+    known = measured_report(copy("warmup", 50), None, 1_000, (50, False))
+    assert measured_report(copy("warmup", 51), known, 2_000, (51, False)).progress_ms == 1_000
 
 
 @pytest.mark.parametrize(
@@ -147,12 +150,12 @@ def test_progress_is_a_smaller_lag_a_greater_position_or_a_new_role() -> None:
 def test_caught_up_is_little_lag_or_little_time(lag: int | None, rate: float | None, *, within: bool) -> None:
     """A known lag is acceptable in records, or where the time to catch up is, by a known positive rate."""
     config = GroupConfig(acceptable_recovery_lag=10, acceptable_catchup_ms=5_000)
-    assert is_within(lag, rate, config) is within
+    assert is_acceptable_lag(lag, rate, config) is within
 
 
 def test_without_a_catch_up_time_only_records_count() -> None:
     """While ``acceptable_catchup_ms`` is off, a fast copy far behind is not caught up."""
-    assert not is_within(100, 10_000.0, GroupConfig(acceptable_recovery_lag=10))
+    assert not is_acceptable_lag(100, 10_000.0, GroupConfig(acceptable_recovery_lag=10))
 
 
 def test_the_time_to_catch_up_is_lag_by_rate() -> None:
@@ -193,7 +196,7 @@ def pair() -> tuple[Scene, str, str]:
 def test_a_standby_is_as_ready_as_its_lag() -> None:
     """A copy is caught up within the acceptable lag, behind above it, unknown without one, and nothing when lost."""
     scene, _, standby = pair()
-    for said, want in (
+    for report, want in (
         (copy("standby", 10), Readiness.CAUGHT_UP),
         (copy("standby", 11), Readiness.BEHIND),
         (copy("standby", None), Readiness.UNKNOWN),
@@ -201,15 +204,15 @@ def test_a_standby_is_as_ready_as_its_lag() -> None:
     ):
         other = {task: copy("standby") for task in scene.held(standby, Role.STANDBY)}
         mine = {task: running() for task in scene.held(standby, Role.ACTIVE)}
-        scene.beat(standby, mine | other | {"0_0": said})
-        assert look(scene, standby).readiness is want, said
+        scene.beat(standby, mine | other | {"0_0": report})
+        assert look(scene, standby).readiness is want, report
 
 
 def test_a_copy_that_a_full_report_leaves_out_is_cold() -> None:
     """A copy granted and absent from a full report has not been started: it holds nothing yet."""
     scene, _, standby = pair()
     scene.beat(standby, {task: running() for task in scene.held(standby, Role.ACTIVE)})
-    assert look(scene, standby) == NOTHING
+    assert look(scene, standby) == NO_STATE
 
 
 def test_before_any_report_actives_count_as_running_and_copies_as_unknown() -> None:
@@ -245,7 +248,7 @@ def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
     scene.declare(topology(1), acceptable_recovery_lag=10)
     scene.join("m1")
     scene.tick()
-    assert look(scene, "m1") == NOTHING
+    assert look(scene, "m1") == NO_STATE
     scene.beat("m1", {"0_0": restoring(500)})
     assert look(scene, "m1") == Copy(Readiness.BEHIND, 500)
     scene.beat("m1", {"0_0": restoring(None)})
@@ -256,7 +259,7 @@ def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
     assert look(scene, "m1").readiness is Readiness.UNKNOWN
     scene.beat("m1", {"0_0": restoring(0, lost=True)})
     assert scene.task("0_0").state is ActiveState.LOST
-    assert look(scene, "m1") == NOTHING
+    assert look(scene, "m1") == NO_STATE
 
 
 def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise() -> None:
@@ -296,8 +299,8 @@ def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
     scene.settle()
     scene.join("m2")
     scene.obey("m2")
-    moved = next(task for task in scene.group.table.ids if scene.task(task).heir == "m2")
-    assert scene.task(moved).keeper == "m1"
+    moved = next(task for task in scene.group.table.ids if scene.task(task).next_owner == "m2")
+    assert scene.task(moved).previous_owner == "m1"
     assert look(scene, "m1", moved).is_caught_up
     kept = {task: running() for task in scene.held("m1", Role.ACTIVE)}
     scene.beat("m1", kept | {moved: copy("standby", None)})
@@ -305,7 +308,7 @@ def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
     scene.beat("m1", kept | {moved: copy("standby", 500)})
     assert look(scene, "m1", moved) == Copy(Readiness.BEHIND, 500)
     scene.beat("m1", kept | {moved: copy("standby", 0, lost=True)})
-    assert look(scene, "m1", moved) == NOTHING
+    assert look(scene, "m1", moved) == NO_STATE
 
 
 def on_kafka() -> Scene:

@@ -73,7 +73,7 @@ def test_a_lowered_session_timeout_waits_until_the_member_has_echoed_it() -> Non
     scene.beat("m2")
     scene.wait(40_000)
     assert set(scene.group.members) == {"m1", "m2"}
-    # A new picture, echoed: from now on the member is known to have seen the lower timeout.
+    # A new assignment, echoed: from now on the member is known to have seen the lower timeout.
     scene.join("m3")
     scene.settle()
     changed = [name for name in ("m1", "m2") if scene.soft.members[MemberId(name)].timeouts == ((2, 10_000),)]

@@ -57,8 +57,8 @@ def test_a_broken_poll_without_a_word_lets_ready_copies_take_over() -> None:
     assert all(scene.task(task).token > 1 for task in mine)
 
 
-def test_a_suspect_that_lives_is_told_so_in_its_next_picture() -> None:
-    """A suspected member that speaks is a member as before; its picture no longer has what others took over."""
+def test_a_suspect_that_lives_is_told_so_in_its_next_assignment() -> None:
+    """A suspected member that speaks is a member as before; its assignment no longer has what others took over."""
     scene = guarded()
     epoch = scene.member("m1").epoch
     scene.do(PollBroken(M1))

@@ -21,7 +21,7 @@ from batonpass.core.inputs import (
     Join,
     Leave,
 )
-from batonpass.core.membership import GOODBYES_MAX
+from batonpass.core.membership import LEFT_BEFORE_JOINING_MAX
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role
 from batonpass.core.replies import Answer
 
@@ -50,7 +50,7 @@ def both() -> Scene:
 
 
 def test_a_join_makes_a_member_with_everything_that_it_said() -> None:
-    """A member is what its join says, in an empty picture of epoch 1; what it leaves out has the documented default."""
+    """A member is what its join says, with nothing assigned at epoch 1; the rest has the documented defaults."""
     scene = Scene()
     scene.declare(topology(epoch=7), initial_rebalance_delay_ms=3_000)
     first = scene.join(
@@ -94,7 +94,7 @@ def test_a_join_makes_a_member_with_everything_that_it_said() -> None:
 
 
 def test_the_answer_to_a_join_shows_what_it_brought() -> None:
-    """Where nothing has to be waited for, the very answer to a join carries the picture that it led to."""
+    """Where nothing has to be waited for, the very answer to a join carries the assignment that it led to."""
     scene = Scene()
     scene.declare()
     reply = scene.join("m1")
@@ -105,15 +105,15 @@ def test_the_answer_to_a_join_shows_what_it_brought() -> None:
     }
 
 
-def test_a_lost_reply_is_answered_with_the_present_picture() -> None:
-    """A PUT on a live id is a join whose reply was lost: it gets the present picture and changes nothing at all."""
+def test_a_lost_reply_is_answered_with_the_present_assignment() -> None:
+    """A PUT on a live id is a join whose reply was lost: it gets the present assignment and changes nothing at all."""
     scene = alone()
     group = scene.group
     scene.now_ms += 1_000
     again = scene.ok(Join(M1, capacity=9.0, instance_id=I1, tasks={TaskId("0_0"): copy("none", 3)}), Answer)
     assert scene.group is group
     assert not again.created
-    assert again.assignment == scene.member("m1").picture
+    assert again.assignment == scene.member("m1").assignment
     assert again.member_epoch == scene.member("m1").epoch
 
 
@@ -192,15 +192,15 @@ def test_a_goodbye_that_overtakes_its_own_join_leaves_no_ghost() -> None:
 def test_of_goodbyes_without_a_join_the_newest_are_remembered() -> None:
     """Whoever says goodbye under any number of names fills no memory; after a while each name may be used."""
     scene = alone()
-    for number in range(GOODBYES_MAX + 5):
+    for number in range(LEFT_BEFORE_JOINING_MAX + 5):
         scene.now_ms += 1
         scene.do(Leave(MemberId(f"x{number}")))
-    assert len(scene.soft.goodbyes) == GOODBYES_MAX
+    assert len(scene.soft.left_before_joining) == LEFT_BEFORE_JOINING_MAX
     scene.refused(Join(MemberId("x104")), Gone)
     scene.join("x4")
     scene.now_ms += scene.policy.gone_retention_ms
     scene.do(Leave(M3))
-    assert list(scene.soft.goodbyes) == ["x104", M3]
+    assert list(scene.soft.left_before_joining) == ["x104", M3]
 
 
 def test_used_ids_are_remembered_for_at_least_a_day() -> None:

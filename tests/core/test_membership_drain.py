@@ -3,13 +3,13 @@
 from tests.core.scene import Scene, copy, running, topology
 
 from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.explain import explain_task
-from batonpass.core.explain_group import explain_group
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.task import explain_task
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Leave, PinRequest
 from batonpass.core.model import Drain, Role
 from batonpass.core.reasons import Held
-from batonpass.core.records import DrainStarted, PictureChanged
+from batonpass.core.records import AssignmentChanged, DrainStarted
 from batonpass.core.replies import Answer, Done, DrainProgress
 
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -55,7 +55,7 @@ def test_what_is_revoked_and_not_confirmed_still_counts() -> None:
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.obey("m1")
-    assert Role.ACTIVE not in {grant.role for grant in scene.member("m2").picture.values()}
+    assert Role.ACTIVE not in {grant.role for grant in scene.member("m2").assignment.values()}
     assert scene.ok(DrainRequest(M2), DrainProgress).remaining == (task,)
     scene.obey("m2")
     assert scene.ok(DrainRequest(M2), DrainProgress).remaining == ()
@@ -208,9 +208,9 @@ def test_a_handover_under_way_goes_through_in_spite_of_a_reversal() -> None:
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(DrainRequest(M2))
     scene.obey("m1")
-    assert scene.task(task).heir == "m1"
+    assert scene.task(task).next_owner == "m1"
     scene.do(DrainReversal(M2))
-    assert scene.task(task).heir == "m1"
+    assert scene.task(task).next_owner == "m1"
     scene.obey("m2")
     assert scene.task(task).owner == "m1"
 
@@ -310,4 +310,4 @@ def test_a_drained_member_leaves_without_anybody_noticing() -> None:
     owners = scene.owners()
     scene.do(Leave(M2))
     assert scene.owners() == owners
-    assert not [one for one in scene.of(PictureChanged) if one.revoked or one.demoted]
+    assert not [one for one in scene.of(AssignmentChanged) if one.revoked or one.demoted]

@@ -81,9 +81,9 @@ def test_a_replacement_frees_what_a_fenced_run_still_claimed() -> None:
     task = next(task for task, owner in scene.owners().items() if owner == "m1")
     scene.do(Eviction(M1))
     assert scene.task(task).owner is None
-    assert [claim.member_id for claim in scene.task(task).claims] == ["m1"]
+    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m1"]
     scene.join("m3", replaces=M1)
-    assert scene.task(task).claims == ()
+    assert scene.task(task).unreleased == ()
     assert scene.task(task).owner is not None
 
 
@@ -109,9 +109,9 @@ def test_claims_of_another_instance_are_not_released() -> None:
     scene = alone(I1)
     scene.do(Eviction(M1))
     scene.join("m2", replaces=M1, instance_id=InstanceId("i2"))
-    assert all(scene.task(task).claims for task in scene.group.table.ids)
+    assert all(scene.task(task).unreleased for task in scene.group.table.ids)
     scene.join("m3", replaces=M1)
-    assert all(scene.task(task).claims for task in scene.group.table.ids)
+    assert all(scene.task(task).unreleased for task in scene.group.table.ids)
 
 
 def test_a_live_instance_is_refused_until_its_lease_is_over() -> None:
@@ -240,7 +240,7 @@ def test_an_eviction_waits_for_the_lease() -> None:
     task = next(task for task, owner in scene.owners().items() if owner == "m2")
     heard_ms = scene.soft.members[M2].heard_ms
     scene.ok(Eviction(M2), Done)
-    assert [(one.member_id, one.free_at_ms) for one in scene.task(task).claims] == [("m2", heard_ms + SESSION_MS)]
+    assert [(one.member_id, one.free_at_ms) for one in scene.task(task).unreleased] == [("m2", heard_ms + SESSION_MS)]
     scene.now_ms = heard_ms + SESSION_MS - 1
     scene.obey("m1")
     scene.tick()

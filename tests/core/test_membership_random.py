@@ -92,17 +92,17 @@ class Chaos:
             return
         report: dict[str, TaskReport] = {}
         epoch = max(0, member.epoch + chance.choice([0] * 30 + [-1, -1, 1, 5]))
-        for task, grant in member.picture.items():
+        for task, grant in member.assignment.items():
             if chance.random() < 0.95 and grant.epoch <= epoch:
                 report[task] = self.active() if grant.role is Role.ACTIVE else self.copy(grant.role)
         for task in member.revoking:
             if chance.random() < 0.2:
                 report[task] = running()
             elif task not in report and chance.random() < 0.5:
-                report[task] = TaskReport("none", final=(("", chance.randrange(99)),))
+                report[task] = TaskReport("none", final_position=(("", chance.randrange(99)),))
         if chance.random() < 0.1:
             strange = self.some_task()
-            if strange not in member.picture:
+            if strange not in member.assignment:
                 report[strange] = chance.choice([running(), copy("none", 3), running(token=chance.randrange(9))])
         if chance.random() < 0.05:
             scene.do(Heartbeat(name, chance.randrange(5), epoch, None))

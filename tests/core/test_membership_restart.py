@@ -26,7 +26,7 @@ def pods(count: int = 2, partitions: int = 4, **config: object) -> Scene:
 
 def disk(scene: Scene, name: str, lag: int = 0) -> dict[str, int]:
     """Return the lag of everything that a member has a copy of, as it will find it on its disk."""
-    return dict.fromkeys(scene.member(name).picture, lag)
+    return dict.fromkeys(scene.member(name).assignment, lag)
 
 
 def back(scene: Scene, name: str, state: dict[str, int], *, as_instance: str) -> None:
@@ -45,7 +45,7 @@ def test_cold_tasks_wait_for_the_instance_to_return() -> None:
         scene.wait(3_000)
         scene.obey("m1")
     assert {task: scene.task(task).owner for task in mine} == dict.fromkeys(mine, None)
-    assert not set(mine) & set(scene.member("m1").picture)
+    assert not set(mine) & set(scene.member("m1").assignment)
     assert scene.group.generation == generation
     assert Held.REJOIN_GRACE in {reason.code for reason in scene.tick().reasons}
 
@@ -54,14 +54,14 @@ def test_an_instance_that_returns_in_time_moves_nothing() -> None:
     """Back within the grace with its disk, the instance has its tasks again and nobody else noticed (L6)."""
     scene = pods(3, 9)
     mine, state = scene.held("m2", Role.ACTIVE), disk(scene, "m2")
-    others = {name: scene.member(name).picture for name in ("m1", "m3")}
+    others = {name: scene.member(name).assignment for name in ("m1", "m3")}
     generation = scene.group.generation
     scene.do(Leave(M2, restart=True))
     scene.wait(20_000)
     scene.obey("m1", "m3")
     back(scene, "m2b", state, as_instance="m2")
     assert scene.held("m2b", Role.ACTIVE) == mine
-    assert {name: scene.member(name).picture for name in ("m1", "m3")} == others
+    assert {name: scene.member(name).assignment for name in ("m1", "m3")} == others
     scene.settle()
     assert scene.group.generation == generation
     assert not [record for record in scene.log if isinstance(record, TargetPlaced)][generation:]
@@ -179,7 +179,7 @@ def test_a_member_away_is_not_expired_and_holds_nothing() -> None:
     scene.do(Leave(MemberId("m1"), restart=True))
     scene.wait(200_000)
     assert scene.member("m1").away_until_ms is not None
-    assert not scene.member("m1").picture
+    assert not scene.member("m1").assignment
     assert set(scene.owners().values()) == {None}
     scene.refused(Leave(MemberId("m1")), Gone)
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.describe import describe_group
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Heartbeat, PinRequest, Started
 from batonpass.core.model import Member, OnLeaseLost, Role
@@ -43,7 +43,7 @@ def reasons(scene: Scene) -> set[Held]:
 
 def actives(member: Member) -> list[str]:
     """Return the actives of a member."""
-    return [task for task, grant in member.picture.items() if grant.role is Role.ACTIVE]
+    return [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
 
 
 def test_nothing_is_handed_over_for_balance_while_a_member_is_overdue() -> None:
@@ -105,8 +105,10 @@ def test_a_late_heartbeat_is_a_word_as_well(late: bool) -> None:  # noqa: FBT001
     """Whatever is received of a member ends the wait, a doubled heartbeat that changes nothing too."""
     scene = overdue_scene()
     live(scene, "m1", "m2", "m4", ms=6_000)
-    heard = scene.soft.members[MemberId("m3")]
-    scene.do(Heartbeat(MemberId("m3"), heard.seq if late else heard.seq + 1, scene.member("m3").epoch, None))
+    member_soft = scene.soft.members[MemberId("m3")]
+    scene.do(
+        Heartbeat(MemberId("m3"), member_soft.seq if late else member_soft.seq + 1, scene.member("m3").epoch, None)
+    )
     live(scene, "m1", "m2", "m4", ms=HEARTBEAT_MS)
     assert reasons(scene) == set()
 
@@ -121,10 +123,10 @@ def test_a_member_unheard_since_a_start_is_overdue_after_as_long_and_a_suspected
     scene.now_ms += 1_000
     scene.soft = type(scene.soft)()
     scene.do(Started())
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
     scene.now_ms += 2 * HEARTBEAT_MS + 1
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
     scene.obey("m1", "m2")
-    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    assert View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()
     scene.obey("m3")
-    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_somebody_overdue()
+    assert not View(scene.group, scene.soft, scene.now_ms, scene.policy).is_any_member_overdue()

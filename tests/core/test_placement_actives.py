@@ -55,7 +55,7 @@ def test_a_leave_moves_only_the_leavers_tasks() -> None:
     before = at_rest(100, members=10)
     group = before.leave("m03")
     placed = group.place()
-    assert set(moved(group, placed)) == {rank for rank, name in enumerate(before.home) if name == "m03"}
+    assert set(moved(group, placed)) == {task_index for task_index, name in enumerate(before.home) if name == "m03"}
     assert placed.moves == placed.lower_bound == 10
     assert unbalanced(group, placed) == []
 
@@ -82,7 +82,7 @@ def test_a_drain_moves_only_the_drained_members_tasks_and_back() -> None:
     before = at_rest(30, members=3)
     group = before.drain("m01")
     placed = group.place()
-    assert set(moved(group, placed)) == {rank for rank, name in enumerate(before.home) if name == "m01"}
+    assert set(moved(group, placed)) == {task_index for task_index, name in enumerate(before.home) if name == "m01"}
     assert set(placed.why.values()) == {MoveReason.DRAIN}
     assert faults(group, placed) == []
     assert group.drain("m01", closed=False).place().moves == 0
@@ -137,11 +137,13 @@ def test_among_others_the_ceiling_goes_to_the_lowest_load_per_capacity() -> None
 def test_orphans_go_where_they_are_caught_up() -> None:
     """After a crash each task goes to the member that has a caught-up copy of it, as far as quotas allow."""
     before = at_rest(12, members=4)
-    lost = [rank for rank, name in enumerate(before.home) if name == "m00"]
+    lost = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
     others = ["m03", "m01", "m02"]
-    warm = {rank: {name: CAUGHT_UP} for rank, name in zip(lost, others, strict=True)}
+    warm = {task_index: {name: CAUGHT_UP} for task_index, name in zip(lost, others, strict=True)}
     group = replace(before.leave("m00"), warm=warm)
-    assert moved(group, group.place()) == {rank: (None, name) for rank, name in zip(lost, others, strict=True)}
+    assert moved(group, group.place()) == {
+        task_index: (None, name) for task_index, name in zip(lost, others, strict=True)
+    }
 
 
 def test_no_task_takes_the_only_warm_place_of_another() -> None:
@@ -207,22 +209,26 @@ def test_less_to_restore_goes_before_more_then_disk_then_nothing_then_unknown() 
 
 def test_state_in_doubt_is_given_away_last() -> None:
     """A giver chooses tasks whose state at the taker is not in doubt, as long as it has others."""
-    doubtful = {rank: {"zz": Warmth(Ready.UNKNOWN, 0)} for rank in range(3)}
+    doubtful = {task_index: {"zz": Warmth(Ready.UNKNOWN, 0)} for task_index in range(3)}
     group = replace(at_rest(6, members=1).join(seat("zz")), warm=doubtful)
     assert set(moved(group, group.place())) == {3, 4, 5}
-    only = replace(group, warm={rank: {"zz": Warmth(Ready.UNKNOWN, 0)} for rank in range(6)})
+    only = replace(group, warm={task_index: {"zz": Warmth(Ready.UNKNOWN, 0)} for task_index in range(6)})
     assert only.place().moves == 3
 
 
 def test_a_running_warmup_keeps_its_goal() -> None:
     """A second join in mid-move leaves the warmups that run where they are, even beside a warmer place."""
     group = at_rest(90, members=3).join(seat("x"))
-    warming = {rank: name for rank, (_, name) in list(moved(group, group.place()).items())[:5] if name is not None}
-    others = {rank: {"y": CAUGHT_UP} for rank in warming}
+    warming = {
+        task_index: name for task_index, (_, name) in list(moved(group, group.place()).items())[:5] if name is not None
+    }
+    others = {task_index: {"y": CAUGHT_UP} for task_index in warming}
     second = replace(group, warming=warming, previous=warming, warm=others).join(seat("y"))
     placed = second.place()
     assert placed.moves == placed.lower_bound == 36
-    assert {rank: name for rank, (_, name) in moved(second, placed).items() if rank in warming} == warming
+    assert {
+        task_index: name for task_index, (_, name) in moved(second, placed).items() if task_index in warming
+    } == warming
 
 
 @pytest.mark.parametrize(
@@ -237,9 +243,9 @@ def test_the_destination_of_a_running_warmup_holds_the_ceiling(
     members = tuple(seat(name, share) for name, share in zip("abc", capacities, strict=True))
     home = tuple(name for name, count in zip("abc", have, strict=True) for _ in range(count))
     group = Group(tasks(len(home)), members, home=home)
-    rank = home.index(interim)
-    placed = replace(group, previous={rank: "a"}, warming={rank: "a"}).place()
-    assert group.name(placed.owner[rank]) == "a"
+    task_index = home.index(interim)
+    placed = replace(group, previous={task_index: "a"}, warming={task_index: "a"}).place()
+    assert group.name(placed.owner[task_index]) == "a"
     without = group.place()
     assert placed.moves == without.moves == placed.lower_bound
     assert unbalanced(group, placed) == []
@@ -266,7 +272,7 @@ def test_what_was_told_before_stays_told() -> None:
 def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:
     """Of more running warmups than a member has room for, those nearest to their end go on."""
     before = at_rest(9, members=2).join(seat("zz"))
-    warm = {rank: {"zz": Warmth(Ready.BEHIND, 10 - rank)} for rank in range(9)}
+    warm = {task_index: {"zz": Warmth(Ready.BEHIND, 10 - task_index)} for task_index in range(9)}
     group = replace(before, warming=dict.fromkeys(range(9), "zz"), warm=warm)
     placed = group.place()
     assert placed.moves == 3
@@ -275,7 +281,7 @@ def test_warmups_beyond_what_a_member_may_take_are_dropped() -> None:
 
 def test_little_state_is_given_away_first() -> None:
     """Among tasks that are equal in everything else, those move of which there is least to restore."""
-    sizes = {rank: 100 - rank for rank in range(10)}
+    sizes = {task_index: 100 - task_index for task_index in range(10)}
     group = replace(at_rest(10, members=1).join(seat("zz")), sizes=sizes)
     assert set(moved(group, group.place())) == {5, 6, 7, 8, 9}
 
@@ -291,7 +297,7 @@ def test_what_is_given_away_keeps_subtopologies_even() -> None:
 def test_bound_tasks_are_not_given_away_for_evenness() -> None:
     """Where all tasks of a subtopology are pinned, a giver gives others."""
     before = at_rest(4, 8, members=2)
-    pinned = {rank: name for rank, name in enumerate(before.home) if rank < 4 and name is not None}
+    pinned = {task_index: name for task_index, name in enumerate(before.home) if task_index < 4 and name is not None}
     group = replace(before, bound=pinned).join(seat("zz"))
     placed = group.place()
     assert placed.moves == placed.lower_bound == 4
@@ -305,7 +311,7 @@ def test_a_bound_task_is_where_it_is_bound() -> None:
     group = replace(before, bound=bound)
     placed = group.place()
     assert counts(group, placed) == {"m00": 5, "m01": 2, "m02": 2}
-    assert {placed.why[rank] for rank in range(5) if rank in placed.why} == {MoveReason.PINNED}
+    assert {placed.why[task_index] for task_index in range(5) if task_index in placed.why} == {MoveReason.PINNED}
     assert placed.moves == placed.lower_bound == 4
 
 

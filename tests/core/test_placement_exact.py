@@ -125,12 +125,12 @@ def test_as_many_moves_as_can_go_to_warm_copies() -> None:
         table = tasks(random.randint(3, 9), random.randint(3, 9))
         for group in histories(seed, table):
             warm: dict[int, dict[str, Warmth]] = {
-                rank: {one.id: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
-                for rank in range(len(table.ids))
+                task_index: {one.id: Warmth(Ready.CAUGHT_UP, 0) for one in group.seats if random.random() < 0.25}
+                for task_index in range(len(table.ids))
             }
             warmed = replace(group, warm=warm)
             placed = warmed.place()
-            got = sum(target in warm[rank] for rank, (_, target) in moved(warmed, placed).items())
+            got = sum(target in warm[task_index] for task_index, (_, target) in moved(warmed, placed).items())
             ledger.enter(got, most_warm_moves(warmed, placed))
     assert ledger.best > GROUPS
     assert ledger.ours >= 0.99 * ledger.best

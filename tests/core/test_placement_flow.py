@@ -16,7 +16,7 @@ from batonpass.core.inputs import ProbeRequest
 from batonpass.core.model import ActiveState, Role
 from batonpass.core.placement import PlacementError, flow, place
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import NoChange
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import build_request
 from batonpass.core.view import View
@@ -114,7 +114,7 @@ def test_a_task_whose_state_is_lost_is_placed_as_one_that_nobody_has() -> None:
     task = scene.task(lost)
     asked = build_request(View(scene.group, scene.soft, scene.now_ms, scene.policy))
     assert task.state is ActiveState.LOST
-    assert asked.home[scene.group.table.rank[TaskId(lost)]] == UNASSIGNED
+    assert asked.home[scene.group.table.index_of[TaskId(lost)]] == UNASSIGNED
 
 
 class _Unsolvable(SimpleMinCostFlow):  # type: ignore[misc] # published without types
@@ -146,7 +146,7 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
         broken.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
         scene.join("b")
         seen = scene.of(TargetPlaced)
-        assert Quiet.PLACEMENT_FAILED in {one.code for one in scene.last.reasons} if scene.last else False
+        assert NoChange.PLACEMENT_FAILED in {one.code for one in scene.last.reasons} if scene.last else False
         for _ in range(5):
             seen += [one for one in scene.tick(1_000).records if isinstance(one, TargetPlaced)]
             scene.obey()

@@ -87,9 +87,11 @@ def warm(group: Group, seed: list[int]) -> Group:
     names = sorted(one.id for one in group.seats)
     known: dict[int, dict[str, Warmth]] = {}
     for index, number in enumerate(seed):
-        rank, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
-        known.setdefault(rank, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
-    running = {rank: next(iter(held)) for rank, held in known.items() if rank % 3 == 0 and group.table.ids}
+        task_index, place = number % max(1, len(group.table.ids)), number // 7 % len(names)
+        known.setdefault(task_index, {})[names[place]] = Warmth(Ready((index + number) % 6), number % 11)
+    running = {
+        task_index: next(iter(held)) for task_index, held in known.items() if task_index % 3 == 0 and group.table.ids
+    }
     return replace(group, warm=known, warming=running)
 
 
@@ -119,7 +121,11 @@ def test_equal_weights_are_balanced_with_exactly_the_fewest_moves(
         placed = group.place()
         if any(one.open for one in group.seats):
             assert unbalanced(group, placed) == []
-        assert placed.moves == placed.lower_bound == sum(rank in placed.why for rank in group.table.stateful_ranks)
+        assert (
+            placed.moves
+            == placed.lower_bound
+            == sum(task_index in placed.why for task_index in group.table.stateful_indexes)
+        )
         group = group.settle(placed)
 
 
@@ -130,7 +136,9 @@ def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
     before = counts(group, group.place())
     joined = group.join(seat("m5"))
     placed = joined.place()
-    assert {joined.name(placed.owner[rank]) for rank in placed.why if group.table.stateful[rank]} <= {"m5"}
+    assert {joined.name(placed.owner[task_index]) for task_index in placed.why if group.table.stateful[task_index]} <= {
+        "m5"
+    }
     assert placed.moves == sum(before.values()) // len(joined.seats)
 
 
@@ -139,11 +147,11 @@ def test_a_join_moves_tasks_only_to_the_joiner(group: Group) -> None:
 def test_a_leave_moves_only_the_leavers_tasks(group: Group, pick: int) -> None:
     """With equal members exactly the stateful tasks of the one that leaves move, and those of a drain as exactly."""
     leaver = group.seats[pick % len(group.seats)].id
-    had = {rank for rank in group.table.stateful_ranks if group.home[rank] == leaver}
+    had = {task_index for task_index in group.table.stateful_indexes if group.home[task_index] == leaver}
     if len(group.seats) > 1:
         for changed in (group.leave(leaver), group.drain(leaver)):
             placed = changed.place()
-            assert {rank for rank in placed.why if group.table.stateful[rank]} == had
+            assert {task_index for task_index in placed.why if group.table.stateful[task_index]} == had
 
 
 @law
@@ -152,7 +160,11 @@ def test_a_replaced_members_tasks_go_to_its_successor(group: Group, pick: int) -
     """A new id in the place of an old one gets what the other had, as long as the others have more than nothing."""
     leaver = group.seats[pick % len(group.seats)]
     changed = group.leave(leaver.id).join(replace(leaver, id=seat("m5").id))
-    stateful = {rank: where for rank, where in moved(changed, changed.place()).items() if group.table.stateful[rank]}
+    stateful = {
+        task_index: where
+        for task_index, where in moved(changed, changed.place()).items()
+        if group.table.stateful[task_index]
+    }
     if all(counts(group, group.place()).values()):
         assert set(stateful.values()) <= {(None, "m5")}
 

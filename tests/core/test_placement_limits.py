@@ -75,7 +75,7 @@ def test_a_limit_that_was_lowered_sheds_tasks() -> None:
 def test_of_standbys_beyond_a_lowered_limit_the_warmest_stay() -> None:
     """A member over its limit keeps the copies that are warm, and others take the rest."""
     before = Group(tasks(4), seats(3), home=("m00",) * 4, standbys=(frozenset({"m01"}),) * 4, replicas=1)
-    warm = {rank: {"m01": Warmth(Ready.BEHIND, rank)} for rank in range(4)}
+    warm = {task_index: {"m01": Warmth(Ready.BEHIND, task_index)} for task_index in range(4)}
     bound = dict.fromkeys(range(4), "m00")
     group = replace(
         before, bound=bound, warm=warm, seats=(seat("m00"), seat("m01", max_tasks=1), seat("m02", max_tasks=2))
@@ -108,7 +108,7 @@ def test_newer_tasks_go_only_to_members_that_know_them() -> None:
     assert waiting.waiting == dict.fromkeys(range(8, 14), WaitReason.STALE_TOPOLOGY)
     group = old.settle(waiting).drain("c").leave("c").join(seat("d", topology_epoch=2))
     placed = group.place()
-    assert {group.name(placed.owner[rank]) for rank in range(8, 14)} == {"d"}
+    assert {group.name(placed.owner[task_index]) for task_index in range(8, 14)} == {"d"}
     assert counts(group, placed) == {"a": 4, "b": 4, "d": 6}
     assert group.settle(placed).place().moves == 0
 
@@ -121,7 +121,7 @@ def test_older_tasks_give_way_to_newer_ones() -> None:
     upgraded = replace(settled, seats=(*settled.seats[:2], seat("c", topology_epoch=2)))
     placed = upgraded.place()
     assert counts(upgraded, placed) == {"a": 3, "b": 3, "c": 3}
-    assert {why for rank, why in placed.why.items() if rank < 6} == {MoveReason.TOPOLOGY}
+    assert {why for task_index, why in placed.why.items() if task_index < 6} == {MoveReason.TOPOLOGY}
     assert placed.lower_bound <= placed.moves == 5
 
 
@@ -163,7 +163,7 @@ def test_older_tasks_make_way_for_what_is_relieved() -> None:
     assert placed.waiting == {}
     assert counts(group, placed) == {"a": 5, "b": 1, "c": 1, "d": 5}
     pending = group.pending(placed)
-    warming = {rank: "d" for rank in list(pending.previous)[-3:] if pending.previous[rank] == "d"}
+    warming = {task_index: "d" for task_index in list(pending.previous)[-3:] if pending.previous[task_index] == "d"}
     assert replace(pending, warming=warming).place().owner == placed.owner
 
 
@@ -219,7 +219,7 @@ def test_slots_are_kept_for_tasks_that_fewer_members_may_take() -> None:
     group = Group(table, (seat("a", topology_epoch=1, max_tasks=3), seat("b", topology_epoch=2, max_tasks=2)))
     placed = group.place()
     assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
-    assert {group.name(placed.owner[rank]) for rank in range(3)} == {"a"}
+    assert {group.name(placed.owner[task_index]) for task_index in range(3)} == {"a"}
 
 
 def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:
@@ -230,7 +230,7 @@ def test_what_was_told_before_is_kept_only_where_it_can_be() -> None:
         group = Group(table, members, previous=previous)
         placed = group.place()
         assert faults(group, placed) == []
-        assert {group.name(placed.owner[rank]) for rank in range(4, 8)} == {"b"}
+        assert {group.name(placed.owner[task_index]) for task_index in range(4, 8)} == {"b"}
     nobody_knows = Group(table, members[:1], previous={0: "a", 1: "a"})
     assert set(nobody_knows.place().waiting.values()) == {WaitReason.STALE_TOPOLOGY}
 
@@ -240,8 +240,8 @@ def test_one_member_that_knows_the_newest_topology_keeps_what_only_it_can_run() 
     table = tasks(6, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
     before = Group(table, (seat("a", topology_epoch=2), seat("b", topology_epoch=1)), home=("a",) * 10)
     placed = before.place()
-    assert {before.name(placed.owner[rank]) for rank in range(6, 10)} == {"a"}
-    assert "b" in {before.name(placed.owner[rank]) for rank in range(6)}
+    assert {before.name(placed.owner[task_index]) for task_index in range(6, 10)} == {"a"}
+    assert "b" in {before.name(placed.owner[task_index]) for task_index in range(6)}
 
 
 def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:
@@ -261,6 +261,6 @@ def test_newer_tasks_of_unequal_weight_are_relieved_one_by_one() -> None:
     group = before.join(seat("c", topology_epoch=2), seat("d", topology_epoch=2))
     placed = group.place()
     assert faults(group, placed) == []
-    assert {group.name(placed.owner[rank]) for rank in range(9, 15)} <= {"c", "d"}
+    assert {group.name(placed.owner[task_index]) for task_index in range(9, 15)} <= {"c", "d"}
     assert group.settle(placed).place().moves == 0
     assert replace(group, held=True).place().moves == 6

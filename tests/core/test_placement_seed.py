@@ -37,8 +37,11 @@ def fingerprint() -> str:
         )
         group = Group(table, members, replicas=2, tags=("zone", "cluster")).settle()
         warm = {
-            rank: {f"m{rank % 6}": Warmth(Ready(rank % 6), rank), "zz": Warmth(Ready.BEHIND, rank)}
-            for rank in range(43)
+            task_index: {
+                f"m{task_index % 6}": Warmth(Ready(task_index % 6), task_index),
+                "zz": Warmth(Ready.BEHIND, task_index),
+            }
+            for task_index in range(43)
         }
         for changed in (group.join(seat("zz")), group.leave("m2"), group.drain("m0").join(seat("a0", 2))):
             warmed = Group(**{**vars(changed), "warm": warm})

@@ -79,11 +79,11 @@ def test_without_standbys_wanted_there_are_none() -> None:
 def test_of_too_many_copies_the_warmest_stay() -> None:
     """When fewer are wanted, caught-up copies stay and the others go."""
     group = replace(Group(tasks(6), seats(4), replicas=3).settle(), replicas=1)
-    warm = {rank: {sorted(held)[rank % 3]: CAUGHT_UP} for rank, held in enumerate(group.standbys)}
+    warm = {task_index: {sorted(held)[task_index % 3]: CAUGHT_UP} for task_index, held in enumerate(group.standbys)}
     chosen = replace(group, warm=warm)
     placed = chosen.place()
     kept = [group.name(held[0]) for held in placed.standbys]
-    assert sum(name in warm[rank] for rank, name in enumerate(kept)) >= 5
+    assert sum(name in warm[task_index] for task_index, name in enumerate(kept)) >= 5
     assert new_copies(chosen, chosen.settle(placed)) == 0
 
 
@@ -103,7 +103,7 @@ def test_a_join_makes_new_copies_only_on_the_joiner() -> None:
     group = before.join(seat("zz"))
     after = group.settle()
     new = Counter(name for held, had in zip(after.standbys, before.standbys, strict=True) for name in held - had)
-    old_owners = {rank: home for rank, (home, _) in moved(group, group.place()).items()}
+    old_owners = {task_index: home for task_index, (home, _) in moved(group, group.place()).items()}
     assert set(new) - set(old_owners.values()) <= {"zz"}
     assert standby_counts(after, after.place()) == dict.fromkeys(["m00", "m01", "m02", "m03", "zz"], 16)
 
@@ -112,7 +112,9 @@ def test_a_leave_makes_new_copies_only_of_what_was_lost() -> None:
     """Promoted copies and copies that were on the leaver are replaced, and hardly another one to level the rest."""
     before = Group(tasks(40), seats(5), replicas=1).settle()
     promoted = {
-        rank: {next(iter(held)): CAUGHT_UP} for rank, held in enumerate(before.standbys) if before.home[rank] == "m02"
+        task_index: {next(iter(held)): CAUGHT_UP}
+        for task_index, held in enumerate(before.standbys)
+        if before.home[task_index] == "m02"
     }
     group = replace(before.leave("m02"), warm=promoted)
     lost = sum("m02" in held for held in before.standbys) + len(promoted)
@@ -129,7 +131,7 @@ def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() 
         home=("m00", "m00", "m00", "m00"),
         standbys=(frozenset({"m01"}),) * 4,
         replicas=1,
-        warm={rank: {"m01": CAUGHT_UP} for rank in range(4)},
+        warm={task_index: {"m01": CAUGHT_UP} for task_index in range(4)},
     )
     placed = group.place()
     assert placed.moves == 2
@@ -139,26 +141,29 @@ def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() 
 def test_a_missing_copy_goes_where_there_is_state_of_it() -> None:
     """Of members that are low enough, one with state on disk gets the copy."""
     before = Group(tasks(8), seats(4), replicas=1).settle()
-    rank = next(rank for rank, held in enumerate(before.standbys) if held == {"m03"})
-    owner = before.home[rank]
+    task_index = next(task_index for task_index, held in enumerate(before.standbys) if held == {"m03"})
+    owner = before.home[task_index]
     for name in {"m00", "m01", "m02"} - {owner}:
-        group = replace(before.leave("m03"), warm={rank: {name: Warmth(Ready.ON_DISK, 7)}})
-        assert group.settle().standbys[rank] == {name}
+        group = replace(before.leave("m03"), warm={task_index: {name: Warmth(Ready.ON_DISK, 7)}})
+        assert group.settle().standbys[task_index] == {name}
 
 
 def test_copies_move_for_balance_to_where_they_are_warm() -> None:
     """What a joiner gets is first of all what it has on disk."""
     before = Group(tasks(20), seats(4), replicas=1).settle()
-    here = [rank for rank, home in enumerate(before.home) if home != "m00"][:3]
-    group = replace(before.join(seat("zz")), warm={rank: {"zz": Warmth(Ready.ON_DISK, 1)} for rank in here})
+    here = [task_index for task_index, home in enumerate(before.home) if home != "m00"][:3]
+    group = replace(before.join(seat("zz")), warm={task_index: {"zz": Warmth(Ready.ON_DISK, 1)} for task_index in here})
     after = group.settle()
-    assert all("zz" in after.standbys[rank] or after.home[rank] == "zz" for rank in here)
+    assert all("zz" in after.standbys[task_index] or after.home[task_index] == "zz" for task_index in here)
 
 
 def test_a_joiner_with_state_of_everything_takes_nothing_cold() -> None:
     """Where enough copies are warm at the joiner, no others are looked for."""
     before = Group(tasks(20), seats(4), replicas=1).settle()
-    group = replace(before.join(seat("zz")), warm={rank: {"zz": Warmth(Ready.ON_DISK, rank)} for rank in range(20)})
+    group = replace(
+        before.join(seat("zz")),
+        warm={task_index: {"zz": Warmth(Ready.ON_DISK, task_index)} for task_index in range(20)},
+    )
     placed = group.place()
     assert standby_counts(group, placed) == dict.fromkeys(["m00", "m01", "m02", "m03", "zz"], 4)
 

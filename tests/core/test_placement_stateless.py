@@ -87,7 +87,7 @@ def test_stateless_tasks_know_topologies_too() -> None:
     table = tasks(4, 4, stateless=[0, 1], epochs={1: 2})
     group = Group(table, (seat("a", topology_epoch=1), seat("b", topology_epoch=2)))
     placed = group.place()
-    assert {group.name(placed.owner[rank]) for rank in range(4, 8)} == {"b"}
+    assert {group.name(placed.owner[task_index]) for task_index in range(4, 8)} == {"b"}
     assert counts(group, placed, stateful=False) == {"a": 4, "b": 4}
     assert len(Group(table, (seat("a", topology_epoch=1),)).place().waiting) == 4
 

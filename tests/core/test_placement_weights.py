@@ -55,7 +55,7 @@ def test_a_leave_moves_only_the_leavers_tasks() -> None:
     before = by_subtopology(1.0, 4.0, 2.0).settle()
     group = before.leave("m01")
     placed = group.place()
-    assert set(moved(group, placed)) == {rank for rank, name in enumerate(before.home) if name == "m01"}
+    assert set(moved(group, placed)) == {task_index for task_index, name in enumerate(before.home) if name == "m01"}
     assert off(group, placed) <= 1
 
 
@@ -71,19 +71,19 @@ def test_one_heavy_task_is_shed_for_many_light_ones() -> None:
 def test_what_must_move_goes_where_it_is_warm() -> None:
     """Of the ways to balance with as few moves, the one that starts from warm copies is taken."""
     before = by_subtopology(1.0, 3.0).settle()
-    orphans = [rank for rank, name in enumerate(before.home) if name == "m00"]
-    warm = {rank: {"m02": CAUGHT_UP} for rank in orphans[:3]} | {
+    orphans = [task_index for task_index, name in enumerate(before.home) if name == "m00"]
+    warm = {task_index: {"m02": CAUGHT_UP} for task_index in orphans[:3]} | {
         orphans[4]: {"m01": Warmth(Ready.BEHIND, 9), "m02": Warmth(Ready.BEHIND, 3)}
     }
     group = replace(before.leave("m00"), warm=warm)
     placed = group.place()
-    assert {group.name(placed.owner[rank]) for rank in [*orphans[:3], orphans[4]]} == {"m02"}
+    assert {group.name(placed.owner[task_index]) for task_index in [*orphans[:3], orphans[4]]} == {"m02"}
 
 
 def test_wishes_give_way_where_they_would_leave_somebody_too_low() -> None:
     """Warm copies that are all on one member do not fill it up while another starves."""
     table = tasks(8, weight=lambda _one, partition: 1.0 + partition % 2)
-    warm = {rank: {"a": CAUGHT_UP} for rank in range(8)}
+    warm = {task_index: {"a": CAUGHT_UP} for task_index in range(8)}
     group = Group(table, (seat("a"), seat("b"), seat("c")), warm=warm)
     placed = group.place()
     assert off(group, placed) <= 1
@@ -97,7 +97,7 @@ def test_a_running_warmup_keeps_its_goal_and_one_without_a_reason_is_dropped() -
     running = replace(pending, warming=pending.previous)
     second = running.join(seat("y"))
     placed = second.place()
-    targets = {rank: target for rank, (_, target) in moved(second, placed).items()}
+    targets = {task_index: target for task_index, (_, target) in moved(second, placed).items()}
     assert placed.moves == placed.lower_bound == 8
     assert len(pending.previous.items() & targets.items()) == 4
     assert running.leave("x").place().moves == 0

@@ -10,7 +10,7 @@ from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Leave, PinRequest, ProbeRequest, Started
 from batonpass.core.model import Role
 from batonpass.core.probing import is_at_rest
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import NoChange
 from batonpass.core.records import ProbeScheduled, TargetPlaced
 from batonpass.core.soft import Soft
 from batonpass.core.view import View
@@ -58,7 +58,7 @@ def test_a_look_that_is_due_sets_the_next_one_and_makes_no_generation() -> None:
     due_ms, generation = relay.group.next_probe_ms, relay.group.generation
     assert due_ms is not None
     decision = relay.scene.tick(due_ms - relay.scene.now_ms)
-    assert Quiet.SAME_TARGET in {reason.code for reason in decision.reasons}
+    assert NoChange.SAME_TARGET in {reason.code for reason in decision.reasons}
     assert relay.group.generation == generation
     assert not relay.scene.of(TargetPlaced)
     assert relay.group.next_probe_ms is not None
@@ -160,7 +160,7 @@ def test_a_probe_that_is_asked_for_looks_at_once() -> None:
     relay.scene.do(ProbeRequest())
     assert relay.scene.last is not None
     codes = {reason.code for reason in relay.scene.last.reasons}
-    assert codes >= {Quiet.SAME_TARGET, Quiet.AT_REST, Quiet.UNCHANGED}
+    assert codes >= {NoChange.SAME_TARGET, NoChange.AT_REST, NoChange.UNCHANGED}
 
 
 def test_an_empty_group_is_not_looked_at() -> None:
@@ -171,7 +171,7 @@ def test_an_empty_group_is_not_looked_at() -> None:
     assert relay.group.next_probe_ms is None
     relay.scene.do(ProbeRequest())
     assert relay.scene.last is not None
-    assert Quiet.NO_MEMBERS in {reason.code for reason in relay.scene.last.reasons}
+    assert NoChange.NO_MEMBERS in {reason.code for reason in relay.scene.last.reasons}
 
 
 @pytest.mark.parametrize("what", ["join", "drain", "pin", "leave"])
@@ -204,7 +204,7 @@ def test_the_heartbeat_that_says_caught_up_hands_over() -> None:
     relay.scene.beat("b", {task: copy("warmup", 101)})
     assert relay.scene.task(task).owner == "a"
     relay.scene.beat("b", {task: copy("warmup", 100)})
-    assert relay.scene.task(task).heir == "b"
+    assert relay.scene.task(task).next_owner == "b"
 
 
 def test_a_deadline_survives_a_restart_of_the_coordinator() -> None:
@@ -257,7 +257,7 @@ def test_a_member_on_its_way_back_is_no_rest() -> None:
     scene.join("c", instance_id=InstanceId("i-c"))
     scene.settle()
     assert at_rest(scene)
-    idle = next(name for name in "abc" if not scene.member(name).picture)
+    idle = next(name for name in "abc" if not scene.member(name).assignment)
     scene.do(Leave(MemberId(idle), restart=True))
     assert not at_rest(scene)
 

@@ -79,14 +79,14 @@ def test_the_order_of_tasks_in_a_report_does_not_matter(rng: object) -> None:
         for _ in range(6):
             scene.tick(1_000)
             for name in ("a", "b", "c"):
-                picture = scene.member(name).picture
-                said: dict[str, TaskReport] = {
+                assignment = scene.member(name).assignment
+                reports: dict[str, TaskReport] = {
                     task: running() if grant.role is Role.ACTIVE else copy(grant.role)
-                    for task, grant in picture.items()
+                    for task, grant in assignment.items()
                 }
-                names = sorted(said)
+                names = sorted(reports)
                 if shuffled:
                     rng.shuffle(names)  # type: ignore[attr-defined]
-                scene.beat(name, {task: said[task] for task in names})
+                scene.beat(name, {task: reports[task] for task in names})
         logs.append(scene.log)
     assert list(map(repr, logs[0])) == list(map(repr, logs[1]))

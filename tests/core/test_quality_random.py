@@ -104,7 +104,9 @@ class Story:
             old = min(away, key=lambda one: one.id)
             self.joined += 1
             table = self.relay.group.table
-            disk = {str(table.ids[rank]): (0, 50, 5_000, None)[how] for rank in table.stateful_ranks[which:]}
+            disk = {
+                str(table.ids[task_index]): (0, 50, 5_000, None)[how] for task_index in table.stateful_indexes[which:]
+            }
             self.relay.join(
                 f"m{self.joined:02}",
                 disk=disk,
@@ -132,7 +134,7 @@ class Story:
             case "lost":
                 self._lose(member, which)
             case "unreadable":
-                for task, grant in relay.group.members[member].picture.items():
+                for task, grant in relay.group.members[member].assignment.items():
                     if grant.role is not Role.ACTIVE and (member, task) in relay.lag:
                         relay.lag[member, task] = None
             case "readable":
@@ -163,20 +165,20 @@ class Story:
     def _lose(self, member: MemberId, which: int) -> None:
         """Let the member lose the state of one of its actives, and say so."""
         relay, table = self.relay, self.relay.group.table
-        picture = relay.group.members[member].picture
-        said: dict[str, TaskReport] = {}
+        assignment = relay.group.members[member].assignment
+        reports: dict[str, TaskReport] = {}
         own: list[TaskId] = []
-        for task, grant in picture.items():
+        for task, grant in assignment.items():
             if grant.role is Role.ACTIVE:
-                said[task] = running()
-                own += [task] if table.stateful[table.rank[task]] else []
+                reports[task] = running()
+                own += [task] if table.stateful[table.index_of[task]] else []
             else:
-                said[task] = copy(grant.role, relay.lag.get((member, task), COLD_LAG))
+                reports[task] = copy(grant.role, relay.lag.get((member, task), COLD_LAG))
         if own:
             task = own[which % len(own)]
-            said[task] = restoring(lost=True)
+            reports[task] = restoring(lost=True)
             relay.lag[member, task] = COLD_LAG
-            relay.scene.beat(member, said)
+            relay.scene.beat(member, reports)
 
     def calm(self) -> None:
         """End every fault and command, and wait for what only time brings."""
@@ -204,14 +206,14 @@ def is_level(relay: Relay) -> bool:
     """Say whether every member has the floor or the ceiling of its quota."""
     members = relay.group.members
     total = sum(one.capacity for one in members.values())
-    tasks = len(relay.group.table.stateful_ranks)
+    tasks = len(relay.group.table.stateful_indexes)
     quotas = {str(one.id): tasks * one.capacity / total for one in members.values()}
     return all(floor(quotas[name] + 1e-9) <= n <= ceil(quotas[name] - 1e-9) for name, n in relay.actives().items())
 
 
 @RANDOM
 @given(shapes, configs, events, st.sampled_from(["equal", "mixed"]), st.sampled_from([COLD_LAG, COLD_LAG // 3]))
-@example(  # An evicted member's lease bound stateless tasks to their heir while another member joined.
+@example(  # An evicted member's lease bound stateless tasks to their next owner while another member joined.
     topology(1, stateless=3),
     {"num_standby_replicas": 2, "rebalance_batch_ms": 50},
     [("join", 0, 0), ("join", 0, 0), ("round", 0, 0), ("evict", 1, 1), ("round", 0, 0), ("join", 0, 0)],
@@ -263,7 +265,7 @@ def test_no_member_ever_holds_more_than_it_said_that_it_can(
 
 def _within_limits(relay: Relay) -> None:
     for member in relay.group.members.values():
-        assert member.max_tasks is None or len({*member.picture, *member.revoking}) <= member.max_tasks, member
+        assert member.max_tasks is None or len({*member.assignment, *member.revoking}) <= member.max_tasks, member
 
 
 @RANDOM

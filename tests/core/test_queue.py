@@ -109,13 +109,13 @@ def test_no_step_stages_what_waits_for_a_slot(monkeypatch: pytest.MonkeyPatch) -
     one = growing()
     assert len(queue_of(one)) > 100
     staged: list[TaskId] = []
-    real = copies.stage
+    real = copies.plan_task
 
     def noted(view: object, task: Task) -> object:
         staged.append(task.id)
         return real(view, task)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "stage", noted)
+    monkeypatch.setattr(step, "plan_task", noted)
     task_id, member_id = min(warming(one).items())
     one.beat(member_id, {task_id: copy("warmup", 5_000)})
     assert staged

@@ -8,18 +8,18 @@ from tests.core.planning import member, runs, tasks
 from tests.core.relay import Relay
 from tests.core.scene import Scene, topology
 
-from batonpass.core.copies import Staged
-from batonpass.core.describe import describe_group
+from batonpass.core.copies import TaskPlan
+from batonpass.core.dry_run.plan import plan_snapshot
+from batonpass.core.dry_run.snapshot import Snapshot
+from batonpass.core.explain.status import describe_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
 from batonpass.core.model import ActiveState, PauseScope, Role, Stall
-from batonpass.core.plan import plan_snapshot
 from batonpass.core.policy import Policy
-from batonpass.core.reach import Outlook, as_it_is, is_quiet, look_ahead
+from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is
 from batonpass.core.reasons import Held, Why
-from batonpass.core.snapshot import Snapshot
-from batonpass.core.targets import Change
+from batonpass.core.targets import Target
 from batonpass.core.view import View
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -116,7 +116,7 @@ def test_nothing_is_judged_while_moves_are_held() -> None:
     assert is_resting(scene)
 
 
-def swapped(scene: Scene) -> tuple[View, dict[TaskId, Change]]:
+def swapped(scene: Scene) -> tuple[View, dict[TaskId, Target]]:
     """Return the group as it stands, and a target in which its two tasks change places."""
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     owners = {task: scene.group.tasks[task].owner for task in (FIRST, SECOND)}
@@ -132,12 +132,12 @@ def with_first(scene: Scene, **fields: object) -> Scene:
 
 def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
     """A stall that ends, a failed owner or a copy that is not caught up may yet make room; then it is only waited."""
-    assert {one.task.id for one in look_ahead(*swapped(full_pair())).stuck} == {FIRST, SECOND}
+    assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
     stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
-    asked = with_first(full_pair(), heir=C)
+    asked = with_first(full_pair(), next_owner=C)
     for scene in (stalled, failed, asked):
-        assert look_ahead(*swapped(scene)) == Outlook(waits=True)
+        assert find_unreachable(*swapped(scene)) == Reachability(may_free_up=True)
 
 
 def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:
@@ -145,11 +145,11 @@ def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is
     scene = full_pair()
     view, _ = swapped(scene)
     task, nobody = scene.group.tasks[FIRST], Choice(None, Why.STAYS, held=Held.NO_CAPACITY)
-    assert as_it_is(view, Staged(task._replace(owner=None), nobody, {})) is None
+    assert target_where_it_is(view, TaskPlan(task._replace(owner=None), nobody, {})) is None
     scene.do(DrainRequest(A, 60_000))
-    stuck = look_ahead(*swapped(scene)).stuck
+    stuck = find_unreachable(*swapped(scene)).unreachable
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert [as_it_is(view, one) is None for one in stuck] == [one.task.owner == A for one in stuck]
+    assert [target_where_it_is(view, plan) is None for plan in stuck] == [plan.task.owner == A for plan in stuck]
     assert stuck
 
 
@@ -159,13 +159,13 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     (waiting,) = [task for task, owner in scene.owners().items() if owner is None]
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     owners = {TaskId(task): owner for task, owner in scene.owners().items() if owner is not None}
-    changes: dict[TaskId, Change] = {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
-    assert {one.task.id for one in look_ahead(view, changes).stuck} == owners.keys()
-    assert scene.task(waiting).waiting == "no-capacity"
+    changes: dict[TaskId, Target] = {task: (B if owner == A else A, (), "") for task, owner in owners.items()}
+    assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
+    assert scene.task(waiting).waiting_reason == "no-capacity"
     parked = scene.task(waiting)._replace(parked=True)
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert {one.task.id for one in look_ahead(view, changes).stuck} == owners.keys()
+    assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
 
 
 def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
@@ -179,15 +179,15 @@ def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     first, second = task.standbys
     stays = Choice(task.owner, Why.STAYS)
-    both = Staged(task, stays, {})
-    assert as_it_is(view, both) == (task.owner, (first, second), "")
+    both = TaskPlan(task, stays, {})
+    assert target_where_it_is(view, both) == (task.owner, (first, second), "")
     scene.change(num_standby_replicas=1)
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    one = Staged(task._replace(target_standbys=(second,)), stays, {})
-    assert as_it_is(view, one) == (task.owner, (second,), "")
+    plan = TaskPlan(task._replace(target_standbys=(second,)), stays, {})
+    assert target_where_it_is(view, plan) == (task.owner, (second,), "")
     scene.do(DrainRequest(second))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
-    assert as_it_is(view, one) == (task.owner, (first,), "")
+    assert target_where_it_is(view, plan) == (task.owner, (first,), "")
 
 
 def test_stateless_tasks_stay_without_copies() -> None:
@@ -208,11 +208,11 @@ def test_stateless_tasks_stay_without_copies() -> None:
 def test_a_group_is_quiet_when_nothing_is_under_way() -> None:
     """A warmup, a claim or an owner that restores is something under way; a move that is only meant is not."""
     scene = full_pair()
-    assert is_quiet(scene.group)
+    assert is_nothing_under_way(scene.group)
     scene.join("c")
     scene.do(PinRequest(FIRST, C))
     assert scene.held("c", Role.WARMUP) == ["0_0"]
-    assert not is_quiet(scene.group)
+    assert not is_nothing_under_way(scene.group)
 
 
 def test_a_plan_says_what_the_service_does() -> None:

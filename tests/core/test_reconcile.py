@@ -1,4 +1,4 @@
-"""What each member is told next: revocation before any grant to the same member, no barrier, one picture at a time."""
+"""What each member is told next: revocations before grants to the same member, no barrier, one assignment at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from tests.core.planning import member, tasks
 from tests.core.relay import COLD_LAG, Relay
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.copies import Staged
+from batonpass.core.copies import TaskPlan
+from batonpass.core.dry_run.snapshot import Snapshot, to_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, Eviction, PinRequest, StoreRecovered
@@ -14,19 +15,18 @@ from batonpass.core.model import OnLeaseLost, Role
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Why
 from batonpass.core.reconcile import reconcile
-from batonpass.core.records import ClaimsWaived, PictureChanged
-from batonpass.core.snapshot import Snapshot, to_group
+from batonpass.core.records import AssignmentChanged, ReleaseWaived
 from batonpass.core.soft import TaskReport
 from batonpass.core.view import View
 
 
-def pictures(scene: Scene) -> list[PictureChanged]:
-    """Return every picture that was ever recorded."""
-    return [record for record in scene.log if isinstance(record, PictureChanged)]
+def assignments_of(scene: Scene) -> list[AssignmentChanged]:
+    """Return every assignment that was ever recorded."""
+    return [record for record in scene.log if isinstance(record, AssignmentChanged)]
 
 
-def test_no_picture_gives_a_task_up_and_grants_one() -> None:
-    """Through joins, drains and leaves: a picture that takes something grants nothing new."""
+def test_no_assignment_gives_a_task_up_and_grants_one() -> None:
+    """Through joins, drains and leaves: an assignment that takes something grants nothing new."""
     relay = Relay(topology(12, stateless=5), num_standby_replicas=1, max_warmup_replicas=4)
     relay.step = COLD_LAG // 2
     relay.join("a", "b")
@@ -41,7 +41,7 @@ def test_no_picture_gives_a_task_up_and_grants_one() -> None:
     relay.leave("b")
     relay.play()
     held: dict[MemberId, set[TaskId]] = {}
-    for one in pictures(relay.scene):
+    for one in assignments_of(relay.scene):
         had = held.setdefault(one.member_id, set())
         if one.revoked or one.demoted:
             assert set(one.granted) <= had
@@ -64,7 +64,7 @@ def test_grants_wait_until_everything_revoked_is_confirmed() -> None:
     assert scene.member("a").revoking
     scene.obey("b")
     # Free, and chosen for a; but a has not said yet that it has stopped the other.
-    assert scene.task(yours).claims == ()
+    assert scene.task(yours).unreleased == ()
     assert scene.owners()[yours] is None
     scene.obey("a")
     assert scene.owners()[yours] == "a"
@@ -79,8 +79,8 @@ def test_each_member_converges_alone() -> None:
         scene.join(name)
     scene.settle()
     scene.join("c")
-    waiting = [task for task in scene.owners() if scene.task(task).heir == "c"]
-    assert {scene.task(task).claims[0].member_id for task in waiting} == {"a", "b"}
+    waiting = [task for task in scene.owners() if scene.task(task).next_owner == "c"]
+    assert {scene.task(task).unreleased[0].member_id for task in waiting} == {"a", "b"}
     kept = scene.held("b", Role.ACTIVE)
     scene.obey("b")
     assert len(scene.held("c", Role.ACTIVE)) == 1
@@ -91,13 +91,13 @@ def test_each_member_converges_alone() -> None:
 
 
 def test_a_warmup_is_promoted_in_place() -> None:
-    """The new owner is told the task as active in the picture where it stood as warmup: it never gives its copy up."""
+    """The new owner's assignment has the task as active where it stood as warmup: it never gives its copy up."""
     relay = Relay(topology(2))
     relay.join("a")
     relay.play()
     relay.join("b")
     relay.play()
-    mine = [one for one in pictures(relay.scene) if one.member_id == "b"]
+    mine = [one for one in assignments_of(relay.scene) if one.member_id == "b"]
     roles = [[(task, grant.role) for task, grant in one.granted.items()] for one in mine]
     (task,) = relay.scene.held("b", Role.ACTIVE)
     assert roles == [[(task, Role.WARMUP)], [(task, Role.ACTIVE)]]
@@ -105,7 +105,7 @@ def test_a_warmup_is_promoted_in_place() -> None:
 
 
 def test_a_standby_that_becomes_a_warmup_or_back_is_only_renamed() -> None:
-    """A change of name between the two costs one picture and no confirmation."""
+    """A change of name between the two costs one assignment and no confirmation."""
     scene = Scene()
     scene.declare(topology(1), num_standby_replicas=1, acceptable_recovery_lag=100)
     for name in ("a", "b", "c"):
@@ -115,7 +115,7 @@ def test_a_standby_that_becomes_a_warmup_or_back_is_only_renamed() -> None:
     scene.do(DrainRequest(old))
     new = next(name for name in "abc" if scene.held(name, Role.WARMUP))
     scene.obey(new)
-    last = pictures(scene)[-1] if pictures(scene)[-1].member_id == new else pictures(scene)[-2]
+    last = assignments_of(scene)[-1] if assignments_of(scene)[-1].member_id == new else assignments_of(scene)[-2]
     assert (last.member_id, last.revoked, last.demoted) == (new, (), ())
     assert [(task, grant.role) for task, grant in last.granted.items()] == [("0_0", Role.STANDBY)]
     assert not scene.member(new).revoking
@@ -143,10 +143,10 @@ def test_the_final_position_of_the_old_owner_is_passed_to_the_new_one() -> None:
     scene.join("a")
     scene.obey()
     scene.join("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).heir == "b"]
-    said: dict[str, TaskReport] = {one: running() for one in scene.member("a").picture}
-    said[task] = TaskReport("none", final=(("", 905),))
-    scene.beat("a", said)
+    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
+    reports: dict[str, TaskReport] = {one: running() for one in scene.member("a").assignment}
+    reports[task] = TaskReport("none", final_position=(("", 905),))
+    scene.beat("a", reports)
     grant = scene.grant("b", task)
     assert grant is not None
     assert grant.restore_to == (("", 905),)
@@ -164,8 +164,8 @@ def test_nothing_is_granted_before_the_hold_on_grants_ends_and_then_everything()
     scene.tick(1_000)
     scene.obey("a")
     scene.beat("b", {})
-    assert scene.member("b").picture.get(TaskId("0_0")) is None
-    assert scene.member("b").picture.get(TaskId("0_1")) is None
+    assert scene.member("b").assignment.get(TaskId("0_0")) is None
+    assert scene.member("b").assignment.get(TaskId("0_1")) is None
     until_ms = scene.group.grants_from_ms
     assert until_ms > scene.now_ms
     while scene.now_ms < until_ms:
@@ -175,33 +175,33 @@ def test_nothing_is_granted_before_the_hold_on_grants_ends_and_then_everything()
 
 
 def test_a_full_member_takes_what_it_has_room_for_actives_first() -> None:
-    """``max_tasks`` holds for what is granted in one picture too: actives, then standbys, then nothing more."""
+    """``max_tasks`` holds for what is granted in one assignment too: actives, then standbys, then nothing more."""
     scene = Scene()
     scene.declare(topology(3), num_standby_replicas=1)
     scene.join("a", max_tasks=2)
     scene.join("b")
     for _ in range(5):
         scene.tick(1_000)
-        assert len(scene.member("a").picture) <= 2
+        assert len(scene.member("a").assignment) <= 2
         scene.obey()
     assert len(scene.held("a", Role.ACTIVE)) >= 1
     assert None not in scene.owners().values()
 
 
 def test_of_more_than_a_member_has_room_for_it_is_granted_the_active() -> None:
-    """A standby that comes first in the order of tasks waits: the limit is for all that one picture would grant."""
+    """A standby that comes first in the order of tasks waits: the limit is for all that one assignment would grant."""
     one, other = MemberId("m1"), MemberId("m2")
     group, soft = to_group(Snapshot(tasks=tasks(2), members=(member(one, max_tasks=1), member(other))))
     first, second = (group.tasks[TaskId(name)] for name in ("0_0", "0_1"))
-    staged = [
-        Staged(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
-        Staged(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
+    task_plans = [
+        TaskPlan(first, Choice(other, Why.STAYS), {one: Role.STANDBY}),
+        TaskPlan(second, Choice(one, Why.STAYS), {other: Role.STANDBY}),
     ]
-    told = reconcile(View(group, soft, 0, Policy(), complete=True), staged)
+    told = reconcile(View(group, soft, 0, Policy(), as_if_released=True), task_plans)
     granted = {
         told_to.member_id: {task: grant.role for task, grant in told_to.granted.items()}
         for told_to in told
-        if isinstance(told_to, PictureChanged)
+        if isinstance(told_to, AssignmentChanged)
     }
     assert granted == {one: {second.id: Role.ACTIVE}, other: {first.id: Role.ACTIVE, second.id: Role.STANDBY}}
 
@@ -218,15 +218,15 @@ def test_a_claim_of_a_suspected_member_that_stops_at_its_lease_is_not_waived() -
     scene.do(Eviction(MemberId(owner)))
     scene.beat(other, {"0_0": copy("standby", 0)})
     assert scene.task("0_0").owner is None
-    assert scene.task("0_0").heir == other
-    assert not any(isinstance(record, ClaimsWaived) for record in scene.log)
+    assert scene.task("0_0").next_owner == other
+    assert not any(isinstance(record, ReleaseWaived) for record in scene.log)
 
 
-def test_pictures_list_tasks_in_their_order() -> None:
-    """Whatever led to them, the entries of a picture stand by subtopology and partition."""
+def test_assignments_list_tasks_in_their_order() -> None:
+    """Whatever led to them, the entries of an assignment stand by subtopology and partition."""
     relay = Relay(topology(12), num_standby_replicas=1, initial_rebalance_delay_ms=3_000)
     relay.join("a", "b")
     relay.play()
-    rank = relay.group.table.rank
-    for one in pictures(relay.scene):
-        assert list(one.granted) == sorted(one.granted, key=rank.__getitem__)
+    index_of = relay.group.table.index_of
+    for one in assignments_of(relay.scene):
+        assert list(one.granted) == sorted(one.granted, key=index_of.__getitem__)

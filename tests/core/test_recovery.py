@@ -3,13 +3,13 @@
 import pytest
 from tests.core.scene import Scene, copy, restoring, running, topology
 
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Leave, Started, StoreRecovered
-from batonpass.core.model import ActiveState, Claim, Grant, Group, Role
-from batonpass.core.records import EpochsRaised, GrantsHeld, PictureChanged, TasksAdopted
-from batonpass.core.recovery import ALARM, TOKEN_LEAP
+from batonpass.core.model import ActiveState, Grant, Group, Role, Unreleased
+from batonpass.core.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
+from batonpass.core.recovery import LOST_COMMITS, TOKEN_LEAP
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import Soft, TaskReport
 
@@ -38,7 +38,7 @@ def restore(scene: Scene, group: Group) -> None:
 def alarmed(scene: Scene) -> bool:
     """Say whether the last decision raised the alarm."""
     assert scene.last is not None
-    return ALARM in {reason.code for reason in scene.last.reasons}
+    return LOST_COMMITS in {reason.code for reason in scene.last.reasons}
 
 
 def lost_handover() -> tuple[Scene, TaskId]:
@@ -62,7 +62,7 @@ def test_an_epoch_above_ours_is_proof_and_never_a_fence() -> None:
     assert alarmed(scene)
     assert scene.group.grants_from_ms == scene.now_ms + SESSION_MS
     assert scene.group.recovering_until_ms == scene.now_ms + SESSION_MS
-    # The picture of the log is of the past: it is not told, the member's own report comes first.
+    # The assignment of the log is of the past: it is not told, the member's own report comes first.
     assert (reply.member_epoch, reply.assignment, reply.report) == (epoch + 7, None, "full")
 
 
@@ -110,13 +110,13 @@ def test_what_members_run_is_adopted() -> None:
     assert scene.of(TasksAdopted) == [TasksAdopted(M2, {task: 2}, (), scene.now_ms)]
     assert scene.task(task).owner == "m2"
     assert scene.task(task).state is ActiveState.RUNNING
-    assert scene.task(task).claims == (Claim(M1, None),)
+    assert scene.task(task).unreleased == (Unreleased(M1, None),)
     assert isinstance(reply, Answer)
     assert reply.member_epoch == lost_epoch + 1
     assert reply.assignment == {task: Grant(Role.ACTIVE, reply.assignment[task].epoch, scene.now_ms, 2)}  # type: ignore[index]
     # The log's owner hears of it, and says that it does not run the task.
     scene.beat("m1", {one: running() for one in scene.group.table.ids if one != task}, epoch=9)
-    assert scene.task(task).claims == ()
+    assert scene.task(task).unreleased == ()
     assert scene.owners()[task] == "m2"
 
 
@@ -130,7 +130,7 @@ def test_nothing_is_granted_until_everybody_may_have_spoken() -> None:
     while scene.now_ms + 3_000 < until_ms:
         scene.wait(3_000)
         scene.obey()
-        assert not [one for one in scene.of(PictureChanged) if one.granted]
+        assert not [one for one in scene.of(AssignmentChanged) if one.granted]
     assert None in scene.owners().values()
     scene.wait(until_ms - scene.now_ms)
     scene.obey()
@@ -142,30 +142,30 @@ def test_an_active_that_its_owner_does_not_run_is_taken_from_it() -> None:
     """An active of the log that its owner has given up since is its no more, and free once it has confirmed that."""
     scene, task = lost_handover()
     kept: dict[str, TaskReport] = {one: running() for one in scene.group.table.ids if one != task}
-    reply = scene.beat("m1", kept | {task: TaskReport("none", final=(("", 905),))}, epoch=9)
+    reply = scene.beat("m1", kept | {task: TaskReport("none", final_position=(("", 905),))}, epoch=9)
     assert scene.task(task).owner is None
     assert isinstance(reply, Answer)
     assert reply.assignment is not None
     assert task not in reply.assignment
-    scene.beat("m1", kept | {task: TaskReport("none", final=(("", 905),))})
-    assert scene.task(task).claims == ()
+    scene.beat("m1", kept | {task: TaskReport("none", final_position=(("", 905),))})
+    assert scene.task(task).unreleased == ()
 
 
-def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_picture() -> None:
+def test_a_heartbeat_without_tasks_adopts_nothing_and_is_told_no_assignment() -> None:
     """A member that is ahead and reports no tasks is asked for them, and is not told to hold anything before that."""
     scene, task = lost_handover()
     reply = scene.ok(Heartbeat(M1, 1, 9), Answer)
     assert (reply.assignment, reply.report, reply.member_epoch) == (None, "full", 9)
     assert scene.task(task).owner == "m1"
-    assert poll(scene.group, scene.soft, M1, 9, scene.policy) is None
-    assert poll(scene.group, scene.soft, M1, 5, scene.policy) is not None or scene.member("m1").epoch == 9
+    assert answer_to_poll(scene.group, scene.soft, M1, 9, scene.policy) is None
+    assert answer_to_poll(scene.group, scene.soft, M1, 5, scene.policy) is not None or scene.member("m1").epoch == 9
 
 
 def test_a_poll_is_not_answered_from_the_past() -> None:
-    """While a member's report is awaited, a long-poll behind the log's epoch waits on: that picture may be old."""
+    """While a member's report is awaited, a long-poll behind the log's epoch waits on: that assignment may be old."""
     scene, _ = lost_handover()
     scene.do(Heartbeat(M1, 1, 9))
-    assert poll(scene.group, scene.soft, M1, 3, scene.policy) is None
+    assert answer_to_poll(scene.group, scene.soft, M1, 3, scene.policy) is None
 
 
 def test_everybody_is_asked_again() -> None:
@@ -191,7 +191,7 @@ def test_a_second_proof_while_recovering_raises_no_tokens_again() -> None:
 
 
 def test_members_that_know_no_more_keep_what_they_have() -> None:
-    """While one member is ahead, a member whose report agrees with the log keeps its picture and goes on."""
+    """While one member is ahead, a member whose report agrees with the log keeps its assignment and goes on."""
     scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(Heartbeat(M1, 50, scene.member("m1").epoch + 1))
@@ -222,7 +222,7 @@ def test_a_member_whose_join_was_lost_is_a_proof_when_it_runs_something() -> Non
     ids=["no tasks", "no actives", "no epoch"],
 )
 def test_an_unknown_member_that_runs_nothing_is_just_unknown(asked: Heartbeat) -> None:
-    """An unknown id without actives, or that never had a picture, proves nothing."""
+    """An unknown id without actives, or that never had an assignment, proves nothing."""
     scene = settled(1)
     version = scene.group.version
     scene.refused(asked, UnknownMember)
@@ -252,7 +252,7 @@ def test_an_operator_may_say_that_commits_were_lost() -> None:
 
 
 def test_after_the_hold_a_report_adopts_nothing() -> None:
-    """Once the hold is over, what a member reports beyond its picture is its mistake again, not the log's."""
+    """Once the hold is over, what a member reports beyond its assignment is its mistake again, not the log's."""
     scene = settled()
     (task,) = scene.held("m2", Role.ACTIVE)
     scene.do(StoreRecovered())
@@ -287,7 +287,7 @@ def test_a_grant_not_heard_of_yet_stands() -> None:
     kept: dict[str, TaskReport] = {one: running() for one in scene.group.table.ids if one != task}
     scene.beat("m1", kept, epoch=before)
     assert scene.task(task).owner == "m1"
-    assert task in scene.member("m1").picture
+    assert task in scene.member("m1").assignment
 
 
 def test_stale_epochs_are_stale_also_while_recovering() -> None:

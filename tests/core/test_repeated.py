@@ -10,7 +10,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, PauseRequest, PollBroken
 from batonpass.core.model import Role, Subtopology, Topology
 from batonpass.core.replies import Answer, Done
-from batonpass.core.soft import Report, TaskReport
+from batonpass.core.soft import MeasuredReport, TaskReport
 
 M1 = MemberId("m1")
 WORDS = {"0_0": running(), "0_1": running(input_lag=3)}
@@ -29,11 +29,11 @@ def at_rest(**fields: object) -> Scene:
 
 def heartbeat(scene: Scene, tasks: dict[str, TaskReport] | None = None, **fields: object) -> Heartbeat:
     """Return the next heartbeat of m1, which by default says the same again."""
-    said = {TaskId(task): report for task, report in (WORDS if tasks is None else tasks).items()}
-    return replace(Heartbeat(M1, 10_000, scene.member("m1").epoch, said), **fields)  # type: ignore[arg-type]
+    reports = {TaskId(task): report for task, report in (WORDS if tasks is None else tasks).items()}
+    return replace(Heartbeat(M1, 10_000, scene.member("m1").epoch, reports), **fields)  # type: ignore[arg-type]
 
 
-def reports_after(scene: Scene, item: Heartbeat) -> dict[TaskId, Report]:
+def reports_after(scene: Scene, item: Heartbeat) -> dict[TaskId, MeasuredReport]:
     """Return the reports of the sender as a heartbeat would leave them."""
     decision = decide(scene.group, scene.soft, (item,), scene.now_ms, scene.policy)
     return dict(decision.soft.members[item.member_id].reports)
@@ -55,7 +55,7 @@ def test_the_same_words_change_nothing_but_when_the_member_was_heard() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reports",
     [
         {"0_0": running(), "0_1": running(input_lag=4)},
         {"0_0": running()},
@@ -64,14 +64,14 @@ def test_the_same_words_change_nothing_but_when_the_member_was_heard() -> None:
         {"0_0": running(lost=True), "0_1": running(input_lag=3)},
     ],
 )
-def test_other_words_are_looked_into(said: dict[str, TaskReport]) -> None:
+def test_other_words_are_looked_into(reports: dict[str, TaskReport]) -> None:
     """Another number, one task less, another task, another state, a state that is lost."""
     scene = at_rest()
     scene.now_ms += 3_000
-    found = reports_after(scene, heartbeat(scene, said))
-    known = {task for task in said if task in scene.group.table.rank}
-    assert {task: report.said for task, report in found.items()} == {task: said[task] for task in known}
-    assert {report.at_ms for report in found.values()} == {scene.now_ms}
+    found = reports_after(scene, heartbeat(scene, reports))
+    known = {task for task in reports if task in scene.group.table.index_of}
+    assert {task: measured.report for task, measured in found.items()} == {task: reports[task] for task in known}
+    assert {measured.at_ms for measured in found.values()} == {scene.now_ms}
 
 
 def test_no_report_leaves_the_last_one_standing() -> None:
@@ -81,15 +81,15 @@ def test_no_report_leaves_the_last_one_standing() -> None:
     assert reports_after(scene, replace(heartbeat(scene), tasks=None)) == before
 
 
-@pytest.mark.parametrize("said", [restoring(5), restoring(0), failed(), copy("standby", 11), copy("standby", None)])
-def test_what_time_decides_about_is_looked_into_each_time(said: TaskReport) -> None:
+@pytest.mark.parametrize("report", [restoring(5), restoring(0), failed(), copy("standby", 11), copy("standby", None)])
+def test_what_time_decides_about_is_looked_into_each_time(report: TaskReport) -> None:
     """Who restores, failed or is behind may get on or not: the same words later are news."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=10)
     scene.join("m1")
     for seq in (1, 2):
         scene.now_ms += 1_000
-        scene.ok(Heartbeat(M1, seq, scene.member("m1").epoch, {TaskId("0_0"): said}), Answer)
+        scene.ok(Heartbeat(M1, seq, scene.member("m1").epoch, {TaskId("0_0"): report}), Answer)
         assert scene.soft.members[M1].reports[TaskId("0_0")].at_ms == scene.now_ms
 
 
@@ -146,10 +146,10 @@ def test_an_end_that_was_read_makes_the_same_words_news() -> None:
     scene.join("m2")
     scene.settle()
     [standby] = scene.group.tasks[TaskId("0_0")].standbys
-    said = {TaskId("0_0"): copy("standby", None, positions=(("", 7),), end_offsets=(("", 7),))}
+    reports = {TaskId("0_0"): copy("standby", None, positions=(("", 7),), end_offsets=(("", 7),))}
     epoch = scene.group.members[standby].epoch
-    scene.ok(Heartbeat(standby, 10_001, epoch, said), Answer)
+    scene.ok(Heartbeat(standby, 10_001, epoch, reports), Answer)
     scene.ok(EndOffsets({("store", 0): 900}, read_ms=scene.now_ms), Done)
     assert scene.soft.members[standby].reports[TaskId("0_0")].lag == 893
     scene.now_ms += 1_000
-    assert reports_after(scene, Heartbeat(standby, 10_002, epoch, said))[TaskId("0_0")].at_ms == scene.now_ms
+    assert reports_after(scene, Heartbeat(standby, 10_002, epoch, reports))[TaskId("0_0")].at_ms == scene.now_ms

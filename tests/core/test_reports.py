@@ -9,7 +9,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, Leave
 from batonpass.core.model import ActiveState, Grant, Role
 from batonpass.core.policy import Policy
-from batonpass.core.records import ActiveReported, PictureChanged, TaskReleased
+from batonpass.core.records import ActiveReported, AssignmentChanged, TaskReleased
 from batonpass.core.replies import Answer
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import MemberSoft, Soft, TaskReport
@@ -35,7 +35,7 @@ def moving() -> tuple[Scene, TaskId]:
     scene.obey("m2")
     (task,) = scene.member("m1").revoking
     assert scene.member("m1").revoking[task].epoch == scene.member("m1").epoch == 3
-    assert scene.task(task).heir == "m2"
+    assert scene.task(task).next_owner == "m2"
     return scene, task
 
 
@@ -45,24 +45,24 @@ def said(scene: Scene, task: TaskId, report: TaskReport | None) -> dict[str, Tas
     return others if report is None else others | {str(task): report}
 
 
-def test_a_heartbeat_at_the_present_epoch_gets_no_picture() -> None:
-    """Who has the current picture is told nothing of it again."""
+def test_a_heartbeat_at_the_present_epoch_gets_no_assignment() -> None:
+    """Who has the current assignment is told nothing of it again."""
     scene = settled()
     reply = scene.ok(Heartbeat(M1, 50, scene.member("m1").epoch), Answer)
     assert (reply.seq, reply.member_epoch, reply.assignment) == (50, scene.member("m1").epoch, None)
 
 
-def test_a_heartbeat_below_the_present_epoch_gets_the_whole_picture() -> None:
-    """From the highest epoch echoed to the current one everything is normal, and answered with the whole picture."""
+def test_a_heartbeat_below_the_present_epoch_gets_the_whole_assignment() -> None:
+    """From the highest epoch echoed to the current one everything is normal, and answered with the whole assignment."""
     scene, task = moving()
     reply = scene.ok(Heartbeat(M1, 50, 2), Answer)
-    assert reply.assignment == scene.member("m1").picture
+    assert reply.assignment == scene.member("m1").assignment
     assert reply.assignment is not None
     assert reply.assignment[task].role is Role.STANDBY
 
 
 def test_late_and_doubled_heartbeats_change_nothing() -> None:
-    """A ``seq`` at or below the last processed gets the present picture, whatever epoch or tasks it says."""
+    """A ``seq`` at or below the last processed gets the present assignment, whatever epoch or tasks it says."""
     scene = settled()
     epoch = scene.member("m1").epoch
     scene.do(Heartbeat(M1, 50, epoch, {TaskId("0_0"): running(), TaskId("0_1"): running()}))
@@ -76,7 +76,7 @@ def test_late_and_doubled_heartbeats_change_nothing() -> None:
         reply = scene.ok(late, Answer)
         assert scene.group is group
         assert scene.soft.members[M1].reports == reports
-        assert (reply.seq, reply.member_epoch, reply.assignment) == (50, epoch, scene.member("m1").picture)
+        assert (reply.seq, reply.member_epoch, reply.assignment) == (50, epoch, scene.member("m1").assignment)
 
 
 def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
@@ -88,7 +88,7 @@ def test_an_epoch_below_one_that_was_echoed_is_stale() -> None:
     assert scene.group is group
     assert isinstance(refused.answer, Answer)
     assert refused.answer.member_epoch == 3
-    assert refused.answer.assignment == scene.member("m1").picture
+    assert refused.answer.assignment == scene.member("m1").assignment
     # It was not processed: the same seq is taken when it comes with the present epoch.
     scene.do(Heartbeat(M1, 60, 3, {}))
     assert scene.soft.members[M1].seq == 60
@@ -135,27 +135,27 @@ def test_another_role_or_absence_gives_a_task_up(role: str | None) -> None:
 def test_the_final_position_is_what_the_next_owner_restores_to() -> None:
     """Where the last owner stopped is told to the next one with its grant, and forgotten once that runs."""
     scene, task = moving()
-    scene.beat("m1", said(scene, task, TaskReport("none", final=(("", 905),))), epoch=3)
+    scene.beat("m1", said(scene, task, TaskReport("none", final_position=(("", 905),))), epoch=3)
     grant = scene.grant("m2", task)
     assert grant is not None
     assert grant == Grant(Role.ACTIVE, grant.epoch, scene.now_ms, grant.token, (("", 905),))
     scene.obey("m2")
-    assert scene.task(task).final == ()
+    assert scene.task(task).final_position == ()
 
 
 def test_a_final_position_repeated_is_harmless() -> None:
     """The final position is repeated until it is answered: saying it again, or late, changes nothing."""
     scene, task = moving()
-    final = said(scene, task, TaskReport("none", final=(("", 905),)))
-    scene.beat("m1", final, epoch=3)
+    final_position = said(scene, task, TaskReport("none", final_position=(("", 905),)))
+    scene.beat("m1", final_position, epoch=3)
     scene.obey("m2")
     group = scene.group
-    scene.beat("m1", final)
+    scene.beat("m1", final_position)
     assert scene.group.tasks == group.tasks
 
 
 def test_an_absent_assigned_task_is_not_started_yet() -> None:
-    """A task of the picture that a report leaves out has not been started; it is not given up."""
+    """A task of the assignment that a report leaves out has not been started; it is not given up."""
     scene = settled()
     scene.beat("m1", {"0_0": running()})
     assert scene.owners() == {"0_0": "m1", "0_1": "m1"}
@@ -191,14 +191,14 @@ def test_fields_unknown_to_the_coordinator_are_named() -> None:
     assert [code for code, _ in reply.status] == ["unknown-field"]
 
 
-def test_a_member_that_runs_what_it_may_not_is_shown_its_picture() -> None:
-    """Who reports an active that is not in its picture is shown the picture again, though its epoch is current."""
+def test_a_member_that_runs_what_it_may_not_is_shown_its_assignment() -> None:
+    """Who reports an active that it is not assigned is shown its assignment again, though its epoch is current."""
     scene = settled(2)
     (other,) = scene.held("m2", Role.ACTIVE)
     mine = {task: running() for task in scene.held("m1", Role.ACTIVE)}
     reply = scene.beat("m1", mine | {other: running()})
     assert isinstance(reply, Answer)
-    assert reply.assignment == scene.member("m1").picture
+    assert reply.assignment == scene.member("m1").assignment
     assert scene.owners()[other] == "m2"
 
 
@@ -240,7 +240,7 @@ def test_lost_state_makes_its_holder_the_last_choice() -> None:
     standbys = {one: copy("standby") for one in scene.held("m1", Role.STANDBY)}
     scene.beat("m1", standbys | {task: running(lost=True)})
     assert scene.task(task).owner is None
-    assert [claim.member_id for claim in scene.task(task).claims] == ["m1"]
+    assert [entry.member_id for entry in scene.task(task).unreleased] == ["m1"]
     scene.beat("m1", standbys)
     assert scene.task(task).owner == "m2"
 
@@ -251,10 +251,10 @@ def test_the_heartbeat_that_says_caught_up_moves_the_task() -> None:
     scene.join("m2")
     (task,) = scene.held("m2", Role.WARMUP)
     scene.beat("m2", {task: copy("warmup", 10_001)})
-    assert scene.task(task).heir is None
+    assert scene.task(task).next_owner is None
     scene.beat("m2", {task: copy("warmup", 10_000)})
-    assert scene.task(task).heir == "m2"
-    assert [record.member_id for record in scene.of(PictureChanged)] == ["m1"]
+    assert scene.task(task).next_owner == "m2"
+    assert [record.member_id for record in scene.of(AssignmentChanged)] == ["m1"]
 
 
 def test_a_steady_heartbeat_writes_nothing() -> None:
@@ -306,7 +306,9 @@ def test_a_member_confirms_several_revocations_at_once() -> None:
     scene.obey("m2")
     given = sorted(scene.member("m1").revoking)
     assert len(given) == 3
-    finals = {task: TaskReport("none", final=(("", number),)) for number, task in enumerate(given)}
+    finals = {task: TaskReport("none", final_position=(("", number),)) for number, task in enumerate(given)}
     scene.beat("m1", {task: running() for task in scene.held("m1", Role.ACTIVE)} | {str(t): finals[t] for t in finals})
-    assert {task: scene.task(task).final for task in given} == {task: finals[task].final for task in given}
+    assert {task: scene.task(task).final_position for task in given} == {
+        task: finals[task].final_position for task in given
+    }
     assert {scene.task(task).owner for task in given} == {"m2"}

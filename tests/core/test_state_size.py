@@ -5,15 +5,15 @@ from tests.core.scene import Scene, copy, restoring, running
 
 from batonpass.codec.answers import to_json
 from batonpass.codec.snapshots import read_snapshot, write_snapshot
-from batonpass.core.describe import snapshot_of
+from batonpass.core.dry_run.plan import plan_snapshot
+from batonpass.core.dry_run.whatif import Newcomers, WhatIf, imagine
+from batonpass.core.explain.status import snapshot_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets
 from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.plan import plan_snapshot
 from batonpass.core.replies import Done
 from batonpass.core.soft import TaskReport
 from batonpass.core.state_size import state_sizes
-from batonpass.core.whatif import Newcomers, WhatIf, imagine
 
 M2 = MemberId("m2")
 Offsets = dict[tuple[str, int], int]
@@ -42,7 +42,7 @@ def say(scene: Scene, **reports: TaskReport) -> None:
 def sizes(scene: Scene) -> list[int]:
     """Return what is known of each task, by rank."""
     size = state_sizes(scene.group, scene.soft)
-    return [size.get(rank, 0) for rank in range(len(scene.group.table.ids))]
+    return [size.get(task_index, 0) for task_index in range(len(scene.group.table.ids))]
 
 
 def goes(scene: Scene) -> list[str]:

@@ -21,10 +21,10 @@ from batonpass.core.inputs import (
 from batonpass.core.model import PauseScope, Role, Stall, Subtopology, Topology
 from batonpass.core.placement import place
 from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest, Ready
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import NoChange
 from batonpass.core.records import TargetPlaced
 from batonpass.core.soft import Soft
-from batonpass.core.targets import build_request, differences
+from batonpass.core.targets import build_request, target_changes
 from batonpass.core.view import View
 
 TASK = TaskId("0_0")
@@ -72,13 +72,15 @@ def test_a_move_under_way_is_told_with_its_warmup() -> None:
     relay.beats()
     relay.join("b")
     asked = request(relay.scene)
-    going = [rank for rank, task in enumerate(relay.group.table.ids) if relay.group.tasks[task].target == "b"]
+    going = [
+        task_index for task_index, task in enumerate(relay.group.table.ids) if relay.group.tasks[task].target == "b"
+    ]
     assert asked.previous == asked.warming == dict.fromkeys(going, 1)
     assert asked.bound == {}
 
 
 def test_a_handover_under_way_is_bound_to_its_heir() -> None:
-    """A task whose revocation was sent belongs to its heir, whatever else placement would like."""
+    """A task whose revocation was sent belongs to its next owner, whatever else placement would like."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100)
     scene.join("a")
@@ -93,7 +95,7 @@ def test_a_handover_under_way_is_bound_to_its_heir() -> None:
 
 
 def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None:
-    """Stateless tasks wait for a lease with their heir chosen; who joins meanwhile gets its share when it is over."""
+    """Stateless tasks wait for a lease, their next owners chosen; who joins meanwhile gets its share later."""
     scene = Scene()
     scene.declare(topology(0, stateless=6), session_timeout_ms=10_000)
     for name in ("a", "b"):
@@ -101,7 +103,7 @@ def test_a_target_that_was_bound_is_placed_anew_before_the_group_rests() -> None
     scene.settle()
     waiting = scene.held("b", Role.ACTIVE)
     scene.do(Eviction(B))
-    assert [scene.task(task).heir for task in waiting] == ["a"] * 3
+    assert [scene.task(task).next_owner for task in waiting] == ["a"] * 3
     scene.join("c")
     assert [scene.task(task).target for task in waiting] == ["a"] * 3
     for _ in range(15):
@@ -289,7 +291,7 @@ def test_differences_are_what_changed_and_nothing_else() -> None:
     assert set(placed.changes.values()) == {(B, (), "")}
     assert (placed.moves, placed.lower_bound) == (3, 3)
     view, asked = look(scene), request(scene)
-    assert differences(view, asked, place(asked)) == {}
+    assert target_changes(view, asked, place(asked)) == {}
 
 
 def test_no_target_has_a_member_twice() -> None:
@@ -331,7 +333,7 @@ def test_a_bound_owner_is_no_standby_of_its_own() -> None:
         before=said.before,
         after=said.after,
     )
-    assert differences(view, asked, twice) == {}
+    assert target_changes(view, asked, twice) == {}
 
 
 def test_a_group_that_cannot_be_placed_says_why() -> None:
@@ -340,11 +342,11 @@ def test_a_group_that_cannot_be_placed_says_why() -> None:
     scene.declare(Topology(1, (Subtopology("0", None, source_topics=("in",)),)))
     scene.join("a")
     assert scene.last is not None
-    assert Quiet.NOT_READY in {reason.code for reason in scene.last.reasons}
-    assert scene.group.due_ms is None
+    assert NoChange.NOT_READY in {reason.code for reason in scene.last.reasons}
+    assert scene.group.placement_due_ms is None
     scene.do(Leave(A))
     assert scene.last is not None
-    assert Quiet.NO_MEMBERS in {reason.code for reason in scene.last.reasons}
+    assert NoChange.NO_MEMBERS in {reason.code for reason in scene.last.reasons}
 
 
 def test_a_second_look_at_an_unanswered_epoch_records_that_it_is_answered() -> None:

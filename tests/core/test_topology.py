@@ -6,7 +6,7 @@ from batonpass.core.errors import InvalidTopology
 from batonpass.core.ids import TaskId
 from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
 from batonpass.core.placement_types import TaskTable
-from batonpass.core.topology import build_table, is_ready, missing, succeed, with_partitions
+from batonpass.core.topology import build_table, is_ready, next_topology, why_not_ready, with_partitions
 
 
 def weights(named: dict[str, float]) -> dict[TaskId, float]:
@@ -48,7 +48,7 @@ def test_weights_of_tasks_that_are_not_there_are_refused_by_path() -> None:
     """A weight names a task of its own subtopology, by its one id, within the partitions that are declared."""
     foreign = weights({"0_0": 2.0, "0_2": 2.0, "1_0": 2.0, "0_01": 2.0})
     with pytest.raises(InvalidTopology) as refused:
-        succeed(Topology(), Topology(1, (Subtopology("0", 2, task_weights=foreign), Subtopology("1", 2))))
+        next_topology(Topology(), Topology(1, (Subtopology("0", 2, task_weights=foreign), Subtopology("1", 2))))
     path = "topology.subtopologies[0].task_weights"
     assert dict(refused.value.errors) == {
         f"{path}.0_2": "there is no task 0_2: subtopology 0 has 2 partitions, up to 0_1",
@@ -60,18 +60,18 @@ def test_weights_of_tasks_that_are_not_there_are_refused_by_path() -> None:
 def test_a_partition_that_kafka_is_still_to_have_may_be_weighed() -> None:
     """Where partitions are left out their number may grow, and the weight is there before its task."""
     part = Subtopology("0", source_topics=("orders",), task_weights=weights({"0_2": 4.0}))
-    topology = with_partitions(succeed(Topology(), Topology(1, (part,))), {"orders": 2})
+    topology = with_partitions(next_topology(Topology(), Topology(1, (part,))), {"orders": 2})
     assert build_table(topology).weight == (1.0, 1.0)
     assert build_table(with_partitions(topology, {"orders": 3})).weight == (1.0, 1.0, 4.0)
 
 
 def test_a_weight_of_a_task_is_a_change_of_its_part_under_any_epoch() -> None:
     """As a weight of the part is: the epoch need not grow, and the other parts keep theirs."""
-    before = succeed(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
+    before = next_topology(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
     heavy = weights({"0_1": 3.0})
     wanted = (Subtopology("0", 2, task_weights=heavy), Subtopology("1", 2))
     for epoch in (1, 2):
-        after = succeed(before, Topology(epoch, wanted))
+        after = next_topology(before, Topology(epoch, wanted))
         assert [part.epoch for part in after.subtopologies] == [epoch, 1]
         assert build_table(after).weight == (1.0, 3.0, 1.0, 1.0)
 
@@ -86,18 +86,20 @@ def test_a_topology_is_ready_when_every_partition_count_is_known() -> None:
     """A topology is ready with at least one part and every count known; otherwise it says what is missing, by name."""
     known, unknown = Subtopology("0", 3), Subtopology("1", source_topics=("orders", "users"))
     assert is_ready(Topology(1, (known,)))
-    assert missing(Topology(1, (known,))) == ""
+    assert why_not_ready(Topology(1, (known,))) == ""
     assert not is_ready(Topology(1, (known, unknown)))
-    assert "1 (orders, users)" in missing(Topology(1, (known, unknown)))
-    assert "2 (no source topics)" in missing(Topology(1, (Subtopology("2"),)))
+    assert "1 (orders, users)" in why_not_ready(Topology(1, (known, unknown)))
+    assert "2 (no source topics)" in why_not_ready(Topology(1, (Subtopology("2"),)))
     assert not is_ready(Topology())
-    assert "no subtopologies" in missing(Topology())
+    assert "no subtopologies" in why_not_ready(Topology())
 
 
 def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
     """Only what is new or changed carries the new epoch, so that old programs keep what they know."""
-    before = succeed(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
-    after = succeed(before, Topology(2, (Subtopology("2", 1), Subtopology("1", 2, weight=3.0), Subtopology("0", 2))))
+    before = next_topology(Topology(), Topology(1, (Subtopology("0", 2), Subtopology("1", 2))))
+    after = next_topology(
+        before, Topology(2, (Subtopology("2", 1), Subtopology("1", 2, weight=3.0), Subtopology("0", 2)))
+    )
     assert after == Topology(
         2, (Subtopology("0", 2, epoch=1), Subtopology("1", 2, weight=3.0, epoch=2), Subtopology("2", 1, epoch=2))
     )
@@ -105,33 +107,33 @@ def test_parts_that_stay_as_they_are_keep_their_epoch() -> None:
 
 def test_more_partitions_are_no_new_program() -> None:
     """A part that only grows keeps its epoch: members need no new program for a new partition."""
-    before = succeed(Topology(), Topology(1, (Subtopology("0", 2),)))
-    assert succeed(before, Topology(5, (Subtopology("0", 3),))) == Topology(5, (Subtopology("0", 3, epoch=1),))
+    before = next_topology(Topology(), Topology(1, (Subtopology("0", 2),)))
+    assert next_topology(before, Topology(5, (Subtopology("0", 3),))) == Topology(5, (Subtopology("0", 3, epoch=1),))
 
 
 def test_partitions_left_out_stay_as_known() -> None:
     """A declaration that leaves the count out keeps what is known of a part."""
-    before = succeed(Topology(), Topology(1, (Subtopology("0", 2),)))
-    assert succeed(before, Topology(1, (Subtopology("0"),))) == before
-    unknown = succeed(Topology(), Topology(1, (Subtopology("0"),)))
-    assert succeed(unknown, Topology(1, (Subtopology("0", 4),))) == Topology(1, (Subtopology("0", 4, epoch=1),))
+    before = next_topology(Topology(), Topology(1, (Subtopology("0", 2),)))
+    assert next_topology(before, Topology(1, (Subtopology("0"),))) == before
+    unknown = next_topology(Topology(), Topology(1, (Subtopology("0"),)))
+    assert next_topology(unknown, Topology(1, (Subtopology("0", 4),))) == Topology(1, (Subtopology("0", 4, epoch=1),))
 
 
 def test_fewer_partitions_are_refused_by_path() -> None:
     """A part cannot lose partitions; each that would is named by its place in the declaration."""
-    before = succeed(Topology(), Topology(1, (Subtopology("0", 4), Subtopology("1", 4))))
+    before = next_topology(Topology(), Topology(1, (Subtopology("0", 4), Subtopology("1", 4))))
     with pytest.raises(InvalidTopology) as refused:
-        succeed(before, Topology(2, (Subtopology("1", 5), Subtopology("0", 3))))
+        next_topology(before, Topology(2, (Subtopology("1", 5), Subtopology("0", 3))))
     assert [path for path, _ in refused.value.errors] == ["topology.subtopologies[1].partitions"]
     assert "4 partitions" in refused.value.detail
 
 
 def test_an_epoch_that_goes_back_is_refused() -> None:
     """A topology epoch below the present one is refused; the same epoch again is accepted."""
-    before = succeed(Topology(), Topology(3, (Subtopology("0", 1),)))
-    assert succeed(before, before) == before
+    before = next_topology(Topology(), Topology(3, (Subtopology("0", 1),)))
+    assert next_topology(before, before) == before
     with pytest.raises(InvalidTopology) as refused:
-        succeed(before, Topology(2, (Subtopology("0", 1),)))
+        next_topology(before, Topology(2, (Subtopology("0", 1),)))
     assert [path for path, _ in refused.value.errors] == ["topology.epoch"]
 
 

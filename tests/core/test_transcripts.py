@@ -56,7 +56,9 @@ def test_every_record_has_words() -> None:
     ]
     assert {type(record) for record in records} == set(RECORD_TYPES.values())
     assert all(
-        in_words(record, 0)[0] for record in records if type(record).__name__ not in {"TargetPlaced", "PictureChanged"}
+        in_words(record, 0)[0]
+        for record in records
+        if type(record).__name__ not in {"TargetPlaced", "AssignmentChanged"}
     )
 
 

@@ -35,13 +35,13 @@ def two() -> Scene:
 def test_who_is_away_is_not_here() -> None:
     """A member that restarts keeps its place, and is nobody to hand anything to; neither is nobody."""
     scene = two()
-    assert look(scene).member(A) is scene.member("a")
+    assert look(scene).present_member(A) is scene.member("a")
     scene.do(Leave(A, restart=True))
     view = look(scene)
-    assert view.member(A) is None
-    assert view.member(None) is None
-    assert view.member(MemberId("never")) is None
-    assert view.member(B) is not None
+    assert view.present_member(A) is None
+    assert view.present_member(None) is None
+    assert view.present_member(MemberId("never")) is None
+    assert view.present_member(B) is not None
 
 
 def test_load_is_the_weight_of_stateful_actives_by_capacity() -> None:
@@ -71,14 +71,14 @@ def test_holders_are_the_copies_beside_the_active() -> None:
 
 
 def test_state_on_disk_is_what_nobody_gave_a_member_to_tail() -> None:
-    """Reported with role none, not lost, not in the picture, by a member that is here: in the order of members."""
+    """Reported with role none, not lost, not in the assignment, by a member that is here: in the order of members."""
     scene = Scene()
     scene.declare(topology(2), acceptable_recovery_lag=10)
     scene.join("a")
     scene.obey()
     scene.join("c", {"0_0": copy("none", 700)})
     scene.join("b", {"0_0": copy("none", 900), "0_1": copy("none", None, lost=True)}, instance_id=InstanceId("i"))
-    tailed = {(task, name) for name in "bc" for task in scene.member(name).picture}
+    tailed = {(task, name) for name in "bc" for task in scene.member(name).assignment}
     view = look(scene)
     expected = [name for name in ("b", "c") if ("0_0", name) not in tailed]
     assert list(view.on_disk(TaskId("0_0"))) == expected
@@ -92,10 +92,10 @@ def test_a_copy_is_read_through_the_members_last_report() -> None:
     scene = two()
     task = scene.task("0_0")
     standby = task.standbys[0]
-    said: dict[str, TaskReport] = {}
-    for one, grant in scene.member(standby).picture.items():
-        said[one] = running() if grant.role is Role.ACTIVE else copy(grant.role, 5_000)
-    scene.beat(standby, said)
+    reports: dict[str, TaskReport] = {}
+    for one, grant in scene.member(standby).assignment.items():
+        reports[one] = running() if grant.role is Role.ACTIVE else copy(grant.role, 5_000)
+    scene.beat(standby, reports)
     found = look(scene).copy(task, standby)
     assert (found.readiness, found.lag) == (Readiness.BEHIND, 5_000)
 
@@ -122,9 +122,9 @@ def test_a_stall_lasts_until_its_instant() -> None:
 def test_a_pause_holds_what_its_scope_says(scope: PauseScope, draining: bool, held: Held | None) -> None:  # noqa: FBT001
     """A pause of balance lets drains go on; one of everything holds them too; without either nothing is held."""
     scene = two()
-    assert look(scene).moves_held(draining=draining) is None
+    assert look(scene).why_moves_are_held(draining=draining) is None
     scene.do(PauseRequest(scope))
-    assert look(scene).moves_held(draining=draining) == held
+    assert look(scene).why_moves_are_held(draining=draining) == held
 
 
 def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
@@ -138,5 +138,5 @@ def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
         scene.tick(1_000)
         scene.obey("c")
     assert scene.group.storm_since_ms is not None
-    assert look(scene).moves_held(draining=False) is Held.STORM
-    assert look(scene).moves_held(draining=True) is None
+    assert look(scene).why_moves_are_held(draining=False) is Held.STORM
+    assert look(scene).why_moves_are_held(draining=True) is None

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.rest import Coordinator, Refused, Unreachable
+from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable
 
 NOT_NOW = httpx.Response(503, json={"type": "coordinator-loading", "detail": "the coordinators do not agree yet"})
 WELL = httpx.Response(200, json={"groups": []})
@@ -33,9 +33,9 @@ class Hosts(httpx.AsyncBaseTransport):
         return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
 
 
-def at(hosts: Hosts) -> Coordinator:
+def at(hosts: Hosts) -> DashboardClient:
     """Return two coordinators, the second of which stands under a path."""
-    return Coordinator(Config("http://one:8420/, http://two/prefix"), transport=hosts)
+    return DashboardClient(Config("http://one:8420/, http://two/prefix"), transport=hosts)
 
 
 @pytest.mark.parametrize("first", [GONE, BROKEN, NOT_NOW, httpx.Response(502, text="<html>")])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from batonpass.core.explain import HELD
+from batonpass.core.explain.task import MEANINGS
 from batonpass.core.reasons import Held, Why
 from batonpass.dashboard import words
 
@@ -67,7 +67,7 @@ def test_instants_are_told_from_now() -> None:
 
 def test_every_reason_has_words() -> None:
     """Whatever holds a move back is told in words, by the dashboard's own list as by the core's."""
-    assert set(words.HELD) == {one.value for one in Held} == set(HELD)
+    assert set(words.HELD) == {one.value for one in Held} == set(MEANINGS)
     assert set(words.WHY) >= {one.value for one in Why}
     assert words.reason_of("something-newer") == "something newer"
     assert (words.why("something-newer"), words.why(None)) == ("something newer", "")

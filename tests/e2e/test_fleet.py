@@ -87,7 +87,7 @@ def is_declared(served: Served, group: str) -> bool:
 
 
 def picture(served: Served, group: str) -> list[Any]:
-    """Return the actives in the picture of the member ``m1``."""
+    """Return the actives in the assignment of the member ``m1``."""
     path = f"{served.url}/v1/groups/{group}/members/m1/assignment?after=0"
     active: list[Any] = httpx.get(path, headers=BEARER).json()["assignment"]["active"]
     return active

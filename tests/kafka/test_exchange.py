@@ -115,7 +115,7 @@ async def test_members_of_both_transports_share_a_group(connection: KafkaConnect
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
-        reading(connection, topics.assignments) as pictures,
+        reading(connection, topics.assignments) as assignments,
     ):
         await declare(local)
         one = Member(
@@ -131,13 +131,13 @@ async def test_members_of_both_transports_share_a_group(connection: KafkaConnect
             async with two:
                 await until(lambda: (len(over_kafka.running), len(over_http.running)) == (2, 2))
                 await local.at_rest(GROUP)
-                # A member may heartbeat by one way and listen by the other: the topic has everybody's picture.
-                last = of(pictures(), f"{GROUP}/h")[-1]
+                # A member may heartbeat by one way and listen by the other: the topic has everybody's assignment.
+                last = of(assignments(), f"{GROUP}/h")[-1]
                 assert [each["task"] for each in last["assignment"]["active"]] == sorted(over_http.running)
             await until(lambda: len(over_kafka.running) == 4)
-            await until(lambda: of(pictures(), f"{GROUP}/h")[-1] is None)
-        await until(lambda: of(pictures(), f"{GROUP}/k")[-1] is None)
-        epochs = [each["member_epoch"] for each in of(pictures(), f"{GROUP}/k") if each is not None]
+            await until(lambda: of(assignments(), f"{GROUP}/h")[-1] is None)
+        await until(lambda: of(assignments(), f"{GROUP}/k")[-1] is None)
+        epochs = [each["member_epoch"] for each in of(assignments(), f"{GROUP}/k") if each is not None]
         assert epochs == sorted(epochs)
         assert (await local.describe(GROUP))["members"] == 0
 
@@ -171,7 +171,7 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
     async with (
         LocalCoordinator() as local,
         exchanging(local, connection, topics),
-        reading(connection, topics.assignments) as pictures,
+        reading(connection, topics.assignments) as assignments,
     ):
         await declare(local)
         async with AIOKafkaProducer(**connection.client_options()) as producer:
@@ -188,8 +188,8 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
             await say({"kind": "dance", "member": "odd"})
             await say({"kind": "leave", "member": "odd2", "mode": "never"})
             await say({"kind": "join", "member": "m"})
-            await until(lambda: bool(of(pictures(), f"{GROUP}/m")))
-        found = {name: of(pictures(), f"{GROUP}/{name}")[0] for name in ("stranger", "vain", "odd", "odd2", "m")}
+            await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
+        found = {name: of(assignments(), f"{GROUP}/{name}")[0] for name in ("stranger", "vain", "odd", "odd2", "m")}
         assert (found["stranger"]["type"], found["stranger"]["status"]) == ("unknown-member", 404)
         assert (found["vain"]["type"], found["vain"]["errors"][0]["path"]) == ("invalid-request", "capacity")
         assert found["odd"]["errors"][0]["path"] == "kind"
@@ -214,17 +214,17 @@ async def test_a_drain_over_kafka(connection: KafkaConnection, topics: TopicName
             assert (len(drained.running), len(other.running)) == (0, 4)
 
 
-async def test_the_next_owner_writes_every_picture_again(connection: KafkaConnection, topics: TopicNames) -> None:
+async def test_the_next_owner_writes_every_assignment_again(connection: KafkaConnection, topics: TopicNames) -> None:
     """After a start of the exchange the topic says what holds now, whatever was written, or not, before."""
     holder = Holder()
-    async with LocalCoordinator() as local, reading(connection, topics.assignments) as pictures:
+    async with LocalCoordinator() as local, reading(connection, topics.assignments) as assignments:
         await declare(local)
         async with Member(local.url, GROUP, holder, transport=local.transport(), new_member_id=lambda: "h"):
             await until(lambda: len(holder.running) == 4)
             async with exchanging(local, connection, topics):
-                await until(lambda: bool(of(pictures(), f"{GROUP}/h")))
+                await until(lambda: bool(of(assignments(), f"{GROUP}/h")))
         async with exchanging(local, connection, topics):
-            await until(lambda: of(pictures(), f"{GROUP}/h")[-1] is None)
+            await until(lambda: of(assignments(), f"{GROUP}/h")[-1] is None)
 
 
 class Shelf:

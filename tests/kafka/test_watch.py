@@ -17,7 +17,7 @@ from batonpass.codec.requests import read_declaration, read_heartbeat, read_join
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.policy import IsolationLevel
 from batonpass.core.replies import Answer
-from batonpass.core.soft import EndOffset, Report
+from batonpass.core.soft import EndOffset, MeasuredReport
 from batonpass.core.state_size import state_sizes
 from batonpass.kafka.topics import TopicReader
 from batonpass.kafka.watch import ClusterWatch
@@ -62,7 +62,7 @@ async def declare(
     return coordinator.coordinator
 
 
-async def report_of(coordinator: Coordinator, member: str, task: str) -> Report:
+async def report_of(coordinator: Coordinator, member: str, task: str) -> MeasuredReport:
     """Return what is known of a copy."""
     _, soft = await coordinator.look(GROUP)
     return soft.members[MemberId(member)].reports[TaskId(task)]

@@ -48,7 +48,7 @@ async def test_a_warmup_that_stalls_is_seen(counted: Api) -> None:
     epoch = (await counted.join("m1")).json()["member_epoch"]
     await counted.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
     await counted.join("m2")
-    shown = (await counted.picture("m2", 0)).json()
+    shown = (await counted.assignment("m2", 0)).json()
     (task,) = shown["assignment"]["warmup"]
     for seq in (2, 3, 4, 5, 6):
         await counted.beat("m1", seq, epoch, {"0_0": running, "0_1": running})

@@ -43,15 +43,15 @@ async def hand_over(api: Api) -> None:
     epoch = (await api.join("m1")).json()["member_epoch"]
     await api.beat("m1", 1, epoch, {"0_0": running, "0_1": running})
     await api.join("m2")
-    shown = (await api.picture("m2", 0)).json()
+    shown = (await api.assignment("m2", 0)).json()
     (task,) = shown["assignment"]["warmup"]
     await api.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 500}})
     await api.beat("m2", 2, shown["member_epoch"], {task: {"role": "warmup", "lag": 0}})
-    told = (await api.picture("m1", epoch)).json()["member_epoch"]
+    told = (await api.assignment("m1", epoch)).json()["member_epoch"]
     left = {name: running for name in ("0_0", "0_1") if name != task}
     await api.beat("m1", 2, told, left)
     api.clock.at_ms += 30
-    granted = (await api.picture("m2", shown["member_epoch"])).json()["member_epoch"]
+    granted = (await api.assignment("m2", shown["member_epoch"])).json()["member_epoch"]
     await api.beat("m2", 3, granted, {task: running})
 
 
@@ -134,7 +134,7 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
     running = {f"0_{number}": {"role": "active", "state": "running"} for number in range(8)}
     await counted.beat("m1", 1, epoch, running)
     await counted.join("m2")
-    shown = (await counted.picture("m2", 0)).json()
+    shown = (await counted.assignment("m2", 0)).json()
     (task,) = shown["assignment"]["warmup"]
     await counted.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 700}})
     counted.clock.at_ms += 2_500

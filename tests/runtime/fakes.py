@@ -12,10 +12,10 @@ from batonpass.core.decide import Decision
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest
-from batonpass.core.invariants import Step, Violation
+from batonpass.core.invariants import Transition, Violation
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
-from batonpass.core.records import PictureChanged, ProbeScheduled, Record
+from batonpass.core.records import AssignmentChanged, ProbeScheduled, Record
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import MemberSoft, Soft
 from batonpass.runtime.memory_log import MemoryRecordLog
@@ -152,8 +152,8 @@ def fold(group: Group, records: Sequence[Record]) -> Group:
 class SmallCore:
     """Decides as simply as can be.
 
-    A probe request writes when it came, a pause a new picture of the member that its reason names; a heartbeat is heard
-    and writes nothing; everything else does nothing. ``wake_at_ms`` is what every decision answers.
+    A probe request writes when it came, a pause a new assignment of the member that its reason names; a heartbeat is
+    heard and writes nothing; everything else does nothing. ``wake_at_ms`` is what every decision answers.
     """
 
     def __init__(self, seen: Seen) -> None:
@@ -161,7 +161,7 @@ class SmallCore:
         self.wake_at_ms: int | None = None
         self.raises: Exception | None = None
         self.raises_for: Input | None = None
-        self.pictures: dict[MemberId, int] = {}
+        self.assignments: dict[MemberId, int] = {}
         self.polled: list[MemberId] = []
 
     def decide(self, group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
@@ -179,8 +179,8 @@ class SmallCore:
                 case ProbeRequest():
                     records.append(ProbeScheduled(now_ms))
                 case PauseRequest(reason=member):
-                    self.pictures[MemberId(member)] = self.pictures.get(MemberId(member), 0) + 1
-                    records.append(PictureChanged(MemberId(member), self.pictures[MemberId(member)], now_ms))
+                    self.assignments[MemberId(member)] = self.assignments.get(MemberId(member), 0) + 1
+                    records.append(AssignmentChanged(MemberId(member), self.assignments[MemberId(member)], now_ms))
                 case Heartbeat():
                     soft = replace(soft, members=soft.members.having(item.member_id, MemberSoft(now_ms, item.seq)))
                 case _:
@@ -191,9 +191,9 @@ class SmallCore:
     def poll(
         self, group: Group, soft: Soft, member_id: MemberId, after: int, policy: Policy
     ) -> Answer | ProtocolError | None:
-        """Answer when the member's picture is another than ``after``."""
+        """Answer when the member's assignment is another than ``after``."""
         self.polled.append(member_id)
-        epoch = self.pictures.get(member_id, 0)
+        epoch = self.assignments.get(member_id, 0)
         if epoch == after:
             return None
         return Answer(
@@ -223,7 +223,7 @@ class World:
     ownership: SetOwnership
 
 
-def make_world(check: Callable[[Step], Sequence[Violation]] = lambda _step: ()) -> World:
+def make_world(check: Callable[[Transition], Sequence[Violation]] = lambda _step: ()) -> World:
     """Return a fresh world whose laws are those of ``check``."""
     ownership = SetOwnership()
     clock, log, seen, stalls = SetClock(), BreakableLog(), Seen(), [0]

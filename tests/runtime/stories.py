@@ -98,7 +98,7 @@ def hands_over() -> Told:
     scene = alone(2)
     scene.forget()
     scene.join("b")
-    (task,) = scene.member("b").picture
+    (task,) = scene.member("b").assignment
     scene.beat("b", {task: copy("warmup", 5_000)})
     scene.now_ms += 7_000
     scene.obey("a")
@@ -130,7 +130,7 @@ def expires() -> Told:
         scene.tick(3_000)
         if silent not in scene.group.members:
             break
-        scene.beat(other, {task: running() for task in scene.member(other).picture})
+        scene.beat(other, {task: running() for task in scene.member(other).assignment})
     scene.beat(other, {TASK: restoring(500)})
     scene.now_ms += 9_000
     scene.beat(other, {TASK: running()})
@@ -260,7 +260,7 @@ def warms_up_in_vain() -> Told:
     """One warmup comes no closer, another is not needed any more."""
     scene = alone(2, warmup_stall_timeout_ms=10_000)
     scene.join("b")
-    (task,) = scene.member("b").picture
+    (task,) = scene.member("b").assignment
     for _ in range(6):
         scene.beat("b", {task: copy("warmup", 5_000)})
         scene.obey("a")
@@ -289,7 +289,7 @@ def is_probed() -> Told:
     """A warmup is behind when the timer rings, so that there is nothing to do but to look again later."""
     scene = alone(2)
     scene.join("b")
-    (task,) = scene.member("b").picture
+    (task,) = scene.member("b").assignment
     lag = 9_000_000
     while "probed" not in scene.types():
         lag -= 1
@@ -304,7 +304,7 @@ def changes_its_mind() -> Told:
     scene = guarded(members="abc", num_standby_replicas=2)
     scene.do(PinRequest(TASK, B))
     scene.tick(100)
-    assert scene.task(TASK).heir == B
+    assert scene.task(TASK).next_owner == B
     scene.do(Leave(B))
     scene.tick(100)
     return scene

@@ -10,12 +10,12 @@ from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PauseRequest, PollBroken, PollOpened, ProbeRequest, Started, Tick
 from batonpass.core.model import Cause
 from batonpass.core.records import (
+    AssignmentChanged,
     DrainCancelled,
     EpochsRaised,
     GroupDeleted,
     MemberAway,
     MemberGone,
-    PictureChanged,
     ProbeScheduled,
     Record,
     TaskReleased,
@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def change_of(member: str) -> PauseRequest:
-    """Return the input upon which the small core changes a member's picture."""
+    """Return the input upon which the small core changes a member's assignment."""
     return PauseRequest(reason=member)
 
 
@@ -48,7 +48,7 @@ async def parked(coordinator: Coordinator, member: str, *, after: int = 0) -> as
 
 
 async def test_a_change_wakes_the_polls_that_it_concerns_and_no_others(world: World) -> None:
-    """When m1's picture changes m1 is answered; the core is not even asked about m2."""
+    """When m1's assignment changes m1 is answered; the core is not even asked about m2."""
     coordinator = Coordinator(world.ports)
     await coordinator.ask(GROUP, ProbeRequest())
     first, second = await parked(coordinator, M1), await parked(coordinator, M2)
@@ -108,7 +108,7 @@ async def test_nothing_ticks_after_the_stop(world: World) -> None:
     world.seen.asked.clear()
     await asyncio.sleep(0.03)
     assert world.seen.asked == []
-    assert coordinator._rooms[GROUP].deadline.wake_at_ms is None
+    assert coordinator._runtimes[GROUP].deadline.wake_at_ms is None
 
 
 async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World) -> None:
@@ -166,13 +166,13 @@ async def test_a_tick_that_finds_no_room_comes_again(world: World) -> None:
     for _ in range(2):
         waiting.append(asyncio.create_task(coordinator.ask(GROUP, ProbeRequest())))
         await asyncio.sleep(0.005)
-    room = coordinator._rooms[GROUP]
-    room.deadline.set(world.clock.at_ms)
+    runtime = coordinator._runtimes[GROUP]
+    runtime.deadline.set(world.clock.at_ms)
     await asyncio.sleep(0.05)
     assert Tick() not in world.seen.asked
     world.log.open.set()
     assert await asyncio.gather(*waiting) == [Done(), Done()]
-    room.deadline.set(world.clock.at_ms + 1)
+    runtime.deadline.set(world.clock.at_ms + 1)
     async with asyncio.timeout(10):
         while world.seen.asked[-1] != Tick():
             await asyncio.sleep(0.01)
@@ -210,7 +210,7 @@ async def test_a_deleted_group_wakes_everybody() -> None:
     watchers = Watchers()
     waits = [asyncio.create_task(watchers.wait(member, 1)) for member in (M1, M2)]
     await asyncio.sleep(0)
-    watchers.wake([PictureChanged(MemberId("m3"), 1, 1)])
+    watchers.wake([AssignmentChanged(MemberId("m3"), 1, 1)])
     await asyncio.sleep(0.01)
     assert not any(wait.done() for wait in waits)
     watchers.wake([GroupDeleted(1, 1)])
@@ -221,7 +221,7 @@ async def test_a_deleted_group_wakes_everybody() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        PictureChanged(M1, 1, 1),
+        AssignmentChanged(M1, 1, 1),
         MemberGone(M1, Cause.EVICTED, 1, 1),
         MemberAway(M1, 1, 1),
         EpochsRaised({M1: 9}, 1),

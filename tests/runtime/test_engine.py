@@ -7,7 +7,7 @@ import pytest
 from tests.runtime.fakes import GROUP, M1, World, make_world
 
 from batonpass.core.inputs import Heartbeat, Input, PauseRequest, ProbeRequest, ResumeRequest, Started, Tick
-from batonpass.core.invariants import Step, Violation
+from batonpass.core.invariants import Transition, Violation
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.core.replies import Done, Reply
 from batonpass.runtime.engine import ATTEMPTS_MAX, Attempt, Engine
@@ -104,8 +104,8 @@ async def test_a_refused_append_changes_nothing_but_what_was_heard(world: World)
     assert isinstance(reply, StoreUnavailable)
     assert reply.retry_after_ms is not None
     assert bench.engine.group.version == 0
-    heard = bench.engine.soft.members[M1]
-    assert (heard.heard_ms, heard.seq) == (9_000, BEAT.seq)
+    member_soft = bench.engine.soft.members[M1]
+    assert (member_soft.heard_ms, member_soft.seq) == (9_000, BEAT.seq)
     assert bench.wakes[-1] == 10_000
 
 
@@ -210,7 +210,7 @@ async def test_a_store_that_lost_commits_is_believed(world: World) -> None:
 
 async def test_a_decision_that_breaks_a_law_is_dropped() -> None:
     """Nothing is appended or changed, the observer hears of it, and deadlines come again."""
-    world = make_world(check=lambda step: [Violation("L1", "two owners")] if step.records else [])
+    world = make_world(check=lambda transition: [Violation("L1", "two owners")] if transition.records else [])
     bench = Bench(world)
     reply = await bench.carry_out(ProbeRequest())
     assert isinstance(reply, Defect)
@@ -271,8 +271,8 @@ async def test_only_the_culprit_of_a_batch_fails(world: World) -> None:
 async def test_only_the_culprit_of_a_batch_is_dropped_for_a_law() -> None:
     """Where a decision on a batch would break a law, that is told, and each of its inputs is decided alone."""
 
-    def check(step: Step) -> Sequence[Violation]:
-        return [Violation("L1", "two owners")] if PauseRequest(reason="m1") in (step.inputs or ()) else []
+    def check(transition: Transition) -> Sequence[Violation]:
+        return [Violation("L1", "two owners")] if PauseRequest(reason="m1") in (transition.inputs or ()) else []
 
     world = make_world(check=check)
     bench = Bench(world)

@@ -23,7 +23,7 @@ from tests.runtime.stories import (
     restarts,
 )
 
-from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import DrainRequest, Leave
 from batonpass.core.model import Role
 from batonpass.runtime.events import MANY, MEANINGS, EventType
@@ -153,7 +153,7 @@ def test_what_is_done_to_many_tasks_is_told_once() -> None:
     scene.join("a")
     scene.join("b")
     scene.settle()
-    ran = sorted(scene.held("b", Role.ACTIVE), key=task_order)
+    ran = sorted(scene.held("b", Role.ACTIVE), key=task_sort_key)
     scene.forget()
     scene.do(Leave(B))
     scene.now_ms += 700

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.stories import STORIES, Told
 
-from batonpass.core.explain import TaskState, explain_task
-from batonpass.core.explain_group import explain_group
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.task import TaskState, explain_task
 from batonpass.core.inputs import Input
 from batonpass.core.replies import Reply
 

@@ -98,7 +98,7 @@ def played(seed: int) -> Chronicle:
 def _happen(scene: Scene, fate: random.Random, present: list[str]) -> None:
     member_id = MemberId(fate.choice(present))
     member = scene.group.members[member_id]
-    actives = [task for task, grant in member.picture.items() if grant.token]
+    actives = [task for task, grant in member.assignment.items() if grant.token]
     what = fate.randrange(6)
     if what == 0:
         scene.do(Leave(member_id, restart=member.instance_id is not None))
@@ -134,7 +134,7 @@ def test_every_decision_is_made_again_from_what_was_written(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_changes_add_up_to_what_members_hold(seed: int) -> None:
-    """Each line says what a member held of a task before and after it; the last ones are the present pictures."""
+    """Each line says what a member held of a task before and after it; the last ones are the present assignments."""
     scene = played(seed)
     held: dict[tuple[MemberId, TaskId], str] = {}
     for one in scene.written:
@@ -145,7 +145,7 @@ def test_changes_add_up_to_what_members_hold(seed: int) -> None:
     present = {
         (member.id, task): str(grant.role)
         for member in scene.group.members.values()
-        for task, grant in member.picture.items()
+        for task, grant in member.assignment.items()
     }
     assert {key: role for key, role in held.items() if role != "none"} == present
 

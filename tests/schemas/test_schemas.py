@@ -333,6 +333,6 @@ def test_what_the_worker_sends_is_valid() -> None:
 def test_the_worker_reads_the_answer_of_the_text() -> None:
     """The member's machine takes the very body that PROTOCOL shows."""
     read = parse_answer(MEMBER_ANSWER)
-    assert read.picture is not None
-    assert read.picture.grants["0_1"].restore_to == 905
+    assert read.assignment is not None
+    assert read.assignment.grants["0_1"].restore_to == 905
     assert joined(1, assignment({"0_1": 1})).machine.member_epoch == 1

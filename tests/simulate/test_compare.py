@@ -193,7 +193,7 @@ def test_the_chart_shows_every_arm_in_every_measure() -> None:
         Result(arm, 20, 20, handovers, rest_ms, 20, 0, 600, 600, 10**9)
         for arm, handovers, rest_ms in (("Batonpass", 20, 300_000), ("Kafka defaults", 365, None), ("<eager>", 0, 0))
     )
-    picture = chart(Comparison(scenario, results))
-    assert picture.count("<rect") == 1 + 3 * 3
-    assert ">never<" in picture
-    assert picture.count("&lt;eager&gt;") == 3
+    assignment = chart(Comparison(scenario, results))
+    assert assignment.count("<rect") == 1 + 3 * 3
+    assert ">never<" in assignment
+    assert assignment.count("&lt;eager&gt;") == 3

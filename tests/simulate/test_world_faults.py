@@ -18,7 +18,7 @@ from batonpass.core.reasons import Reason
 from batonpass.core.records import GrantsHeld, Record
 from batonpass.core.soft import Soft
 from batonpass.simulate import checks, coordinators
-from batonpass.simulate.coordinators import Coordinator, Fate, Store
+from batonpass.simulate.coordinators import Fate, SimulatedCoordinator, Store
 from batonpass.simulate.faults import FAULTS
 from batonpass.simulate.run import Outcome, run_many, run_world
 from batonpass.simulate.scenario import KINDS, Event, draw, narrowed
@@ -47,7 +47,7 @@ def test_one_owner_is_judged_again_a_session_after_a_loss_is_noticed(monkeypatch
     noticed: list[tuple[int, int]] = []
     commit = checks.Checks.on_commit
 
-    def watched(self: checks.Checks, coordinator: Coordinator, decision: Decision) -> None:
+    def watched(self: checks.Checks, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         commit(self, coordinator, decision)
         if any(isinstance(record, GrantsHeld) and record.adopting for record in decision.records):
             noticed.append((self.excused_until_ms - self.world.now_ms, decision.after.longest_session_ms))
@@ -122,7 +122,7 @@ def test_a_core_that_hands_over_to_the_unready_is_caught(monkeypatch: pytest.Mon
 
 def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L8: copies beyond every budget are found."""
-    monkeypatch.setattr(budget.Slots, "refuse", lambda _self, _ask: None)
+    monkeypatch.setattr(budget.Slots, "refusal", lambda _self, _ask: None)
     assert "L8" in broken_laws(range(30))
 
 
@@ -191,7 +191,7 @@ def test_a_record_that_is_kept_back_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_coordinator_that_never_wakes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L9: a group that nobody looks at again does not come to rest, and that is found."""
-    monkeypatch.setattr(Coordinator, "_arm", lambda _self, _wake_at_ms: None)
+    monkeypatch.setattr(SimulatedCoordinator, "_arm", lambda _self, _wake_at_ms: None)
     assert "L9" in broken_laws(range(6))
 
 
@@ -210,7 +210,7 @@ def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of a failing world breaks the same law with fewer events, and one command replays it."""
-    monkeypatch.setattr(budget.Slots, "refuse", lambda _self, _ask: None)
+    monkeypatch.setattr(budget.Slots, "refusal", lambda _self, _ask: None)
     outcome = first_broken(range(30))
     assert outcome is not None
     smaller, shown = shrink(outcome)

@@ -26,10 +26,10 @@ def believes_old_answers() -> None:
 
 
 def _take(self: run.Run, answer: Any, *, seq: int) -> bool:
-    changed = answer.picture is not None and answer.member_epoch != self.epoch
+    changed = answer.assignment is not None and answer.member_epoch != self.epoch
     self.latest = answer
     if changed:
-        self.epoch, self.picture = answer.member_epoch, answer.picture
+        self.epoch, self.assignment = answer.member_epoch, answer.assignment
     return changed
 
 
@@ -142,9 +142,9 @@ def keeps_an_old_token() -> None:
     """Run on under the old token when a newer one is granted."""
     yield_to = holdings.Holdings._yield_to
 
-    def careless(self: Any, picture: Any, holding: Any, out: Any) -> None:
-        if picture.roles.get(holding.task) != "active":
-            yield_to(self, picture, holding, out)
+    def careless(self: Any, assignment: Any, holding: Any, out: Any) -> None:
+        if assignment.roles.get(holding.task) != "active":
+            yield_to(self, assignment, holding, out)
 
     put(holdings.Holdings, "_yield_to", careless)
 

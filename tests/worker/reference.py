@@ -65,7 +65,7 @@ class Reference:
         )
 
     def give(self, task: str, role: str) -> None:
-        """Put a task into the member's picture, an active only if it is free."""
+        """Put a task into the member's assignment, an active only if it is free."""
         seat = self.live()
         if seat is None or seat.roles.get(task) == role or task in seat.revoked_at:
             return
@@ -79,7 +79,7 @@ class Reference:
         seat.epoch += 1
 
     def take(self, task: str) -> None:
-        """Take a task out of the member's picture."""
+        """Take a task out of the member's assignment."""
         seat = self.live()
         if seat is None or task not in seat.roles:
             return
@@ -184,7 +184,7 @@ class Reference:
     def _answer(self, member: str, seat: Seat, *, echoed: int | None = None) -> dict[str, object]:
         seat.timeouts.append((seat.epoch, self.session_ms))
         actives = {task: self.tokens[task] for task, role in seat.roles.items() if role == "active"}
-        picture = assignment(
+        assigned = assignment(
             actives,
             standby=[task for task, role in seat.roles.items() if role == "standby"],
             warmup=[task for task, role in seat.roles.items() if role == "warmup"],
@@ -192,7 +192,7 @@ class Reference:
         return answer(
             member,
             seat.epoch,
-            None if echoed == seat.epoch else picture,
+            None if echoed == seat.epoch else assigned,
             session_timeout_ms=self.session_ms,
             heartbeat_interval_ms=self.interval_ms,
             report="full" if seat.wants_report else None,

@@ -22,13 +22,13 @@ SESSION_MS = 45_000
 def assignment(
     active: Mapping[str, int] | None = None, standby: Iterable[str] = (), warmup: Iterable[str] = ()
 ) -> dict[str, object]:
-    """Return a picture as it stands in an answer; an active is a task with its token."""
+    """Return an assignment as it stands in an answer; an active is a task with its token."""
     actives = [{"task": task, "fencing_token": token} for task, token in (active or {}).items()]
     return {"active": actives, "standby": list(standby), "warmup": list(warmup)}
 
 
-def answer(member: str, epoch: int, picture: dict[str, object] | None = None, **fields: object) -> dict[str, object]:
-    """Return the body of an answer; without a picture it says that the caller has the current one."""
+def answer(member: str, epoch: int, assignment: dict[str, object] | None = None, **fields: object) -> dict[str, object]:
+    """Return the body of an answer; without an assignment it says that the caller has the current one."""
     return {
         "member_id": member,
         "seq": 0,
@@ -39,7 +39,7 @@ def answer(member: str, epoch: int, picture: dict[str, object] | None = None, **
         "acceptable_recovery_lag": 1000,
         "acceptable_catchup_ms": None,
         "report": None,
-        "assignment": picture,
+        "assignment": assignment,
         "status": [],
     } | fields
 
@@ -111,20 +111,20 @@ class Scripted:
     def reply(
         self,
         epoch: int,
-        picture: dict[str, object] | None = None,
+        assignment: dict[str, object] | None = None,
         *,
         to: Request | None = None,
         **fields: Any,
     ) -> list[Instruction]:
         """Answer a request, the last heartbeat if none is named, with status 200."""
         request = to or self.last()
-        return self.do("on_answer", request, 200, answer(request.member_id, epoch, picture, **fields))
+        return self.do("on_answer", request, 200, answer(request.member_id, epoch, assignment, **fields))
 
     def refuse(self, kind: str, status: int, *, to: Request | None = None, **fields: object) -> list[Instruction]:
         """Answer a request, the last heartbeat if none is named, with a refusal."""
         return self.do("on_answer", to or self.last(), status, problem(kind, status, **fields))
 
-    def beat(self, epoch: int, picture: dict[str, object] | None = None, **fields: Any) -> list[Instruction]:
+    def beat(self, epoch: int, assignment: dict[str, object] | None = None, **fields: Any) -> list[Instruction]:
         """Let time pass to the next heartbeat, and answer it at once."""
         before = self.count()
         done: list[Instruction] = []
@@ -132,19 +132,19 @@ class Scripted:
             wake_ms = self.machine.wake_at_ms
             assert wake_ms is not None
             done += self.until(wake_ms)
-        return done + self.reply(epoch, picture, **fields)
+        return done + self.reply(epoch, assignment, **fields)
 
 
 def joined(
     epoch: int = 1,
-    picture: dict[str, object] | None = None,
+    assigned: dict[str, object] | None = None,
     settings: MemberSettings | None = None,
     **fields: Any,
 ) -> Scripted:
-    """Return a worker that joined at time 0 and was answered with this picture, and heard once that it is current."""
+    """Return a worker that joined at time 0, was answered with this assignment, and heard once that it is current."""
     worker = Scripted(settings)
     worker.start()
-    worker.reply(epoch, picture or assignment(), to=worker.last(RequestKind.JOIN), **fields)
+    worker.reply(epoch, assigned or assignment(), to=worker.last(RequestKind.JOIN), **fields)
     worker.beat(epoch, **fields)
     return worker
 

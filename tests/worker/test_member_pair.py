@@ -73,7 +73,7 @@ def lived_through(one: Member, worker: Recorder, tap: Tap, seen: tuple[str | Non
 
 
 async def test_it_goes_on_when_its_coordinator_is_stopped(pair: Pair) -> None:
-    """The first one ends; heartbeats and long-poll go to the second within the lease, and the picture still comes."""
+    """The first one ends; heartbeats and long-poll go to the second within the lease, and assignments still come."""
     worker, tap = Recorder("a", Ownership(), restore_s=0), Tap()
     async with member(pair, worker, tap) as one:
         await until(lambda: one.may_process("0_0") and tap.answered(pair.urls[0]) > 1)

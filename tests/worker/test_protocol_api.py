@@ -14,9 +14,10 @@ from batonpass.worker.protocol import Progress, Request, RequestKind, StartActiv
 SERVICE = Path(__file__).resolve().parents[2] / "service"
 
 EXPORTED = [
-    "NOTHING",
+    "NOTHING_HELD",
     "UNKNOWN_PROGRESS",
     "Answer",
+    "Assignment",
     "DemoteActive",
     "Grant",
     "Holding",
@@ -30,7 +31,6 @@ EXPORTED = [
     "OnLeaseLost",
     "Pending",
     "Phase",
-    "Picture",
     "Problem",
     "ProblemSeen",
     "Progress",
@@ -88,7 +88,7 @@ def test_the_looks_of_a_new_machine() -> None:
     assert (machine.wake_at_ms, machine.lease_end_ms, machine.statuses) == (None, None, ())
     assert machine.lease_is_over(0)
     assert dict(machine.on_disk) == {"0_1": Progress(position=1)}
-    assert dict(machine.picture.roles) == {}
+    assert dict(machine.assignment.roles) == {}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ POLL = RequestKind.POLL
 
 
 def test_an_answer_of_a_lower_epoch_changes_nothing_held() -> None:
-    """A picture that is older than what came on the other channel is dropped, though it renews the lease."""
+    """An assignment that is older than what came on the other channel is dropped, though it renews the lease."""
     worker = joined(1, assignment())
     worker.later(3_000)
     poll = worker.last(POLL)
@@ -60,7 +60,7 @@ def test_doubled_and_reordered_answers_start_and_stop_nothing_twice() -> None:
     assert worker.machine.holdings["0_1"].token == 5
 
 
-def test_an_epoch_without_its_picture_is_not_echoed() -> None:
+def test_an_epoch_without_its_assignment_is_not_echoed() -> None:
     """An answer that names a later epoch and shows nothing is not believed, so that nothing unseen is confirmed."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.beat(4, None)
@@ -70,13 +70,13 @@ def test_an_epoch_without_its_picture_is_not_echoed() -> None:
     assert worker.last().body["member_epoch"] == 1  # type: ignore[index]
 
 
-def test_a_stale_epoch_is_answered_with_the_picture_to_take() -> None:
+def test_a_stale_epoch_is_answered_with_the_assignment_to_take() -> None:
     """It is taken, what it drops stops, and it is echoed under a new seq as soon as that is done."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     refused = worker.last()
-    picture = answer("run-1", 4, assignment(standby=["0_2"]))
-    done = worker.refuse("stale-member-epoch", 409, answer=picture)
+    assigned = answer("run-1", 4, assignment(standby=["0_2"]))
+    done = worker.refuse("stale-member-epoch", 409, answer=assigned)
     assert done == [StopActive("0_1", commit=True), StartStandby("0_2")]
     worker.later(60)
     worker.do("task_stopped", "0_1")
@@ -87,7 +87,7 @@ def test_a_stale_epoch_is_answered_with_the_picture_to_take() -> None:
 
 
 def test_a_late_stale_epoch_disturbs_no_other_request() -> None:
-    """One that answers a heartbeat of the past is read for its picture, and that is all."""
+    """One that answers a heartbeat of the past is read for its assignment, and that is all."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
     old = worker.last()
@@ -110,7 +110,7 @@ def test_a_stale_epoch_that_brings_nothing_new_waits() -> None:
     assert (worker.last().seq, worker.last().attempt) == (first.seq + 1, 1)
 
 
-def test_a_stale_epoch_without_a_picture_counts_as_unanswered() -> None:
+def test_a_stale_epoch_without_an_assignment_counts_as_unanswered() -> None:
     """It is shown, and the heartbeat is tried again."""
     worker = joined(1, assignment({"0_1": 5}))
     worker.later(3_000)
@@ -189,7 +189,7 @@ def test_an_answer_below_what_the_poll_asked_for_brings_a_heartbeat() -> None:
 
 
 def test_late_polls_are_read_and_disturb_nothing() -> None:
-    """A poll that was given up may still bring a picture; the one under way stays under way."""
+    """A poll that was given up may still bring an assignment; the one under way stays under way."""
     worker = joined(1, assignment(standby=["0_1"]))
     old = worker.last(POLL)
     worker.do("on_no_answer", old)

@@ -66,11 +66,11 @@ def test_only_the_first_start_joins() -> None:
 
 
 def test_the_answer_to_a_join_starts_what_it_grants() -> None:
-    """Whatever the first picture holds starts at once, in the order of the tasks, and a heartbeat says so."""
+    """Whatever the first assignment holds starts at once, in the order of the tasks, and a heartbeat says so."""
     worker = Scripted()
     worker.start()
-    picture = assignment({"0_10": 7, "0_9": 8}, standby=["1_0"], warmup=["0_3"])
-    done = worker.reply(1, picture, to=worker.last(JOIN))
+    assigned = assignment({"0_10": 7, "0_9": 8}, standby=["1_0"], warmup=["0_3"])
+    done = worker.reply(1, assigned, to=worker.last(JOIN))
     assert done == [
         Joined("run-1"),
         StartWarmup("0_3"),
@@ -165,7 +165,7 @@ def test_a_used_id_is_refused_and_the_next_one_replaces_it() -> None:
     assert "takeover" not in again.body
 
 
-def test_a_join_whose_answer_holds_no_picture_counts_as_unanswered() -> None:
+def test_a_join_whose_answer_holds_no_assignment_counts_as_unanswered() -> None:
     """An answer that a join cannot have is no answer, and is shown."""
     worker = Scripted()
     worker.start()

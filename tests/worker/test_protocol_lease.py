@@ -26,9 +26,9 @@ def stops(done: list[Instruction]) -> list[Instruction]:
     return [each for each in done if isinstance(each, StopActive | StopCopy | DemoteActive)]
 
 
-def silent(settings: MemberSettings | None = None, picture: dict[str, object] | None = None) -> Scripted:
+def silent(settings: MemberSettings | None = None, assigned: dict[str, object] | None = None) -> Scripted:
     """Return a worker with a running active, whose last heartbeat was answered as soon as it was sent."""
-    worker = joined(1, picture or assignment({"0_1": 1}), settings)
+    worker = joined(1, assigned or assignment({"0_1": 1}), settings)
     worker.do("task_running", "0_1")
     worker.beat(1)
     worker.beat(1)
@@ -85,16 +85,16 @@ def test_a_poll_renews_nothing() -> None:
     worker = silent()
     end_ms = worker.machine.lease_end_ms
     worker.later(1_000)
-    picture = assignment({"0_1": 1, "0_2": 2})
-    done = worker.do("on_answer", worker.last(RequestKind.POLL), 200, answer("run-1", 2, picture))
+    assigned = assignment({"0_1": 1, "0_2": 2})
+    done = worker.do("on_answer", worker.last(RequestKind.POLL), 200, answer("run-1", 2, assigned))
     assert done == [StartActive("0_2", 2, None)]
     assert worker.machine.lease_end_ms == end_ms
 
 
 def test_at_the_end_of_the_lease_every_active_stops_without_a_commit() -> None:
     """Not a moment later than the end, and not a moment sooner; copies go on."""
-    picture = assignment({"0_1": 1, "0_2": 2}, standby=["0_3"], warmup=["0_4"])
-    worker = silent(picture=picture)
+    assigned = assignment({"0_1": 1, "0_2": 2}, standby=["0_3"], warmup=["0_4"])
+    worker = silent(assigned=assigned)
     end_ms = worker.machine.lease_end_ms
     assert end_ms is not None
     assert stops(worker.until(end_ms - 1)) == []
@@ -115,9 +115,9 @@ def test_stopping_early_leaves_the_worker_time() -> None:
     assert stops(worker.until(end_ms)) == [StopActive("0_1", commit=False)]
 
 
-def silent_at(settings: MemberSettings, picture: dict[str, object]) -> Scripted:
+def silent_at(settings: MemberSettings, assignment: dict[str, object]) -> Scripted:
     """Return a worker whose lease has just ended, with nothing stopped yet by the worker itself."""
-    worker = silent(settings, picture)
+    worker = silent(settings, assignment)
     assert worker.machine.lease_end_ms is not None
     worker.until(worker.machine.lease_end_ms)
     return worker
@@ -125,7 +125,7 @@ def silent_at(settings: MemberSettings, picture: dict[str, object]) -> Scripted:
 
 def test_what_was_stopping_with_a_commit_stops_without_one() -> None:
     """A commit that is under way at the end of the lease is given up; so is a demotion."""
-    worker = silent(picture=assignment({"0_1": 1, "0_2": 2}))
+    worker = silent(assigned=assignment({"0_1": 1, "0_2": 2}))
     assert len(worker.beat(2, assignment(standby=["0_2"]))) == 2
     end_ms = worker.machine.lease_end_ms
     assert end_ms is not None
@@ -191,7 +191,7 @@ def test_what_still_stops_when_the_lease_is_back_starts_after_it_has_stopped() -
     assert worker.do("task_stopped", "0_1") == [StartActive("0_1", 1, None)]
 
 
-def test_what_is_no_longer_in_the_picture_does_not_start_again() -> None:
+def test_what_is_no_longer_in_the_assignment_does_not_start_again() -> None:
     """The answer that renews the lease may say that the task is somebody else's."""
     worker = silent_at(MemberSettings(), assignment({"0_1": 1}))
     worker.do("task_stopped", "0_1")
@@ -201,11 +201,11 @@ def test_what_is_no_longer_in_the_picture_does_not_start_again() -> None:
 
 @pytest.mark.parametrize("settings", [MemberSettings(), CONTINUE])
 def test_a_poll_starts_nothing_while_the_lease_is_over(settings: MemberSettings) -> None:
-    """Its picture is taken, what it drops stops, what it grants waits for a heartbeat, in either mode."""
+    """Its assignment is taken, what it drops stops, what it grants waits for a heartbeat, in either mode."""
     worker = silent_at(settings, assignment({"0_1": 1}, standby=["0_3"]))
     poll = worker.last(RequestKind.POLL)
-    picture = assignment({"0_2": 2}, standby=["0_1", "0_4"])
-    done = worker.do("on_answer", poll, 200, answer("run-1", 2, picture))
+    assigned = assignment({"0_2": 2}, standby=["0_1", "0_4"])
+    done = worker.do("on_answer", poll, 200, answer("run-1", 2, assigned))
     assert StopCopy("0_3") in done
     assert not [each for each in done if isinstance(each, StartActive | StartStandby)]
     worker.later(10_000)
@@ -223,7 +223,7 @@ def test_a_member_that_continues_goes_on_at_the_end_of_the_lease() -> None:
 
 def test_only_an_active_may_process() -> None:
     """A copy never may, nor what is not here."""
-    worker = silent(picture=assignment({"0_1": 1}, standby=["0_3"]))
+    worker = silent(assigned=assignment({"0_1": 1}, standby=["0_3"]))
     assert worker.machine.may_process("0_1", worker.now_ms)
     assert not worker.machine.may_process("0_3", worker.now_ms)
     assert not worker.machine.may_process("0_9", worker.now_ms)
@@ -250,14 +250,14 @@ def test_a_lower_session_timeout_may_end_the_lease_with_the_answer_that_brings_i
 
 def test_what_has_stopped_is_not_told_to_stop_by_the_end_of_the_lease() -> None:
     """A stop that is acknowledged after the end was still a stop."""
-    worker = silent(picture=assignment({"0_1": 1, "0_2": 2, "0_3": 3}))
+    worker = silent(assigned=assignment({"0_1": 1, "0_2": 2, "0_3": 3}))
     worker.beat(2, assignment(standby=["0_2"]))
     worker.now_ms += 100_000
     assert worker.do("task_stopped", "0_1", final_position=4) == [
         StopActive("0_2", commit=False),
         StopActive("0_3", commit=False),
     ]
-    other = silent(picture=assignment({"0_1": 1, "0_2": 2}))
+    other = silent(assigned=assignment({"0_1": 1, "0_2": 2}))
     other.beat(2, assignment(standby=["0_2"]))
     other.now_ms += 100_000
     assert other.do("task_demoted", "0_2", final_position=4) == [StopActive("0_1", commit=False)]

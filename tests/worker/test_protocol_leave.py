@@ -47,7 +47,7 @@ def test_the_goodbye_waits_for_the_actives() -> None:
 
 
 def test_nothing_starts_while_leaving() -> None:
-    """A picture that grants more is read for its epoch and that is all."""
+    """An assignment that grants more is read for its epoch and that is all."""
     worker = leaving()
     assert worker.beat(2, assignment({"0_1": 1, "0_5": 7}, standby=["0_2", "0_3"])) == []
     assert worker.do("task_stopped", "0_2") == []

@@ -228,7 +228,7 @@ def test_a_refusal_of_any_shape_is_survived(body: dict[str, object] | None) -> N
     ],
 )
 def test_a_malformed_answer_is_no_answer(body: dict[str, object] | None) -> None:
-    """Half a picture is not acted on: nothing stops or starts, the lease is not renewed, the heartbeat is retried."""
+    """Half an assignment is not acted on: nothing stops or starts, no lease is renewed, the heartbeat is retried."""
     worker = busy()
     end_ms = worker.machine.lease_end_ms
     beat = worker.last()

@@ -10,7 +10,7 @@ from tests.worker.under_fire import MemberThatContinues, MemberUnderFire
 
 @pytest.mark.parametrize("machine", [MemberUnderFire, MemberThatContinues])
 def test_the_promises_hold_on_a_wire_without_manners(machine: type[MemberUnderFire]) -> None:
-    """Safety under every fault at each step, and the picture comes true once the faults stop."""
+    """Safety under every fault at each step, and the assignment comes true once the faults stop."""
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -97,10 +97,10 @@ class MemberUnderFire(RuleBasedStateMachine):
         assert not (self.truth.is_over and set(self.truth.works) - before), "nothing starts after the end"
 
     def check_start(self, start: StartActive | PromoteCopy) -> None:
-        """Hold an active that starts against the picture, the lease, and the tokens of the past."""
+        """Hold an active that starts against the assignment, the lease, and the tokens of the past."""
         assert self.member.phase is Phase.JOINED
         assert not self.member.lease_is_over(self.now_ms)
-        assert self.member.picture.grants[start.task].fencing_token == start.fencing_token
+        assert self.member.assignment.grants[start.task].fencing_token == start.fencing_token
         assert start.fencing_token >= self.granted.get(start.task, 0), "an older token than one that was held"
         self.granted[start.task] = start.fencing_token
         self.owed = {key: position for key, position in self.owed.items() if key[1] != start.task}
@@ -234,7 +234,7 @@ class MemberUnderFire(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from(TASKS), role=st.sampled_from(["active", "active", "standby", "warmup"]))
     def give(self, task: str, role: str) -> None:
-        """Let the coordinator put something into the member's picture."""
+        """Let the coordinator put something into the member's assignment."""
         self.reference.give(task, role)
 
     @rule(task=st.sampled_from(TASKS))
@@ -254,7 +254,7 @@ class MemberUnderFire(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([4_000, 10_000, 20_000]))
     def change_session_timeout(self, ms: int) -> None:
-        """Let an operator change the session timeout; pictures change with it, as a new config does."""
+        """Let an operator change the session timeout; assignments change with it, as a new config does."""
         self.reference.session_ms = ms
         self.reference.interval_ms = (ms - 1_000) // 3
         seat = self.reference.live()
@@ -361,7 +361,7 @@ class MemberUnderFire(RuleBasedStateMachine):
             assert self.member.wake_at_ms is not None
 
     def teardown(self) -> None:
-        """Progress once the faults stop: the wire works, the worker acknowledges, and the picture comes true."""
+        """Progress once the faults stop: the wire works, the worker acknowledges, and the assignment comes true."""
         if not self.ids:
             return
         self.reference.loading = False
@@ -372,10 +372,10 @@ class MemberUnderFire(RuleBasedStateMachine):
                 return
             self.acknowledge(0, None)
             self.flow(200, beats=True, polls=True)
-        assert self.is_settled(), "the picture never came true"
+        assert self.is_settled(), "the assignment never came true"
 
     def is_settled(self) -> bool:
-        """Whether the worker has what the coordinator's picture says, and the coordinator knows; or it has left."""
+        """Whether the worker has what the coordinator's assignment says, and the coordinator knows; or it has left."""
         if self.truth.is_over:
             return True
         seat = self.reference.live()

@@ -19,8 +19,8 @@ from batonpass.codec.explanations import group_explanation_body, route_body, tas
 from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import UnknownGroup
-from batonpass.core.explain import copies_of, explain_task
-from batonpass.core.explain_group import explain_group
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.task import copies_of, explain_task
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group, Task
 from batonpass.core.soft import Soft
@@ -175,7 +175,7 @@ async def _task(request: Request) -> tuple[Group, Soft, TaskId]:
     """Return the task of the path, with its group."""
     group, soft = await service_of(request).coordinator.look(group_of(request))
     task_id = task_of(request)
-    if task_id not in group.table.rank:
+    if task_id not in group.table.index_of:
         raise UnknownPath(f"group {group.id} has no task {task_id}")
     return group, soft, task_id
 

@@ -21,14 +21,14 @@ from batonpass.codec.requests import etag, read_declaration, read_if_match, read
 from batonpass.codec.shape import Shape
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
-from batonpass.core.advice import advice_on
-from batonpass.core.describe import describe_assignments, describe_group, snapshot_of
+from batonpass.core.dry_run.plan import plan_snapshot
+from batonpass.core.dry_run.whatif import balance_now, balance_then, imagine
 from batonpass.core.errors import UnknownGroup
+from batonpass.core.explain.advice import advice_on
+from batonpass.core.explain.status import describe_assignments, describe_group, snapshot_of
 from batonpass.core.inputs import GroupDeletion
-from batonpass.core.plan import plan_snapshot
 from batonpass.core.replies import Declared, Done
 from batonpass.core.view import View
-from batonpass.core.whatif import balance_now, balance_then, imagine
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group

@@ -104,7 +104,7 @@ def too_early(seconds: float, whose: str) -> LimitExceeded:
 def has_news(group: Group, soft: Soft, said: Heartbeat) -> bool:
     """Say whether others wait for what a heartbeat says.
 
-    It answers a picture that it has not echoed before, confirms a revocation, or reports that a warmup caught up.
+    It answers an assignment that it has not echoed before, confirms a revocation, or reports that a warmup caught up.
     """
     member, known = group.members.get(said.member_id), soft.members.get(said.member_id)
     if member is None or known is None or said.seq <= known.seq:

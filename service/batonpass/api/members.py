@@ -17,14 +17,14 @@ from batonpass.codec.answers import answer_body, drain_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import naming_query, read_join
 from batonpass.codec.shape import Shape
-from batonpass.codec.views import heirs_of, member_body
+from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Leave
 from batonpass.core.model import Group, Member
 from batonpass.core.replies import Answer, Done, DrainProgress
-from batonpass.core.stopping import reasons_to_stay
+from batonpass.core.safe_to_stop import reasons_to_stay
 
 router = APIRouter(prefix="/v1", tags=["members"])
 _LEAVE = Shape(LeaveQuery)
@@ -127,8 +127,8 @@ async def list_members(request: Request) -> Response:
     group, soft = await service_of(request).coordinator.look(group_of(request))
 
     def work() -> dict[str, object]:
-        names, heirs = sorted(name for name in group.members if name > asked.after), heirs_of(group)
-        shown = [member_body(soft, group.members[name], heirs) for name in names[: asked.limit]]
+        names, next_owners = sorted(name for name in group.members if name > asked.after), next_owners_of(group)
+        shown = [member_body(soft, group.members[name], next_owners) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
     return await show(request, whole_size(group), work)
@@ -139,8 +139,8 @@ async def show_member(request: Request) -> Response:
     """Show a member: what it may hold, what it must give up, and what it last said."""
     group, soft = await service_of(request).coordinator.look(group_of(request))
     member = _present(group, member_of(request))
-    size = len(group.unsettled) + len(member.picture)
-    return await show(request, size, lambda: member_body(soft, member, heirs_of(group)))
+    size = len(group.unsettled) + len(member.assignment)
+    return await show(request, size, lambda: member_body(soft, member, next_owners_of(group)))
 
 
 @route(
@@ -156,7 +156,7 @@ async def safe_to_stop(request: Request) -> Response:
     group, soft = await coordinator.look(group_of(request))
     member = _present(group, member_of(request))
     work = partial(reasons_to_stay, group, soft, member, coordinator.now_ms(), coordinator.policy)
-    reasons = await offload_of(request).do(len(member.picture) + len(member.revoking), work)
+    reasons = await offload_of(request).do(len(member.assignment) + len(member.revoking), work)
     if reasons:
         detail = f"stopping member {member.id} now would interrupt {len(reasons)} tasks; drain it first, or wait"
         raise NotSafeToStop(detail, errors=reasons)

@@ -170,7 +170,7 @@ def unreadable(part: Part) -> None:
 
 
 def member_epochs(part: Part) -> None:
-    """Find members whose epoch fell, or grew by more than one a picture (L2: a picture was lost or undone)."""
+    """Find members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone)."""
     part.find(
         "L2",
         FATAL,
@@ -178,7 +178,7 @@ def member_epochs(part: Part) -> None:
         with
         -- Lost commits and adoptions raise epochs out of turn.
         raised as (select distinct group_id from changes where what in ('raised', 'adopted')),
-        pictures as (
+        assignments as (
             select group_id, member, seq, at_ms, number, lag(number) over in_order as number_before,
                    lag(seq) over in_order as after, lag(at_ms) over in_order as after_at
               from changes anti join raised using (group_id)
@@ -187,9 +187,9 @@ def member_epochs(part: Part) -> None:
         )
         select group_id, null as task, member,
                'its epoch ' || told(number) || ' follows ' || told(number_before) || ' at ' || time_of(at_ms)
-                   || '; each change of a picture adds one' as detail,
+                   || '; each change of an assignment adds one' as detail,
                [after, seq] as sequences, [after_at, at_ms] as at
-          from pictures where number <> number_before + 1
+          from assignments where number <> number_before + 1
         """,
         of_day=True,
     )

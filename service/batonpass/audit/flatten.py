@@ -192,7 +192,7 @@ def _line(what: str, ms: int, **said: Unpack[_Said]) -> Row:
     return (what, get("task"), get("member"), ms, *numbers, get("ready"), get("word"))
 
 
-def _picture(record: r.PictureChanged, _at_ms: int) -> Rows:
+def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> Rows:
     member, epoch, ms = record.member_id, record.epoch, record.at_ms
     rows: Rows = [("revoked", task, member, ms, epoch, None, None, None, None) for task in record.revoked]
     rows += [("demoted", task, member, ms, epoch, None, None, None, None) for task in record.demoted]
@@ -248,7 +248,7 @@ def _declared(record: r.GroupDeclared, _at_ms: int) -> Rows:
 
 
 _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
-    r.PictureChanged: _picture,
+    r.AssignmentChanged: _assignment_changed,
     r.TargetPlaced: _placed,
     r.TasksAdopted: _adopted,
     r.MemberJoined: _joined,
@@ -261,13 +261,13 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
         _line("gone", one.at_ms, member=one.member_id, until_ms=one.lease_end_ms, word=one.cause.value)
     ],
     r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
-    r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.heir)],
+    r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.successor)],
     r.DrainStarted: lambda one, _: [_line("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
     r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
     r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
     r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],
-    r.ClaimsWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
-    r.HeirChosen: lambda one, at: [_line("heir", at, task=one.task, member=one.heir)],
+    r.ReleaseWaived: lambda one, at: [_line("waived", at, task=one.task, member=one.member_id)],
+    r.NextOwnerChosen: lambda one, at: [_line("heir", at, task=one.task, member=one.next_owner)],
     r.ActiveReported: lambda one, _: [
         ("reported", one.task, one.member_id, one.at_ms, None, None, None, None, one.state.value)
     ],
@@ -295,15 +295,15 @@ def _standing(group: Group, at_ms: int) -> Iterator[Row]:
             yield _line("drain", member.drain.since_ms, member=member_id, until_ms=member.drain.deadline_ms)
         if member.suspected:
             yield _line("suspected", at_ms, member=member_id)
-        for task_id, grant in sorted(member.picture.items()):
+        for task_id, grant in sorted(member.assignment.items()):
             yield (grant.role.value, task_id, member_id, grant.since_ms, None, grant.token, None, True, None)
             owned = group.tasks.get(task_id)
             if grant.role is Role.ACTIVE and owned is not None and owned.state is not ActiveState.GRANTED:
                 yield _line("reported", owned.since_ms, task=task_id, member=member_id, word=owned.state.value)
     for task_id, task in sorted(group.tasks.items()):
-        for claim in task.claims:
-            yield _line("claimed", at_ms, task=task_id, member=claim.member_id, until_ms=claim.free_at_ms)
+        for entry in task.unreleased:
+            yield _line("claimed", at_ms, task=task_id, member=entry.member_id, until_ms=entry.free_at_ms)
         if task.target is not None:
             yield _line("target", at_ms, task=task_id, member=task.target)
-        if task.heir is not None:
-            yield _line("heir", at_ms, task=task_id, member=task.heir)
+        if task.next_owner is not None:
+            yield _line("heir", at_ms, task=task_id, member=task.next_owner)

@@ -23,7 +23,7 @@ from batonpass.codec.replay import replay
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, soft_after
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId
-from batonpass.core.invariants import Step, check_group, check_step
+from batonpass.core.invariants import Transition, check_group, check_step
 from batonpass.core.model import Group
 from batonpass.core.records import Record
 from batonpass.core.soft import Soft
@@ -184,7 +184,7 @@ class Replay:
         if decision.records != written:
             self._differ(trace, decision.records, written, sequences, pending.at_ms)
             return
-        for found in check_step(Step(before, after, written, soft, decision.soft, trace.now_ms, trace.inputs)):
+        for found in check_step(Transition(before, after, written, soft, decision.soft, trace.now_ms, trace.inputs)):
             subject = (found.task, found.member)
             self._note(found.law, found.detail, sequences, pending.at_ms, severity=Severity.FATAL, subject=subject)
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Role
-from batonpass.core.records import PictureChanged
+from batonpass.core.records import AssignmentChanged
 
 RECORDS_LEAST: Final = 1_000
 """A member that restored fewer records in all tells nothing of how fast it restores."""
@@ -42,7 +42,7 @@ class Restores:
         # Cold starts: since when, and beside how many others, itself included.
         self._cold: dict[tuple[MemberId, TaskId], tuple[int, int]] = {}
 
-    def granted(self, record: PictureChanged, *, kept: Collection[TaskId]) -> None:
+    def granted(self, record: AssignmentChanged, *, kept: Collection[TaskId]) -> None:
         """Take what a member is to hold. What it held before, or before its start (``kept``), may be on its disk yet.
 
         How long that takes says nothing of a speed.

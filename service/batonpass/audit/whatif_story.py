@@ -139,7 +139,7 @@ class _Teller:
         for member_id, member in sorted(start.members.items()):
             name = self._name(member)
             self.workers[name] = member
-            self._had[name] = set(member.picture)
+            self._had[name] = set(member.assignment)
             self._seen.add(name)
             if member.away_until_ms is None:
                 self._up[name] = member_id
@@ -170,11 +170,11 @@ class _Teller:
                 self._suspected_ms.pop(member_id, None)
             case r.DrainStarted(member_id=member_id):
                 self._drains(record)
-            case r.PictureChanged():
-                self._picture(record)
+            case r.AssignmentChanged():
+                self._assignment_changed(record)
             case r.ActiveReported(task=task, member_id=member_id, state=ActiveState.RUNNING):
                 self.restores.runs(member_id, task, record.at_ms)
-            case r.TaskReleased(task=task, final=final) if final:
+            case r.TaskReleased(task=task, final_position=final) if final:
                 self.ends.setdefault(task, []).append((record.at_ms or at_ms, sum(end for _, end in final)))
             case r.ConfigChanged(config=config):
                 self._config = config
@@ -262,7 +262,7 @@ class _Teller:
             deadline_ms = None if record.deadline_ms is None else max(1, record.deadline_ms - record.since_ms)
             self._step(record.since_ms, Act.DRAIN, name, deadline_ms=deadline_ms)
 
-    def _picture(self, record: r.PictureChanged) -> None:
+    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
         _, had_before = self._returns.get(record.member_id, (0, frozenset()))
         self.restores.granted(record, kept=had_before)
         name = self.names.get(record.member_id)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
-from batonpass.cli.rest import Coordinator
+from batonpass.cli.rest import OperatorClient
 from batonpass.demo import tethered
 
 DEMO: Final = "demo"
@@ -173,7 +173,7 @@ class Crew:
         """Have a token that opens their group to the workers, and nothing else."""
         file, group = self.folder.workers_token_file, self.cast.group
         kept = self.folder.kept(file)
-        with Coordinator(url, token) as coordinator:
+        with OperatorClient(url, token) as coordinator:
             # To try the token itself would be refused, with a warning, where it is for the workers of another group.
             known = coordinator.get("/tokens")["tokens"]
             if kept is None or not any(_opens(one, kept, group) for one in known):
@@ -254,7 +254,7 @@ def declare(url: str, token: str, cast: Cast) -> None:
         Failure: when the coordinator refuses.
     """
     ends_at = time.monotonic() + DECLARE_PATIENCE_S
-    with Coordinator(url, token) as coordinator:
+    with OperatorClient(url, token) as coordinator:
         while True:
             try:
                 coordinator.call("PUT", f"/groups/{cast.group}", body=dict(cast.declaration()))

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
-from batonpass.cli.rest import Coordinator, urls_in
+from batonpass.cli.rest import OperatorClient, urls_in
 from batonpass.cli.spans import span_ms
 
 DEFAULT_URL = "http://127.0.0.1:8420"
@@ -67,7 +67,7 @@ Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the
 class Desk:
     """A coordinator to speak to, and a way to print."""
 
-    def __init__(self, coordinator: Coordinator, *, as_json: bool) -> None:
+    def __init__(self, coordinator: OperatorClient, *, as_json: bool) -> None:
         self.coordinator = coordinator
         self.as_json = as_json
         self.console = console()
@@ -174,7 +174,7 @@ def reach(
     *, url: str | None, token: str | None, folder: Path | None, patience: str | None = None, as_json: bool
 ) -> Iterator[Desk]:
     """Find the coordinator and lend a desk at it."""
-    with Coordinator(*find(url, token, folder), patience_s=patience_in_s(patience)) as coordinator:
+    with OperatorClient(*find(url, token, folder), patience_s=patience_in_s(patience)) as coordinator:
         yield Desk(coordinator, as_json=as_json)
 
 

@@ -16,8 +16,8 @@ from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.rest import path
 from batonpass.codec.snapshots import read_snapshot, write_plan
+from batonpass.core.dry_run.plan import plan_snapshot
 from batonpass.core.errors import ProtocolError
-from batonpass.core.plan import plan_snapshot
 from batonpass.core.policy import Policy
 
 _Line = tuple[int, bytes]

@@ -82,7 +82,7 @@ class Reply(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Coordinator:
+class OperatorClient:
     """The coordinators under their base URLs, and the token that is shown to them.
 
     ``patience_s`` is how long a look is repeated where none of them can answer now. None is `PATIENCE_S` where one is

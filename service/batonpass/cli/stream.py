@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.cli.rest import Away, Coordinator, path
+from batonpass.cli.rest import Away, OperatorClient, path
 
 AGAIN_S = 1.0
 AGAIN_MAX_S = 10.0
@@ -27,7 +27,7 @@ class Stream:
     end.
     """
 
-    def __init__(self, coordinator: Coordinator, group: str) -> None:
+    def __init__(self, coordinator: OperatorClient, group: str) -> None:
         self.hears = False
         self._coordinator = coordinator
         self._path = path("groups", group, "events")

@@ -16,7 +16,7 @@ from batonpass.cli.crew import DEMO, SIMULATED, Pace, Program, arguments
 from batonpass.cli.desk import Folder, Token, Url, failing_well, find
 from batonpass.cli.folder import default_folder, running_here
 from batonpass.cli.jobcast import real_worker
-from batonpass.cli.rest import Coordinator, path
+from batonpass.cli.rest import OperatorClient, path
 
 
 def worker(
@@ -47,7 +47,7 @@ def worker(
         job = _job_of(at)
         own = DEMO if job is None else str(json.loads(job)["group"])
         group = group or own
-        with Coordinator(at, secret) as coordinator:
+        with OperatorClient(at, secret) as coordinator:
             found = coordinator.pages(path("groups", group, "members"), "members")
             name = instance or next_name(group, (str(one["instance_id"]) for one in found))
         place = _kept(at) / name

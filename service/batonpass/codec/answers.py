@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import TaskId, task_order
+from batonpass.core.ids import TaskId, task_sort_key
 from batonpass.core.model import Grant, Role
 from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.soft import Positions
@@ -39,16 +39,16 @@ def answer_body(answer: Answer) -> dict[str, Any]:
         "acceptable_recovery_lag": answer.acceptable_recovery_lag,
         "acceptable_catchup_ms": answer.acceptable_catchup_ms,
         "report": answer.report,
-        "assignment": None if answer.assignment is None else picture_body(answer.assignment),
+        "assignment": None if answer.assignment is None else assignment_body(answer.assignment),
         "status": [{"code": code, "detail": detail} for code, detail in answer.status],
     }
 
 
-def picture_body(picture: Mapping[TaskId, Grant]) -> dict[str, list[Any]]:
+def assignment_body(assignment: Mapping[TaskId, Grant]) -> dict[str, list[Any]]:
     """Return what a member may hold, in the order of (subtopology, partition)."""
     roles: dict[str, list[Any]] = {"active": [], "standby": [], "warmup": []}
-    for task in sorted(picture, key=task_order):
-        grant = picture[task]
+    for task in sorted(assignment, key=task_sort_key):
+        grant = assignment[task]
         roles[grant.role].append(_active_body(task, grant) if grant.role is Role.ACTIVE else task)
     return roles
 

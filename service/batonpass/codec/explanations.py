@@ -6,8 +6,8 @@ from typing import Any
 
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.views import count_by_reason, held_back_body, pause_body
-from batonpass.core.explain import CopyStatus, TaskExplanation, Wait
-from batonpass.core.explain_group import Budget, GroupExplanation, Obstacle, Waiting
+from batonpass.core.explain.group import Budget, GroupExplanation, Obstacle, WaitingTask
+from batonpass.core.explain.task import CopyStatus, TaskExplanation, Wait
 from batonpass.core.model import Group, Stop, Task
 
 
@@ -123,7 +123,7 @@ def _obstacle_body(one: Obstacle) -> dict[str, Any]:
     }
 
 
-def _waiting_body(one: Waiting) -> dict[str, Any]:
+def _waiting_body(one: WaitingTask) -> dict[str, Any]:
     return {
         "task": one.task,
         "state": one.state.value,

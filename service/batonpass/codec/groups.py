@@ -13,7 +13,7 @@ from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from batonpass.core.model import Group, Member
+from batonpass.core.model import Group, Member, Task, Unreleased
 from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
@@ -30,6 +30,22 @@ def _with_pending(stored: dict[str, Any]) -> dict[str, Any]:
 UPCASTS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {1: _with_pending}
 """By version: how a stored group of that version becomes one of the next."""
 
+STORED_FIELDS: Final[Mapping[type[Any], Mapping[str, str]]] = {
+    Group: {"placement_due_ms": "due_ms"},
+    Member: {"assignment": "picture"},
+    Task: {
+        "unreleased": "claims",
+        "next_owner": "heir",
+        "previous_owner": "keeper",
+        "waiting_reason": "waiting",
+        "final_position": "final",
+        "away_owner": "awaits",
+    },
+}
+"""By type: what fields are stored as whose names are others here. What is stored keeps its name for ever."""
+STORED_TYPES: Final[Mapping[type[Any], str]] = {Unreleased: "Claim"}
+"""The same for types."""
+
 DERIVED: Final = "table"
 """What follows from the topology and is not stored."""
 
@@ -40,7 +56,7 @@ class UnreadableGroup(Exception):
 
 def encode_group(group: Group) -> bytes:
     """Return a group as a JSON object in UTF-8."""
-    return _encoder.encode({"fields": FIELDS, "group": {name: getattr(group, name) for name in _KEPT}})
+    return _encoder.encode({"fields": FIELDS, "group": _by_stored_names(group)})
 
 
 def decode_group(version: int, payload: bytes) -> Group:
@@ -66,16 +82,23 @@ def decode_group(version: int, payload: bytes) -> Group:
         raise UnreadableGroup(str(error)) from error
 
 
+def _by_stored_names(value: Group | Member) -> dict[str, object]:
+    names = STORED_FIELDS[type(value)]
+    kept = [field.name for field in fields(value) if field.name != DERIVED]
+    return {names.get(name, name): getattr(value, name) for name in kept}
+
+
 def _plain(value: object) -> object:
     if isinstance(value, PMap):
-        return dict(value)
+        return {key: _by_stored_names(one) if isinstance(one, Member) else one for key, one in value.items()}
     raise TypeError(f"{type(value).__name__} has no form in a stored group")
 
 
 def _tuples_within(kind: Any, found: dict[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     """Return the fields of every named tuple that a type is made of; in JSON they are told apart by place alone."""
-    if isinstance(kind, type) and hasattr(kind, "_fields") and kind.__name__ not in found:
-        found[kind.__name__] = kind._fields
+    if isinstance(kind, type) and hasattr(kind, "_fields"):
+        names = STORED_FIELDS.get(kind, {})
+        found[STORED_TYPES.get(kind, kind.__name__)] = tuple(names.get(name, name) for name in kind._fields)
     if isinstance(kind, type) and (hasattr(kind, "_fields") or is_dataclass(kind)):
         for part in get_type_hints(kind).values():
             if part is not kind:
@@ -85,9 +108,8 @@ def _tuples_within(kind: Any, found: dict[str, tuple[str, ...]]) -> Mapping[str,
     return found
 
 
-_KEPT: Final = tuple(field.name for field in fields(Group) if field.name != DERIVED)
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = dict(sorted(_tuples_within(Group, {}).items()))
-"""The fields of the named tuples in a group, by the names of their types."""
+"""The fields of the named tuples in a group, by the names of their types, all as they are stored."""
 
 
 def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct]:
@@ -103,7 +125,8 @@ def _mirror(kind: type[Any], mirrored: Mapping[Any, Any]) -> type[msgspec.Struct
             key, value = get_args(hint)
             hint = dict[key, mirrored.get(value, value)]  # type: ignore[misc, valid-type]
         parts.append((field.name, hint | msgspec.UnsetType, msgspec.UNSET))
-    return msgspec.defstruct(kind.__name__, [part for part in parts if part[0] != DERIVED])
+    kept = [part for part in parts if part[0] != DERIVED]
+    return msgspec.defstruct(kind.__name__, kept, rename=STORED_FIELDS[kind])
 
 
 _MEMBER: Final = _mirror(Member, {})

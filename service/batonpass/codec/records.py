@@ -51,10 +51,10 @@ RECORD_TYPES: Final[Mapping[str, type[Record]]] = {
     "suspicion-cleared": r.SuspicionCleared,
     "rebalance-scheduled": r.RebalanceScheduled,
     "target-placed": r.TargetPlaced,
-    "picture-changed": r.PictureChanged,
+    "picture-changed": r.AssignmentChanged,
     "task-released": r.TaskReleased,
-    "claims-waived": r.ClaimsWaived,
-    "heir-chosen": r.HeirChosen,
+    "claims-waived": r.ReleaseWaived,
+    "heir-chosen": r.NextOwnerChosen,
     "active-reported": r.ActiveReported,
     "warmup-stalled": r.WarmupStalled,
     "task-parked": r.TaskParked,
@@ -87,6 +87,34 @@ A version is written only once every coordinator that lives reads it, so that it
 _KINDS: Final = {record_type: kind for kind, record_type in RECORD_TYPES.items()}
 
 
+class _StoredNames(NamedTuple):
+    """Fields that are stored under older names than they have here. ``within`` is the field that they are parts of."""
+
+    names: Mapping[str, str]
+    within: str | None = None
+
+
+STORED_NAMES: Final[Mapping[str, _StoredNames]] = {
+    "member-joined": _StoredNames({"assignment": "picture"}, within="member"),
+    "place-inherited": _StoredNames({"successor": "heir"}),
+    "task-released": _StoredNames({"final_position": "final"}),
+    "heir-chosen": _StoredNames({"next_owner": "heir"}),
+}
+"""By kind: what the names of fields here are in a payload. A field may be renamed, what it is stored as never."""
+_NAMES_HERE: Final = {
+    kind: _StoredNames({stored: here for here, stored in known.names.items()}, known.within)
+    for kind, known in STORED_NAMES.items()
+}
+
+
+def _renamed(payload: dict[str, Any], known: _StoredNames) -> dict[str, Any]:
+    """Return a payload with other names, in the same order. What is no object is left for the decoder to refuse."""
+    if known.within is None:
+        return {known.names.get(name, name): value for name, value in payload.items()}
+    part = payload.get(known.within)
+    return payload | {known.within: _renamed(part, _StoredNames(known.names))} if isinstance(part, dict) else payload
+
+
 def _plain(value: object) -> object:
     if isinstance(value, PMap):
         return dict(value)
@@ -114,7 +142,10 @@ def encode_record(record: Record, up_to: Mapping[str, int] = VERSIONS) -> Stored
     if kind is None:
         raise UnwritableRecord(f"{type(record).__name__} is not a record")
     try:
-        payload = _encoder.encode(record)
+        stored: object = record
+        if kind in STORED_NAMES:
+            stored = _renamed(msgspec.to_builtins(record, enc_hook=_plain), STORED_NAMES[kind])
+        payload = _encoder.encode(stored)
     except (TypeError, ValueError, OverflowError) as error:
         raise UnwritableRecord(f"{kind}: {error}") from error
     version = min(VERSIONS[kind], up_to.get(kind, 0))
@@ -142,6 +173,9 @@ def decode_record(stored: StoredRecord) -> Record:
     try:
         if version < VERSIONS[kind]:
             payload = msgspec.json.encode(_upcast(kind, version, msgspec.json.decode(payload)))
+        if kind in _NAMES_HERE:
+            named = msgspec.json.decode(payload, type=dict[str, Any])
+            payload = msgspec.json.encode(_renamed(named, _NAMES_HERE[kind]))
         return cast("Record", _decoders[kind].decode(payload))
     except msgspec.MsgspecError as error:
         raise UnreadableRecord(f"{kind}, version {version}: {error}") from error

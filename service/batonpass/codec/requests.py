@@ -20,12 +20,12 @@ from batonpass.codec.bodies import (
     WhatIfBody,
 )
 from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
+from batonpass.core.dry_run.whatif import Newcomers, WhatIf
 from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.soft import Positions, TaskReport
-from batonpass.core.whatif import Newcomers, WhatIf
 
 # Workers of another version may know fields that this program does not, so these two are lenient.
 _JOIN: Final = Shape(JoinBody, lenient=True)

@@ -65,7 +65,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         started_ms=soft.started_ms,
         judge_from_ms=soft.judge_from_ms,
         wake_ms=soft.wake_ms,
-        bound_target=soft.bound_target,
+        bound_target=soft.target_is_provisional,
         members=soft.members.changed_since(base.members),
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
@@ -82,7 +82,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         end_offsets=base.end_offsets.updated({(topic, part): end for topic, part, end in delta.end_offsets}),
         begin_offsets=base.begin_offsets.updated({(topic, part): at for topic, part, at in delta.begin_offsets}),
         wake_ms=delta.wake_ms,
-        bound_target=delta.bound_target,
+        target_is_provisional=delta.bound_target,
     )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from batonpass.codec.answers import picture_body, positions_body, rfc3339
+from batonpass.codec.answers import assignment_body, positions_body, rfc3339
 from batonpass.core.budget import HeldBack
-from batonpass.core.describe import Assignments, GroupStatus
-from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.explain.status import Assignments, GroupStatus
+from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.model import Group, Member, Pause, Topology
 from batonpass.core.policy import GroupConfig
-from batonpass.core.soft import MemberSoft, Report, Soft
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft
 
 HELD_BACK_SHOWN: Final = 1_000
 """How many moves that are held back a group's own description lists; all of them are counted by reason."""
@@ -117,20 +117,20 @@ def _roles_body(found: Mapping[Any, Mapping[str, tuple[TaskId, ...]]]) -> dict[s
     return {member_id: {role: list(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
 
 
-def heirs_of(group: Group) -> frozenset[MemberId]:
+def next_owners_of(group: Group) -> frozenset[MemberId]:
     """Return the members that wait for a task which another one still holds."""
-    heirs = (group.tasks[task_id].heir for task_id in group.unsettled)
-    return frozenset(heir for heir in heirs if heir is not None)
+    next_owners = (group.tasks[task_id].next_owner for task_id in group.unsettled)
+    return frozenset(next_owner for next_owner in next_owners if next_owner is not None)
 
 
-def member_body(soft: Soft, member: Member, heirs: frozenset[MemberId]) -> dict[str, Any]:
+def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) -> dict[str, Any]:
     """Return a member with what it may hold, must give up, and last said; ``heirs`` are those of the group."""
-    heard = soft.members.get(member.id)
+    member_soft = soft.members.get(member.id)
     return {
         "member_id": member.id,
         "instance_id": member.instance_id,
         "member_epoch": member.epoch,
-        "state": _member_state(member, heirs),
+        "state": _member_state(member, next_owners),
         "capacity": member.capacity,
         "max_tasks": member.max_tasks,
         "client_tags": dict(member.client_tags),
@@ -138,44 +138,44 @@ def member_body(soft: Soft, member: Member, heirs: frozenset[MemberId]) -> dict[
         "on_lease_lost": member.on_lease_lost.value,
         "endpoint": member.endpoint,
         "joined_at": rfc3339(member.joined_ms),
-        "last_heard_at": None if heard is None else rfc3339(heard.heard_ms),
+        "last_heard_at": None if member_soft is None else rfc3339(member_soft.heard_ms),
         "draining": member.drain is not None,
         "drain_deadline_at": None if member.drain is None else _time(member.drain.deadline_ms),
         "suspected": member.suspected,
         "away_until": _time(member.away_until_ms),
-        "assignment": picture_body(member.picture),
-        "revoking": sorted(member.revoking, key=task_order),
-        "reports": _reports_body(heard),
+        "assignment": assignment_body(member.assignment),
+        "revoking": sorted(member.revoking, key=task_sort_key),
+        "reports": _reports_body(member_soft),
     }
 
 
-def _member_state(member: Member, heirs: frozenset[MemberId]) -> str:
+def _member_state(member: Member, next_owners: frozenset[MemberId]) -> str:
     """Return the state of reconciliation (KIP-848): must give up, waits for others, or neither."""
     if member.away_until_ms is not None:
         return "away"
     if member.revoking:
         return "unrevoked"
-    return "unreleased" if member.id in heirs else "stable"
+    return "unreleased" if member.id in next_owners else "stable"
 
 
-def _reports_body(heard: MemberSoft | None) -> dict[str, Any]:
-    reports: Mapping[Any, Report] = {} if heard is None else heard.reports
-    return {task: _report_body(reports[task]) for task in sorted(reports, key=task_order)}
+def _reports_body(member_soft: MemberSoft | None) -> dict[str, Any]:
+    reports: Mapping[Any, MeasuredReport] = {} if member_soft is None else member_soft.reports
+    return {task: _report_body(reports[task]) for task in sorted(reports, key=task_sort_key)}
 
 
-def _report_body(report: Report) -> dict[str, Any]:
-    said = report.said
-    body: dict[str, Any] = {"role": said.role, "lag": report.lag, "at": rfc3339(report.at_ms)}
-    if said.state is not None:
-        body["state"] = said.state.value
-    if said.positions:
-        body["position"] = positions_body(said.positions)
-    if said.lost:
+def _report_body(measured: MeasuredReport) -> dict[str, Any]:
+    report = measured.report
+    body: dict[str, Any] = {"role": report.role, "lag": measured.lag, "at": rfc3339(measured.at_ms)}
+    if report.state is not None:
+        body["state"] = report.state.value
+    if report.positions:
+        body["position"] = positions_body(report.positions)
+    if report.lost:
         body["lost"] = True
-    if said.input_lag is not None:
-        body["input_lag"] = said.input_lag
-    if said.detail:
-        body["detail"] = said.detail
-    if report.rate is not None:
-        body["records_per_second"] = report.rate
+    if report.input_lag is not None:
+        body["input_lag"] = report.input_lag
+    if report.detail:
+        body["detail"] = report.detail
+    if measured.rate is not None:
+        body["records_per_second"] = measured.rate
     return body

@@ -1,4 +1,4 @@
-"""What members are answered: the picture, the status codes, and the errors of ids that are no longer members."""
+"""What members are answered: the assignment, the status codes, and the errors of ids that are no longer members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batonpass.core.model import Cause, Grant, Group, Member, Role
 from batonpass.core.policy import Policy
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import Soft
-from batonpass.core.topology import is_ready, missing
+from batonpass.core.topology import is_ready, why_not_ready
 
 _HOW_GONE: Mapping[Cause, str] = {
     Cause.EXPIRED: "its lease ran out",
@@ -21,7 +21,7 @@ _HOW_GONE: Mapping[Cause, str] = {
 
 
 class Late(Done):
-    """Nothing was taken from a member's word, which came late or doubled: it is answered with its whole picture."""
+    """Nothing was taken from a member's word, which came late or doubled: it is answered with its whole assignment."""
 
 
 def refusal(group: Group, member_id: MemberId) -> ProtocolError:
@@ -50,50 +50,55 @@ def refusal(group: Group, member_id: MemberId) -> ProtocolError:
 def answer(
     group: Group, soft: Soft, member: Member, known_epoch: int, extra: tuple[tuple[str, str], ...] = ()
 ) -> Answer:
-    """Return the answer to a member that has seen ``known_epoch``; the whole picture where that is not the present."""
-    heard = soft.members.get(member.id)
+    """Return the answer to a member that has seen ``known_epoch``: the whole assignment, unless it has seen it."""
+    member_soft = soft.members.get(member.id)
     config = group.config
     epoch = member.epoch
-    if is_awaited(group, soft, member.id):
+    if is_full_report_awaited(group, soft, member.id):
         # The log lost commits, and what it says of this member may be of the past: its own report comes first (L3).
-        epoch = known_epoch = known_epoch if known_epoch >= 0 else max(0, heard.echoed if heard is not None else 0)
+        epoch = known_epoch = (
+            known_epoch if known_epoch >= 0 else max(0, member_soft.echoed if member_soft is not None else 0)
+        )
     return Answer(
         member_id=member.id,
-        seq=max(0, heard.seq) if heard is not None else 0,
+        seq=max(0, member_soft.seq) if member_soft is not None else 0,
         member_epoch=epoch,
         generation=group.generation,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         session_timeout_ms=config.session_timeout_ms,
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         acceptable_catchup_ms=config.acceptable_catchup_ms,
-        report="full" if heard is None or not heard.full else None,
-        assignment=None if known_epoch == epoch else picture(group, member),
+        report="full" if member_soft is None or not member_soft.full else None,
+        assignment=None if known_epoch == epoch else assignment_in_order(group, member),
         status=(*status(group, soft, member), *extra),
     )
 
 
-def is_awaited(group: Group, soft: Soft, member_id: MemberId) -> bool:
+def is_full_report_awaited(group: Group, soft: Soft, member_id: MemberId) -> bool:
     """Say whether the store is known to have lost commits and the member has not made its full report since."""
-    heard = soft.members.get(member_id)
-    return heard is not None and not heard.full and heard.heard_ms < group.recovering_until_ms
+    member_soft = soft.members.get(member_id)
+    return member_soft is not None and not member_soft.full and member_soft.heard_ms < group.recovering_until_ms
 
 
-def picture(group: Group, member: Member) -> dict[TaskId, Grant]:
+def assignment_in_order(group: Group, member: Member) -> dict[TaskId, Grant]:
     """Return what the member may hold, in the order of tasks."""
-    rank = group.table.rank
-    last = len(rank)
-    return {task: member.picture[task] for task in sorted(member.picture, key=lambda one: (rank.get(one, last), one))}
+    index_of = group.table.index_of
+    last = len(index_of)
+    return {
+        task: member.assignment[task]
+        for task in sorted(member.assignment, key=lambda one: (index_of.get(one, last), one))
+    }
 
 
 def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], ...]:
-    """Return what the member should know besides its picture, always whole."""
+    """Return what the member should know besides its assignment, always whole."""
     found: list[tuple[str, str]] = []
     if member.drain is not None:
         found.append(_drain_status(group, member))
     if group.pause is not None:
         found.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
     if not is_ready(group.topology):
-        found.append(("topology-not-ready", missing(group.topology)))
+        found.append(("topology-not-ready", why_not_ready(group.topology)))
     if member.topology_epoch < group.table.newest_epoch:
         found.append(
             (
@@ -101,14 +106,18 @@ def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], .
                 f"this member knows topology epoch {member.topology_epoch}, tasks need {group.table.newest_epoch}",
             )
         )
-    found.extend(_doubts(soft, member))
+    found.extend(_state_unknown(soft, member))
     return tuple(found)
 
 
-def _doubts(soft: Soft, member: Member) -> list[tuple[str, str]]:
+def _state_unknown(soft: Soft, member: Member) -> list[tuple[str, str]]:
     """Return the copies whose positions cannot belong to the present changelog: a position alone does not say so."""
-    heard = soft.members.get(member.id)
-    doubted = [] if heard is None else [task for task, report in heard.reports.items() if report.other_incarnation]
+    member_soft = soft.members.get(member.id)
+    doubted = (
+        []
+        if member_soft is None
+        else [task for task, measured in member_soft.reports.items() if measured.other_incarnation]
+    )
     return [
         ("state-unknown", f"the state of {task} is of another incarnation of its changelog; restore it from the start")
         for task in doubted
@@ -116,7 +125,7 @@ def _doubts(soft: Soft, member: Member) -> list[tuple[str, str]]:
 
 
 def _drain_status(group: Group, member: Member) -> tuple[str, str]:
-    remaining = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+    remaining = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     waiting = sum(revocation.active for revocation in member.revoking.values())
     if not remaining + waiting:
         return ("drained", "this member has no active task left and may leave")
@@ -145,15 +154,17 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
     return member.drain.blocked
 
 
-def poll(group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy) -> Answer | ProtocolError | None:
+def answer_to_poll(
+    group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy
+) -> Answer | ProtocolError | None:
     """Return the long-poll's answer as things stand: None means wait on.
 
-    It is answered when the picture is another than ``after`` says (also when ``after`` is above it: the store may
+    It is answered when the assignment is another than ``after`` says (also when ``after`` is above it: the store may
     have lost commits), and refused when the member is no longer one. It is not a heartbeat, and changes nothing.
     """
     member = group.members.get(member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, member_id)
-    if after == member.epoch or (after < member.epoch and is_awaited(group, soft, member_id)):
+    if after == member.epoch or (after < member.epoch and is_full_report_awaited(group, soft, member_id)):
         return None
     return answer(group, soft, member, after)

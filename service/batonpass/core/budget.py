@@ -15,16 +15,16 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final, NamedTuple
 
-from batonpass.core.copies import Ask, Staged, is_for_drain, lacking, stage_queued
+from batonpass.core.copies import CopyRequest, TaskPlan, is_for_drain, lacking, plan_queued_task
+from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import catch_up_ms
 from batonpass.core.model import Role, Task
 from batonpass.core.reasons import Held
-from batonpass.core.room import Room
 from batonpass.core.view import View
 
 _NEVER: Final = 2**62
-_THOUGH_READY = (Held.FAILED, Held.MEMBER_OVERDUE)
+_HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE)
 """What holds back a task though its target is ready, with nothing else to be seen of it."""
 
 
@@ -42,33 +42,33 @@ class HeldBack(NamedTuple):
 class Slots:
     """What is left of the budgets of one step, and of the room that members have."""
 
-    __slots__ = ("_balance", "_drain", "_per_member", "_view", "_warmups", "room")
+    __slots__ = ("_balance_left", "_drain_left", "_per_member", "_view", "_warmups", "copy_capacity")
 
-    def __init__(self, view: View, staged: list[Staged]) -> None:
-        config, stateful = view.config, len(view.group.table.stateful_ranks)
+    def __init__(self, view: View, task_plans: list[TaskPlan]) -> None:
+        config, stateful = view.config, len(view.group.table.stateful_indexes)
         self._view = view
-        self._balance = config.warmup_budget(stateful)
-        self._drain = config.drain_budget(stateful)
+        self._balance_left = config.warmup_budget(stateful)
+        self._drain_left = config.drain_budget(stateful)
         self._per_member = config.max_warmups_per_member
         self._warmups: defaultdict[MemberId, int] = defaultdict(int)
-        self.room = Room(view, staged)
-        waiting = _waiting_for_their_grant(view, staged)
+        self.copy_capacity = CopyCapacity(view, task_plans)
+        waiting = _waiting_for_their_grant(view, task_plans)
         replicas, warmup = config.num_standby_replicas, Role.WARMUP
-        for one in staged:
-            copies = one.copies
-            if len(copies) > replicas or warmup in copies.values() or one.task.id in waiting:
-                self._count(one, waits_for_grant=one.task.id in waiting)
+        for plan in task_plans:
+            copies = plan.copies
+            if len(copies) > replicas or warmup in copies.values() or plan.task.id in waiting:
+                self._count(plan, waits_for_grant=plan.task.id in waiting)
 
-    def _count(self, one: Staged, *, waits_for_grant: bool) -> None:
+    def _count(self, plan: TaskPlan, *, waits_for_grant: bool) -> None:
         """Take off what the copies of a task use."""
-        warming = [member_id for member_id, role in one.copies.items() if role is Role.WARMUP]
-        if waits_for_grant and one.choice.active is not None:
-            warming.append(one.choice.active)
-        used = max(len(warming), len(one.copies) - self._view.config.num_standby_replicas)
-        if is_for_drain(self._view, one.task):
-            self._drain -= used
+        warming = [member_id for member_id, role in plan.copies.items() if role is Role.WARMUP]
+        if waits_for_grant and plan.choice.active is not None:
+            warming.append(plan.choice.active)
+        used = max(len(warming), len(plan.copies) - self._view.config.num_standby_replicas)
+        if is_for_drain(self._view, plan.task):
+            self._drain_left -= used
         else:
-            self._balance -= used
+            self._balance_left -= used
         for member_id in warming:
             self._warmups[member_id] += 1
 
@@ -77,99 +77,99 @@ class Slots:
 
         A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
         """
-        return min(self._drain if draining else self._balance, self._drain + self._balance)
+        return min(self._drain_left if draining else self._balance_left, self._drain_left + self._balance_left)
 
     def are_given(self, *, draining: bool) -> bool:
         """Say whether any slot is left, and moves are not held."""
-        return self.left(draining=draining) > 0 and self._view.moves_held(draining=draining) is None
+        return self.left(draining=draining) > 0 and self._view.why_moves_are_held(draining=draining) is None
 
-    def refuse(self, ask: Ask) -> Held | None:
+    def refusal(self, request: CopyRequest) -> Held | None:
         """Return why the ask cannot be met now; None when it can. What is refused once stays so in this step."""
-        held = self._view.moves_held(draining=ask.draining or ask.free)
+        held = self._view.why_moves_are_held(draining=request.draining or request.needs_no_slot)
         if held is not None:
             return held
-        if not self.room.allows(ask.member_id):
+        if not self.copy_capacity.allows(request.member_id):
             return Held.NO_CAPACITY
-        if ask.free:
+        if request.needs_no_slot:
             return None
-        if self.left(draining=ask.draining) <= 0:
-            return Held.DRAIN_BUDGET if ask.draining else Held.WARMUP_BUDGET
-        if self._warmups[ask.member_id] >= self._per_member:
+        if self.left(draining=request.draining) <= 0:
+            return Held.DRAIN_BUDGET if request.draining else Held.WARMUP_BUDGET
+        if self._warmups[request.member_id] >= self._per_member:
             return Held.MEMBER_WARMUP_BUDGET
         return None
 
     def may_begin(self, member_id: MemberId) -> bool:
         """Say whether the member is here, and may begin one more warmup."""
-        is_full = self._warmups[member_id] >= self._per_member or not self.room.allows(member_id)
-        return not is_full and self._view.member(member_id) is not None
+        is_full = self._warmups[member_id] >= self._per_member or not self.copy_capacity.allows(member_id)
+        return not is_full and self._view.present_member(member_id) is not None
 
-    def take(self, ask: Ask) -> Role:
+    def take(self, request: CopyRequest) -> Role:
         """Meet the ask; return the role of the copy."""
-        self.room.take(ask.member_id)
-        if ask.free:
+        self.copy_capacity.take(request.member_id)
+        if request.needs_no_slot:
             return Role.STANDBY
-        if ask.draining:
-            self._drain -= 1
+        if request.draining:
+            self._drain_left -= 1
         else:
-            self._balance -= 1
-        self._warmups[ask.member_id] += 1
+            self._balance_left -= 1
+        self._warmups[request.member_id] += 1
         return Role.WARMUP
 
 
-def _waiting_for_their_grant(view: View, staged: list[Staged]) -> set[TaskId]:
+def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[TaskId]:
     """Return the tasks that one of their warmups is to have, but not yet: its member must give something up first.
 
     Until it has, the copy is a warmup like any other.
     """
-    chosen = [one for one in staged if one.task.warmups and _is_free_for_a_warmup(one)]
-    if not chosen or view.complete:
+    chosen = [plan for plan in task_plans if plan.task.warmups and _is_free_for_a_warmup(plan)]
+    if not chosen or view.as_if_released:
         return set()
     giving_up = {member.id for member in view.members.values() if member.revoking}
-    for one in staged:
-        task, active = one.task, one.choice.active
+    for plan in task_plans:
+        task, active = plan.task, plan.choice.active
         if task.owner is not None and task.owner != active:
             giving_up.add(task.owner)
-        giving_up.update(holder for holder in view.holders(task) if holder != active and holder not in one.copies)
-    return {one.task.id for one in chosen if one.choice.active in giving_up}
+        giving_up.update(holder for holder in view.holders(task) if holder != active and holder not in plan.copies)
+    return {plan.task.id for plan in chosen if plan.choice.active in giving_up}
 
 
-def _is_free_for_a_warmup(one: Staged) -> bool:
+def _is_free_for_a_warmup(plan: TaskPlan) -> bool:
     """Say whether nobody has the task and it goes to a warmup, which was not promised it before."""
-    task, active = one.task, one.choice.active
-    return active in task.warmups and task.owner is None and not task.claims and task.heir != active
+    task, active = plan.task, plan.choice.active
+    return active in task.warmups and task.owner is None and not task.unreleased and task.next_owner != active
 
 
-def extra_copies(one: Staged, num_standby_replicas: int) -> int:
+def slots_used(plan: TaskPlan, num_standby_replicas: int) -> int:
     """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
-    warmups = [*one.copies.values()].count(Role.WARMUP)
-    return max(warmups, len(one.copies) - num_standby_replicas)
+    warmups = [*plan.copies.values()].count(Role.WARMUP)
+    return max(warmups, len(plan.copies) - num_standby_replicas)
 
 
 _Order = tuple[bool, bool, bool, float]
 
 
-def fund(view: View, staged: list[Staged], queue: Iterable[Task] = ()) -> Slots:
-    """Give slots to what asks for them, in order, and add the copies to ``staged``; return what is left of them.
+def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
+    """Give slots to what asks for them, in order, and add the copies to ``task_plans``; return what is left of them.
 
-    ``queue`` are the tasks that wait for a slot and were not staged (``Pending.QUEUED``); those that get one are added
-    to ``staged``. It is not looked at where no slot is left.
+    ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``); those that get one are added
+    to ``task_plans``. It is not looked at where no slot is left.
     """
-    slots = Slots(view, staged)
-    asking: defaultdict[_Order, list[tuple[Ask, Staged]]] = defaultdict(list)
-    for one in staged:
-        for ask in one.asks:
-            asking[_order(view, slots, ask)].append((ask, one))
+    slots = Slots(view, task_plans)
+    asking: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
+    for plan in task_plans:
+        for request in plan.requests:
+            asking[_order(view, slots, request)].append((request, plan))
     queued = _in_line(view, slots, queue)
-    served: dict[TaskId, Staged] = {}
+    served: dict[TaskId, TaskPlan] = {}
     for order in sorted({*asking, *queued}):
         alike = asking.get(order, [])
         for task, member_id in queued.get(order, ()) if slots.are_given(draining=not order[1]) else ():
             if task.id not in served:
-                served[task.id] = stage_queued(view, task)
-            one = served[task.id]
-            alike += [(ask, one) for ask in one.asks if ask.member_id == member_id]
+                served[task.id] = plan_queued_task(view, task)
+            plan = served[task.id]
+            alike += [(request, plan) for request in plan.requests if request.member_id == member_id]
         _grant(view, slots, alike)
-    staged.extend(one for one in served.values() if len(one.copies) > len(one.task.standbys))
+    task_plans.extend(plan for plan in served.values() if len(plan.copies) > len(plan.task.standbys))
     return slots
 
 
@@ -193,62 +193,66 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
     return found
 
 
-def _order(view: View, slots: Slots, ask: Ask) -> _Order:
+def _order(view: View, slots: Slots, request: CopyRequest) -> _Order:
     """Return by what slots are given first, up to how soon a copy is caught up."""
-    if ask.free and not slots.room.is_limited:
+    if request.needs_no_slot and not slots.copy_capacity.is_limited:
         return (False, False, False, 0.0)
-    owner = ask.task.owner
+    owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
-    return (not ask.free, not ask.draining, not ask.for_active, -overload)
+    return (not request.needs_no_slot, not request.draining, not request.for_active, -overload)
 
 
-def _grant(view: View, slots: Slots, alike: list[tuple[Ask, Staged]]) -> None:
+def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:
     """Meet what can be met of asks that differ only in how soon a copy is caught up."""
-    met = [(ask, one) for ask, one in alike if slots.refuse(ask) is None]
-    if len(met) > 1 and (slots.room.is_limited or not met[0][0].free):
-        met.sort(key=lambda pair: _nearness(view, pair[0]))
-    for ask, one in met:
-        if slots.refuse(ask) is None:
-            one.copies[ask.member_id] = slots.take(ask)
+    met = [(request, plan) for request, plan in alike if slots.refusal(request) is None]
+    if len(met) > 1 and (slots.copy_capacity.is_limited or not met[0][0].needs_no_slot):
+        met.sort(key=lambda pair: _catch_up_order(view, pair[0]))
+    for request, plan in met:
+        if slots.refusal(request) is None:
+            plan.copies[request.member_id] = slots.take(request)
 
 
-def _nearness(view: View, ask: Ask) -> tuple[float, float, int]:
+def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
     """Return how soon a copy is caught up, as far as anybody knows; the task decides between equals."""
-    copy = view.copy(ask.task, ask.member_id)
+    copy = view.copy(request.task, request.member_id)
     soon = catch_up_ms(copy)
     return (
         _NEVER if soon is None else soon,
         _NEVER if copy.lag is None else copy.lag,
-        view.group.table.rank[ask.task.id],
+        view.group.table.index_of[request.task.id],
     )
 
 
-def held_back(view: View, slots: Slots, staged: Iterable[Staged]) -> list[HeldBack]:
+def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
     """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
-    found = [_for_want_of_a_slot(slots, one) or _for_another_reason(view, one) for one in staged]
-    rank = view.group.table.rank
-    return sorted([entry for entry in found if entry is not None], key=lambda entry: rank[entry.task])
+    found = [_for_want_of_a_slot(slots, plan) or _for_another_reason(view, plan) for plan in task_plans]
+    index_of = view.group.table.index_of
+    return sorted([entry for entry in found if entry is not None], key=lambda entry: index_of[entry.task])
 
 
-def _for_want_of_a_slot(slots: Slots, one: Staged) -> HeldBack | None:
-    ask = one.asks[0] if one.asks else None
-    if ask is None or not ask.for_active or ask.member_id in one.copies:
+def _for_want_of_a_slot(slots: Slots, plan: TaskPlan) -> HeldBack | None:
+    request = plan.requests[0] if plan.requests else None
+    if request is None or not request.for_active or request.member_id in plan.copies:
         return None
-    reason = slots.refuse(ask)
-    return None if reason is None else HeldBack(ask.task.id, ask.member_id, reason)
+    reason = slots.refusal(request)
+    return None if reason is None else HeldBack(request.task.id, request.member_id, reason)
 
 
-def _for_another_reason(view: View, one: Staged) -> HeldBack | None:
-    task, choice, table = one.task, one.choice, view.group.table
+def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:
+    task, choice, table = plan.task, plan.choice, view.group.table
     if choice.active == task.target is not None and choice.held is not Held.FAILED:
         return None
-    rank = table.rank.get(task.id)
-    if rank is None or (not table.stateful[rank] and choice.held is None) or (one.asks and one.asks[0].for_active):
+    task_index = table.index_of.get(task.id)
+    if (
+        task_index is None
+        or (not table.stateful[task_index] and choice.held is None)
+        or (plan.requests and plan.requests[0].for_active)
+    ):
         return None
-    has_copy = task.target in one.copies
-    if choice.held is not None and (not has_copy or choice.held in _THOUGH_READY):
+    has_copy = task.target in plan.copies
+    if choice.held is not None and (not has_copy or choice.held in _HOLD_A_READY_TARGET):
         # What failed where it belongs waits for its owner to recover.
         return HeldBack(task.id, task.target if task.target != choice.active else None, choice.held)
     if task.target is None:
-        return HeldBack(task.id, None, Held(task.waiting)) if task.waiting else None
+        return HeldBack(task.id, None, Held(task.waiting_reason)) if task.waiting_reason else None
     return HeldBack(task.id, task.target, Held.STALLED) if not has_copy and view.is_stalled(task, task.target) else None

@@ -37,7 +37,7 @@ from batonpass.core.records import (
     TopologyChanged,
 )
 from batonpass.core.replies import Declared, Done, Reply
-from batonpass.core.topology import succeed, with_partitions
+from batonpass.core.topology import next_topology, with_partitions
 
 
 def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
@@ -55,7 +55,7 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
             return PreconditionRequired(f"group {group.id!r} exists; send If-Match with its ETag to change it")
         if item.if_match != group.revision:
             return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
-        topology = group.topology if item.topology is None else succeed(group.topology, item.topology)
+        topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
         config = group.config if item.config is None else parse_config(item.config, group.config)
         _require_size(draft, topology)
     except ProtocolError as refused:
@@ -75,11 +75,11 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
     if item.topology is None:
         message = "a new group needs a topology"
         raise InvalidTopology(message, errors=[("topology", message)])
-    topology = succeed(Topology(), item.topology)
+    topology = next_topology(Topology(), item.topology)
     config = parse_config(item.config or {})
     _require_size(draft, topology)
     draft.record(GroupDeclared(topology, config, draft.now_ms))
-    draft.touched = True
+    draft.needs_step = True
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
@@ -113,7 +113,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
             f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
         )
     # Whoever may still be running a task is a member, or has a claim; a group without either is free at once.
-    in_use = len(group.members) > 0 or any(group.tasks[task_id].claims for task_id in group.unsettled)
+    in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
@@ -142,7 +142,7 @@ def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
     draft.record(Paused(Pause(item.scope, item.reason, draft.now_ms, item.expires_ms)))
     if item.expires_ms is not None:
         draft.wake(item.expires_ms)
-    draft.touched = True
+    draft.needs_step = True
     return Done()
 
 
@@ -189,7 +189,7 @@ def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
 def _no_such_task(draft: DecisionDraft, task: str) -> ProtocolError | None:
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
-    if task not in draft.group.table.rank:
+    if task not in draft.group.table.index_of:
         message = f"group {draft.group.id!r} has no task {task!r}"
         return InvalidRequest(message, errors=[("task", message)])
     return None

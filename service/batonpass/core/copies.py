@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from batonpass.core.handover import Choice, choose
+from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import ActiveState, Role, Task
@@ -17,20 +17,20 @@ from batonpass.core.reasons import Why
 from batonpass.core.view import View
 
 
-class Ask(NamedTuple):
+class CopyRequest(NamedTuple):
     """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
 
-    ``free`` ones bring the task up to its number of copies and need no slot.
+    ``needs_no_slot``: those that bring the task up to its number of copies and need no slot.
     """
 
     task: Task
     member_id: MemberId
     for_active: bool
     draining: bool
-    free: bool
+    needs_no_slot: bool
 
 
-class Staged(NamedTuple):
+class TaskPlan(NamedTuple):
     """One task after this step: its active, its other copies by member, and the copies that it asks for.
 
     The copy that it asks for to move its active comes first.
@@ -39,47 +39,47 @@ class Staged(NamedTuple):
     task: Task
     choice: Choice
     copies: dict[MemberId, Role]
-    asks: tuple[Ask, ...] = ()
+    requests: tuple[CopyRequest, ...] = ()
 
 
-HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("keeper") + 1)
+HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("previous_owner") + 1)
 NOTHING_HELD: Final = Task(TaskId(""))[HELD]
 
 
-def stage(view: View, task: Task) -> Staged:
+def plan_task(view: View, task: Task) -> TaskPlan:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
     if task.owner is None and view.is_calm and _begins(view, task):
         # It begins where it belongs, with all of its copies, none of which costs a slot.
-        return Staged(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
-    choice, table = choose(view, task), view.group.table
-    rank = table.rank.get(task.id)
-    if task.parked or rank is None or not table.stateful[rank]:
-        return Staged(task, choice, {})
+        return TaskPlan(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
+    choice, table = choose_active(view, task), view.group.table
+    task_index = table.index_of.get(task.id)
+    if task.parked or task_index is None or not table.stateful[task_index]:
+        return TaskPlan(task, choice, {})
     active, members = choice.active, view.members
     if active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
-        return Staged(task, choice, view.holders(task))
+        return TaskPlan(task, choice, view.holders(task))
     wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
-    return _asked(view, task, choice, _kept(view, task, choice, wanted), wanted)
+    return _with_requests(view, task, choice, _kept(view, task, choice, wanted), wanted)
 
 
 def _begins(view: View, task: Task) -> bool:
     """Say whether nobody has, had or was promised anything of a task that has a target."""
-    if task.target is None or task[HELD] != NOTHING_HELD or task.awaits is not None or task.parked:
+    if task.target is None or task[HELD] != NOTHING_HELD or task.away_owner is not None or task.parked:
         return False
     is_complete = len(task.target_standbys) <= view.config.num_standby_replicas
     return is_complete and view.is_stateful(task.id) and not view.on_disk(task.id)
 
 
-def stage_queued(view: View, task: Task) -> Staged:
-    """Return what ``stage`` says of a task that waits for a slot: all stays, and it asks for the copies it lacks."""
+def plan_queued_task(view: View, task: Task) -> TaskPlan:
+    """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
     draining = is_for_drain(view, task)
-    asks = [
-        Ask(task, member_id, for_active=member_id == task.target, draining=draining, free=False)
+    requests = [
+        CopyRequest(task, member_id, for_active=member_id == task.target, draining=draining, needs_no_slot=False)
         for member_id in lacking(task)
-        if view.member(member_id) is not None
+        if view.present_member(member_id) is not None
     ]
-    return Staged(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(asks))
+    return TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(requests))
 
 
 def lacking(task: Task) -> list[MemberId]:
@@ -92,18 +92,18 @@ def lacking(task: Task) -> list[MemberId]:
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
     active, owner = choice.active, task.owner
-    keeper = owner if owner not in (None, active) else task.keeper
-    if keeper is None and not task.standbys and not task.warmups:
+    previous_owner = owner if owner not in (None, active) else task.previous_owner
+    if previous_owner is None and not task.standbys and not task.warmups:
         return {}
     holders = view.holders(task)
     holders.pop(active, None)  # type: ignore[arg-type]
     kept: dict[MemberId, Role] = {}
-    if keeper is not None and keeper != active and view.member(keeper) is not None:
-        if owner == keeper and task.state is not ActiveState.LOST:
-            holders[keeper] = Role.STANDBY
-        was_running = owner != keeper or task.state is ActiveState.RUNNING
-        if keeper in holders and was_running and not view.complete:
-            kept[keeper] = Role.STANDBY
+    if previous_owner is not None and previous_owner != active and view.present_member(previous_owner) is not None:
+        if owner == previous_owner and task.state is not ActiveState.LOST:
+            holders[previous_owner] = Role.STANDBY
+        was_running = owner != previous_owner or task.state is ActiveState.RUNNING
+        if previous_owner in holders and was_running and not view.as_if_released:
+            kept[previous_owner] = Role.STANDBY
     held = [one for one in wanted if one in holders]
     for member_id in held:
         settled = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
@@ -122,9 +122,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         if missing < len(surplus):
             # Only a copy that is caught up makes another one superfluous.
             missing += sum([not _is_caught_up(view, task, one) for one in held])
-        for member_id in _spared(view, task, surplus, missing=missing, runs=runs or choice.ready):
+        for member_id in _surplus_kept(view, task, surplus, missing=missing, runs=runs or choice.ready):
             kept[member_id] = holders[member_id]
-        if not view.complete:
+        if not view.as_if_released:
             _keep_on_drained(view, task, kept, {one: holders[one] for one in surplus if one not in kept})
     return kept
 
@@ -144,14 +144,14 @@ def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: d
 
 def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
     """An owner that ran the task has everything until it says otherwise: it has just been told to stop."""
-    return _ran(task, member_id) or view.copy(task, member_id).is_caught_up
+    return _was_running_on(task, member_id) or view.copy(task, member_id).is_caught_up
 
 
-def _ran(task: Task, member_id: MemberId) -> bool:
+def _was_running_on(task: Task, member_id: MemberId) -> bool:
     return member_id == task.owner and task.state is ActiveState.RUNNING
 
 
-def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
+def _surplus_kept(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
     """Return the unwanted copies that stay for now: as many standbys as wanted ones are missing.
 
     While nobody is ready to run the task, all of them stay that hold any state.
@@ -165,7 +165,7 @@ def _spared(view: View, task: Task, surplus: list[MemberId], *, missing: int, ru
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
-    if _ran(task, member_id):
+    if _was_running_on(task, member_id):
         return (Readiness.RUNNING, 0)
     copy = view.copy(task, member_id)
     return (copy.readiness, copy.lag or 0)
@@ -174,31 +174,33 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 def is_for_drain(view: View, task: Task) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
     members = view.members
-    for member_id in (task.owner, task.keeper):
+    for member_id in (task.owner, task.previous_owner):
         if member_id is not None and member_id in members and members[member_id].drain is not None:
             return True
-    return any(claim.member_id in members and members[claim.member_id].drain is not None for claim in task.claims)
+    return any(entry.member_id in members and members[entry.member_id].drain is not None for entry in task.unreleased)
 
 
-def _asked(view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]) -> Staged:
+def _with_requests(
+    view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
+) -> TaskPlan:
     needs: dict[MemberId, bool] = {}
     if task.target != choice.active:
-        target = view.member(task.target)
+        target = view.present_member(task.target)
         if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
             needs[target.id] = True
     for member_id in wanted:
         if member_id not in copies:
             needs.setdefault(member_id, False)
     if not needs:
-        return Staged(task, choice, copies)
+        return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
     if free >= len(needs) and view.grants_freely(needs):
         # Nothing that any other task asks for can stand in their way.
         copies.update(dict.fromkeys(needs, Role.STANDBY))
-        return Staged(task, choice, copies)
+        return TaskPlan(task, choice, copies)
     draining = is_for_drain(view, task)
-    asks = [
-        Ask(task, member_id, for_active, draining, number < free)
+    requests = [
+        CopyRequest(task, member_id, for_active, draining, number < free)
         for number, (member_id, for_active) in enumerate(needs.items())
     ]
-    return Staged(task, choice, copies, tuple(asks))
+    return TaskPlan(task, choice, copies, tuple(requests))

@@ -19,14 +19,14 @@ from batonpass.core.errors import ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member
 from batonpass.core.policy import Policy
-from batonpass.core.probing import bring_forward, reschedule
-from batonpass.core.reach import has_limits, is_quiet
-from batonpass.core.reasons import Quiet, Reason
+from batonpass.core.probing import probe_sooner, schedule_probe
+from batonpass.core.reach import has_limits, is_nothing_under_way
+from batonpass.core.reasons import NoChange, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.retarget import place_now
 from batonpass.core.soft import Soft
-from batonpass.core.step import advance
+from batonpass.core.step import take_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ def decide(group: Group, soft: Soft, inputs: Sequence[i.Input], now_ms: int, pol
     """
     draft = DecisionDraft(group, soft, now_ms, policy)
     liveness.notice_own_silence(draft)
-    taken, news = _take_all(draft, inputs)
-    if draft.touched:
-        _go_on(draft, inputs, news)
+    taken, news = _apply_all(draft, inputs)
+    if draft.needs_step:
+        _advance_group(draft, inputs, news)
     for member_id in draft.estimated:
-        bring_forward(draft, member_id)
+        probe_sooner(draft, member_id)
     if any(isinstance(item, i.Tick | i.Started) for item in inputs):
         liveness.find_wake(draft)
     replies = tuple([_reply(draft, item, found) for item, found in zip(inputs, taken, strict=True)])
@@ -71,23 +71,23 @@ def decide(group: Group, soft: Soft, inputs: Sequence[i.Input], now_ms: int, pol
     return Decision(tuple(draft.records), draft.group, draft.soft, replies, draft.wake_ms, tuple(draft.reasons))
 
 
-def _take_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], set[TaskId] | None]:
+def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], set[TaskId] | None]:
     """Take every input; return what came of each, and the tasks of which there is news (None: of any task)."""
     taken: list[Reply] = []
     news: set[TaskId] | None = set()
     was_touched = False
     for item in inputs:
-        before, draft.touched = draft.soft, False
-        taken.append(_take(draft, item))
-        if draft.touched:
+        before, draft.needs_step = draft.soft, False
+        taken.append(_apply(draft, item))
+        if draft.needs_step:
             was_touched = True
             named = _named(draft, before, item)
             news = None if news is None or named is None else news | named
-    draft.touched = was_touched
+    draft.needs_step = was_touched
     return taken, news
 
 
-def _take(draft: DecisionDraft, item: i.Input) -> Reply:
+def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
     match item:
         case i.Heartbeat():
             return reports.heartbeat(draft, item)
@@ -149,7 +149,7 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
         case i.ProbeRequest():
             if not draft.group.declared:
                 return UnknownGroup(f"no group {draft.group.id!r} is declared")
-            draft.touched = True
+            draft.needs_step = True
             return Done()
         case _ as never:
             assert_never(never)
@@ -160,37 +160,37 @@ def _named(draft: DecisionDraft, before: Soft, item: i.Input) -> set[TaskId] | N
     member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
     if member is None:
         return None
-    named = {*member.picture, *member.revoking}
+    named = {*member.assignment, *member.revoking}
     for known in (before.members.get(member.id), draft.member_soft(member.id)):
         named.update(known.reports if known is not None else ())
     return named
 
 
-def _go_on(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[TaskId] | None) -> None:
+def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[TaskId] | None) -> None:
     """Take the group as far as it can go now, and set the next look."""
     group = draft.group
     if not group.declared:
         return
     generation = group.generation
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
-    is_look = is_tick and group.due_ms is None and _probe_is_due(draft)
+    is_look = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
     if _is_due(draft) or is_look or any(isinstance(item, i.ProbeRequest) for item in inputs):
         # First where, then how: a step towards a target that is about to change would have to be taken back.
         place_now(draft)
-    elif draft.soft.bound_target and group.due_ms is None and _is_to_rest(group):
+    elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
         # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
         place_now(draft)
-    advance(draft, news, tells_all=news is None or draft.group.generation != generation)
+    take_step(draft, news, explains_all=news is None or draft.group.generation != generation)
     if is_tick:
-        liveness.end_drains(draft)
-    reschedule(draft)
+        liveness.note_overdue_drains(draft)
+    schedule_probe(draft)
     if not draft.records:
-        draft.explain(Quiet.UNCHANGED)
+        draft.explain(NoChange.UNCHANGED)
 
 
 def _is_to_rest(group: Group) -> bool:
     """Say whether all that is left to come are copies, or the group has run out of room and nothing else goes on."""
-    return _only_copies_are_left(group) or (is_quiet(group) and has_limits(group))
+    return _only_copies_are_left(group) or (is_nothing_under_way(group) and has_limits(group))
 
 
 def _only_copies_are_left(group: Group) -> bool:
@@ -202,10 +202,10 @@ def _only_copies_are_left(group: Group) -> bool:
 def _is_due(draft: DecisionDraft) -> bool:
     """Say whether a placement is due; one set for later than any delay allows was set before the clock went back."""
     group = draft.group
-    if group.due_ms is None:
+    if group.placement_due_ms is None:
         return False
     longest_ms = max(group.config.initial_rebalance_delay_ms, group.config.rebalance_batch_ms)
-    return not draft.now_ms < group.due_ms <= draft.now_ms + longest_ms
+    return not draft.now_ms < group.placement_due_ms <= draft.now_ms + longest_ms
 
 
 def _probe_is_due(draft: DecisionDraft) -> bool:
@@ -233,7 +233,7 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, taken: Reply) -> R
         return refusal(draft.group, item.member_id)
     if isinstance(taken, StaleMemberEpoch):
         return StaleMemberEpoch(taken.detail, answer=answer(draft.group, draft.soft, member, -1))
-    reports.note_answered(draft, member)
+    reports.note_answered_timeout(draft, member)
     extra = tuple(
         [("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields]
     )
@@ -242,30 +242,30 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, taken: Reply) -> R
     extra += _unknown_tasks(draft, item)
     if isinstance(item, i.Join):
         return replace(answer(draft.group, draft.soft, member, -1, extra), created=True)
-    return answer(draft.group, draft.soft, member, _seen(item, member), extra)
+    return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)
 
 
 def _drain_progress(draft: DecisionDraft, member_id: MemberId) -> Reply:
     member = draft.group.members.get(member_id)
     if member is None or member.away_until_ms is not None:
         return refusal(draft.group, member_id)
-    remaining = draft.remaining(member)
+    remaining = draft.actives_left(member)
     why = why_drain_is_blocked(draft.group, member)
     return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
 
 
 def _unknown_tasks(draft: DecisionDraft, item: i.Join | i.Heartbeat) -> tuple[tuple[str, str], ...]:
-    rank = draft.group.table.rank
-    unknown = [task for task in (item.tasks or {}) if task not in rank]
+    index_of = draft.group.table.index_of
+    unknown = [task for task in (item.tasks or {}) if task not in index_of]
     return tuple([("unknown-task", f"{task} is not a task of this group") for task in unknown])
 
 
-def _seen(item: i.Heartbeat, member: Member) -> int:
+def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
     """Return the epoch that the member has seen.
 
-    It is -1 where the member runs what is not in its picture: it had better look again.
+    It is -1 where the member runs what is not in its assignment: it had better look again.
     """
-    for task, said in (item.tasks or {}).items():
-        if said.role == "active" and task not in member.picture:
+    for task, report in (item.tasks or {}).items():
+        if report.role == "active" and task not in member.assignment:
             return -1
     return item.member_epoch

@@ -23,23 +23,24 @@ class DecisionDraft:
     """What one decision has come to so far.
 
     Attributes:
-        touched: something changed that may let a task move; the group is taken a step further before the decision ends.
+        needs_step: something changed that may let a task move; the group is taken a step further before the decision
+            ends.
         estimated: members of whom a warmup is known for the first time to come closer, so that its catch-up can be
             estimated.
-        retry_ms: when to look again at what is held until a member is heard; None where nothing is.
+        overdue_retry_ms: when to look again at what is held until a member is heard; None where nothing is.
     """
 
     __slots__ = (
         "_view",
         "estimated",
         "group",
+        "needs_step",
         "now_ms",
+        "overdue_retry_ms",
         "policy",
         "reasons",
         "records",
-        "retry_ms",
         "soft",
-        "touched",
         "wake_ms",
     )
 
@@ -50,9 +51,9 @@ class DecisionDraft:
         self.policy = policy
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
-        self.touched = False
+        self.needs_step = False
         self.estimated: dict[MemberId, None] = {}
-        self.retry_ms: int | None = None
+        self.overdue_retry_ms: int | None = None
         self.wake_ms: int | None = soft.wake_ms
         self._view: View | None = None
 
@@ -85,14 +86,14 @@ class DecisionDraft:
         A change joins the batch that is under way: it neither hastens nor delays it, so that the members of a group
         that has just begun are waited for (``initial_rebalance_delay_ms``).
         """
-        config, pending_ms = self.group.config, self.group.due_ms
+        config, pending_ms = self.group.config, self.group.placement_due_ms
         due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)
         longest_ms = max(config.rebalance_batch_ms, config.initial_rebalance_delay_ms)
         if pending_ms is not None and due_ms <= pending_ms <= self.now_ms + longest_ms:
             due_ms = pending_ms
         self.record(RebalanceScheduled(due_ms, trigger))
         self.wake(due_ms)
-        self.touched = True
+        self.needs_step = True
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
         """Return what is softly known of a member."""
@@ -107,9 +108,9 @@ class DecisionDraft:
         """Return when a member's lease is over as this coordinator counts it."""
         return lease_end_ms(self.group, self.soft, self.now_ms, member)
 
-    def remaining(self, member: Member) -> tuple[TaskId, ...]:
+    def actives_left(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
-        rank = self.group.table.rank
-        ids = [task for task, grant in member.picture.items() if grant.role is Role.ACTIVE]
+        index_of = self.group.table.index_of
+        ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
         ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
-        return tuple(sorted(ids, key=lambda task: (rank.get(task, len(rank)), task)))
+        return tuple(sorted(ids, key=lambda task: (index_of.get(task, len(index_of)), task)))

@@ -8,7 +8,7 @@ The tree, as PROTOCOL's table has it (type, status, action):
     ├── Gone                  gone                   409  stop-and-rejoin
     ├── Fenced                fenced                 409  stop-and-rejoin
     ├── FencedInstanceId      fenced-instance-id     409  stop
-    ├── StaleMemberEpoch      stale-member-epoch     409  retry      carries the picture to take
+    ├── StaleMemberEpoch      stale-member-epoch     409  retry      carries the assignment to take
     ├── InstanceIdInUse       instance-id-in-use     409  retry      carries retry_after_ms
     ├── InvalidTopology       invalid-topology       422  fix        carries path and reason of each fault
     ├── InvalidConfig         invalid-config         422  fix
@@ -38,7 +38,7 @@ class ProtocolError(Exception):
         detail: what was seen, what was expected, and what to do, in a sentence or two.
         errors: for malformed requests, one ``(path, reason)`` a fault.
         retry_after_ms: how long to wait before trying again, where that helps.
-        answer: the picture to take instead (``stale-member-epoch`` only).
+        answer: the assignment to take instead (``stale-member-epoch`` only).
     """
 
     type: ClassVar[str] = "invalid-request"

@@ -18,7 +18,6 @@ from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import (
     ActiveState,
     Cause,
-    Claim,
     Drain,
     Failure,
     GoneMember,
@@ -33,6 +32,7 @@ from batonpass.core.model import (
     Stop,
     Task,
     Topology,
+    Unreleased,
     with_copies,
     with_owner,
     with_target,
@@ -101,7 +101,7 @@ class GroupBuilder:
     def _unsettled(self) -> dict[TaskId, Pending | None]:
         """Return what changes about which tasks are unsettled, and how far."""
         table, replicas = self.group.table, self.group.config.num_standby_replicas
-        rank, stateful, known = table.rank, table.stateful, self.before.unsettled
+        index_of, stateful, known = table.index_of, table.stateful, self.before.unsettled
         tasks = self.tasks
         if replicas != self.before.config.num_standby_replicas:
             tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
@@ -110,7 +110,7 @@ class GroupBuilder:
         leaving = {owner for owner, member in owners.items() if member is not None and _goes_at_an_instant(member)}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
-            place = rank.get(task_id)
+            place = index_of.get(task_id)
             if place is None:
                 found = Pending.OPEN if _held(task) else None
             else:
@@ -140,13 +140,15 @@ def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
 
 def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
     table = build_table(topology)
-    dropped = [task_id for task_id in builder.group.table.ids if task_id not in table.rank]
+    dropped = [task_id for task_id in builder.group.table.ids if task_id not in table.index_of]
     builder.change(topology=topology, table=table)
     for task_id in table.ids:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
         # Whoever holds it is told to give it up; the token outlives the task, should it ever come back.
-        builder.tasks[task_id] = builder.task(task_id)._replace(target=None, target_standbys=(), pin=None, heir=None)
+        builder.tasks[task_id] = builder.task(task_id)._replace(
+            target=None, target_standbys=(), pin=None, next_owner=None
+        )
     if builder.group.pins:
         builder.change(pins=builder.group.pins.updated(dict.fromkeys(dropped)))
 
@@ -181,7 +183,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         gone=builder.group.gone.updated(gone_now),
         instances=nobody,
         pins=nowhere,
-        due_ms=None,
+        placement_due_ms=None,
         triggers=(),
         next_probe_ms=None,
         pause=None,
@@ -204,7 +206,7 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    concerned = _involved(builder, member)
+    concerned = _tasks_involving(builder, member)
     for task_id in concerned:
         task = builder.task(task_id)
         after = _left_by(task, record)
@@ -224,29 +226,29 @@ def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
 
 
 def _left_by(task: Task, record: r.MemberGone) -> Task:
-    member_id, claims = record.member_id, task.claims
-    if claims:
-        claims = tuple(claim for claim in claims if claim.member_id != member_id)
+    member_id, unreleased = record.member_id, task.unreleased
+    if unreleased:
+        unreleased = tuple(entry for entry in unreleased if entry.member_id != member_id)
     ran = task.owner == member_id
-    if record.lease_end_ms > record.at_ms and (ran or len(claims) != len(task.claims)):
-        claims = (*claims, Claim(member_id, record.lease_end_ms))
-    changes = _changes_without(task, member_id, claims)
-    stop = _stopped(task, claims, member_id, record.at_ms, record.cause.value)
+    if record.lease_end_ms > record.at_ms and (ran or len(unreleased) != len(task.unreleased)):
+        unreleased = (*unreleased, Unreleased(member_id, record.lease_end_ms))
+    changes = _changes_without_member(task, member_id, unreleased)
+    stop = _stop_after_departure(task, unreleased, member_id, record.at_ms, record.cause.value)
     if stop is not task.stop:
         changes["stop"] = stop
     if ran:
         # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
-        changes |= {"since_ms": record.at_ms, "final": ()}
+        changes |= {"since_ms": record.at_ms, "final_position": ()}
         if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
-            changes["failures"] = _failed(task, Failure(member_id, record.at_ms))
+            changes["failures"] = _with_failure(task, Failure(member_id, record.at_ms))
     if task.target == member_id:
         changes["target"] = None
     if member_id in task.target_standbys:
-        changes["target_standbys"] = _minus(task.target_standbys, member_id)
+        changes["target_standbys"] = _removed(task.target_standbys, member_id)
     if task.pin == member_id:
         changes["pin"] = None
-    if task.awaits == member_id:
-        changes["awaits"] = None
+    if task.away_owner == member_id:
+        changes["away_owner"] = None
     return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
@@ -255,45 +257,47 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    for task_id in _involved(builder, member):
+    for task_id in _tasks_involving(builder, member):
         task = builder.task(task_id)
-        after = _without(task, member.id, tuple(claim for claim in task.claims if claim.member_id != member.id))
-        stop = _stopped(task, after.claims, member.id, record.at_ms, Cause.RESTARTED.value)
+        after = _without_member(
+            task, member.id, tuple(entry for entry in task.unreleased if entry.member_id != member.id)
+        )
+        stop = _stop_after_departure(task, after.unreleased, member.id, record.at_ms, Cause.RESTARTED.value)
         if stop is not task.stop:
             after = after._replace(stop=stop)
         if task.owner == member.id:
-            after = after._replace(since_ms=record.at_ms, final=(), awaits=member.id)
+            after = after._replace(since_ms=record.at_ms, final_position=(), away_owner=member.id)
         if after != task:
             builder.tasks[task_id] = after
     builder.change_member(
-        member.id, picture=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
+        member.id, assignment=PMap(), revoking=PMap(), away_until_ms=record.until_ms, suspected=False, drain=None
     )
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Whatever was meant for one member is meant for its heir."""
-    old, heir = record.member_id, record.heir
+    """Whatever was meant for one member is meant for its successor."""
+    old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
         return
-    for task_id in _involved(builder, member):
+    for task_id in _tasks_involving(builder, member):
         task = builder.task(task_id)
-        target = heir if task.target == old else task.target
-        standbys = _minus(task.target_standbys, old)
+        target = successor if task.target == old else task.target
+        standbys = _removed(task.target_standbys, old)
         if standbys != task.target_standbys:
-            standbys = _plus(standbys, heir)
-        if target == heir:
+            standbys = _added(standbys, successor)
+        if target == successor:
             # It may stand in the place of two members, of which one was to stand by the other.
-            standbys = _minus(standbys, heir)
-        after = task._replace(target=target, target_standbys=standbys, pin=heir if task.pin == old else task.pin)
+            standbys = _removed(standbys, successor)
+        after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
             builder.tasks[task_id] = after
-    _move_pins(builder, old, heir)
+    _move_pins(builder, old, successor)
 
 
-def _move_pins(builder: GroupBuilder, old: MemberId, heir: MemberId | None) -> None:
-    """Keep the index of pins in step: those of ``old`` are the heir's, or nobody's."""
-    changes = {task_id: heir for task_id, pin in builder.group.pins.items() if pin == old}
+def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
+    """Keep the index of pins in step: those of ``old`` are the successor's, or nobody's."""
+    changes = {task_id: successor for task_id, pin in builder.group.pins.items() if pin == old}
     if changes:
         builder.change(pins=builder.group.pins.updated(changes))
 
@@ -327,7 +331,7 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
     """Have it judged anew which of a member's tasks are settled: nothing about the tasks themselves has changed."""
     member = builder.member(member_id)
     if member is not None:
-        for task_id, grant in member.picture.items():
+        for task_id, grant in member.assignment.items():
             if grant.role is Role.ACTIVE:
                 builder.tasks[task_id] = builder.task(task_id)
 
@@ -335,9 +339,9 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
     """The group epoch grows; the earliest of the due times counts."""
     group = builder.group
-    due = record.due_ms if group.due_ms is None else min(group.due_ms, record.due_ms)
+    due = record.due_ms if group.placement_due_ms is None else min(group.placement_due_ms, record.due_ms)
     triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)
-    builder.change(group_epoch=group.group_epoch + 1, due_ms=due, triggers=triggers)
+    builder.change(group_epoch=group.group_epoch + 1, placement_due_ms=due, triggers=triggers)
 
 
 def _paused(builder: GroupBuilder, record: r.Paused) -> None:
@@ -390,45 +394,47 @@ def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
 
 
 def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
-    """The target answers the group epoch; a change of target takes the choice of an heir along only where it agrees."""
+    """The target answers the group epoch; the choice of a next owner stands only where the target agrees."""
     for task_id, target in record.changes.items():
         builder.tasks[task_id] = with_target(builder.task(task_id), target)
-    builder.change(generation=record.generation, generation_epoch=record.group_epoch, due_ms=None, triggers=())
+    builder.change(
+        generation=record.generation, generation_epoch=record.group_epoch, placement_due_ms=None, triggers=()
+    )
 
 
-def _picture_changed(builder: GroupBuilder, record: r.PictureChanged) -> None:
+def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> None:
     """What one member may hold is new, and so is its epoch; what it must give up it may still hold."""
     member = builder.member(record.member_id)
     if member is None:
         return
-    picture: dict[TaskId, Grant | None] = {}
+    assignment: dict[TaskId, Grant | None] = {}
     revoking: dict[TaskId, Revocation | None] = {}
     demoted = frozenset(record.demoted)
     ready = frozenset(record.ready)
     for task_id in record.revoked:
-        picture[task_id] = None
+        assignment[task_id] = None
         revoking[task_id] = _give_up(builder, member, task_id, record)
     for task_id in [one for one in record.granted if one in demoted] if demoted else ():
         revoking[task_id] = _give_up(builder, member, task_id, record)
         task = builder.task(task_id)
         if task.state is ActiveState.RUNNING:
-            builder.tasks[task_id] = task._replace(keeper=member.id)
-    picture.update(record.granted)
+            builder.tasks[task_id] = task._replace(previous_owner=member.id)
+    assignment.update(record.granted)
     for task_id, grant in record.granted.items():
         builder.tasks[task_id] = _taken_up(builder.task(task_id), member.id, grant, ready=task_id in ready)
     builder.change_member(
         member.id,
         epoch=record.epoch,
-        picture=member.picture.updated(picture),
+        assignment=member.assignment.updated(assignment),
         revoking=member.revoking.updated(revoking),
     )
 
 
-def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.PictureChanged) -> Revocation:
+def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.AssignmentChanged) -> Revocation:
     task = builder.task(task_id)
     was_active = task.owner == member.id
-    claims = (*task.claims, Claim(member.id, None)) if was_active else task.claims
-    after = _without(task, member.id, claims)
+    unreleased = (*task.unreleased, Unreleased(member.id, None)) if was_active else task.unreleased
+    after = _without_member(task, member.id, unreleased)
     if was_active:
         cause = SUSPECTED if member.suspected else REVOKED
         stop = Stop(member.id, None, cause) if task.state is ActiveState.RUNNING else task.stop
@@ -441,11 +447,11 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
     """Return the task as it is once the member holds it as the grant says."""
     role, standbys, warmups = grant.role, task.standbys, task.warmups
     if standbys or warmups:
-        standbys, warmups = _minus(standbys, member_id), _minus(warmups, member_id)
+        standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
     if role is Role.STANDBY:
-        return with_copies(task, _plus(standbys, member_id), warmups)
+        return with_copies(task, _added(standbys, member_id), warmups)
     if role is Role.WARMUP:
-        return with_copies(task, standbys, _plus(warmups, member_id))
+        return with_copies(task, standbys, _added(warmups, member_id))
     if standbys is not task.standbys or warmups is not task.warmups:
         task = with_copies(task, standbys, warmups)
     return with_owner(task, member_id, grant, ready=ready)
@@ -454,26 +460,28 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
 def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
     """The member does not run the task any more; where it stopped is remembered for the next owner."""
     task = builder.task(record.task)
-    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
-    if len(claims) != len(task.claims) or record.final:
-        stop = _ended(task.stop, claims, record.at_ms)
-        builder.tasks[record.task] = task._replace(claims=claims, final=record.final, stop=stop)
+    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
+    if len(unreleased) != len(task.unreleased) or record.final_position:
+        stop = _stop_completed(task.stop, unreleased, record.at_ms)
+        builder.tasks[record.task] = task._replace(
+            unreleased=unreleased, final_position=record.final_position, stop=stop
+        )
     member = builder.member(record.member_id)
     if member is not None and record.task in member.revoking:
         builder.change_member(member.id, revoking=member.revoking.without(record.task))
 
 
-def _waived(builder: GroupBuilder, record: r.ClaimsWaived) -> None:
-    """A suspected member's claim holds nobody back; it must still confirm."""
+def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
+    """A suspected member is not waited for; it must still confirm."""
     task = builder.task(record.task)
-    claims = tuple(claim for claim in task.claims if claim.member_id != record.member_id)
-    stop = _ended(task.stop, claims, task.since_ms)
-    builder.tasks[record.task] = task._replace(claims=claims, final=(), stop=stop)
+    unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
+    stop = _stop_completed(task.stop, unreleased, task.since_ms)
+    builder.tasks[record.task] = task._replace(unreleased=unreleased, final_position=(), stop=stop)
 
 
-def _heir_chosen(builder: GroupBuilder, record: r.HeirChosen) -> None:
+def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
     """The task has somebody to go to."""
-    builder.tasks[record.task] = builder.task(record.task)._replace(heir=record.heir)
+    builder.tasks[record.task] = builder.task(record.task)._replace(next_owner=record.next_owner)
 
 
 def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
@@ -482,11 +490,11 @@ def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
     if task.owner != record.member_id:
         return
     if record.state is ActiveState.RUNNING:
-        task = task._replace(keeper=None, final=(), stop=None)
+        task = task._replace(previous_owner=None, final_position=(), stop=None)
     elif task.state is ActiveState.RUNNING:
         task = task._replace(stop=Stop(record.member_id, record.at_ms, record.state.value))
     if record.state is ActiveState.FAILED:
-        task = task._replace(failures=_failed(task, Failure(record.member_id, record.at_ms)))
+        task = task._replace(failures=_with_failure(task, Failure(record.member_id, record.at_ms)))
     builder.tasks[record.task] = task._replace(state=record.state)
 
 
@@ -522,13 +530,13 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
     member = builder.member(record.member_id)
     if member is None:
         return
-    picture: dict[TaskId, Grant | None] = {}
+    assignment: dict[TaskId, Grant | None] = {}
     revoking: dict[TaskId, Revocation | None] = {}
     for task_id in record.dropped:
         task = builder.task(task_id)
-        picture[task_id] = None
+        assignment[task_id] = None
         revoking[task_id] = Revocation(member.epoch, record.at_ms, active=True)
-        after = _without(task, member.id, (*task.claims, Claim(member.id, None)))
+        after = _without_member(task, member.id, (*task.unreleased, Unreleased(member.id, None)))
         builder.tasks[task_id] = after._replace(stop=task.stop or Stop(member.id, record.at_ms, REVOKED))
     for task_id, token in record.tokens.items():
         task = builder.task(task_id)
@@ -536,15 +544,15 @@ def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
             _dispossess(builder, task_id, record)
             task = builder.task(task_id)
         grant = Grant(Role.ACTIVE, member.epoch, record.at_ms, max(token, task.token))
-        picture[task_id] = grant
+        assignment[task_id] = grant
         revoking[task_id] = None
-        claims = tuple(claim for claim in task.claims if claim.member_id != member.id)
+        unreleased = tuple(entry for entry in task.unreleased if entry.member_id != member.id)
         builder.tasks[task_id] = _taken_up(task, member.id, grant, ready=True)._replace(
-            state=ActiveState.RUNNING, claims=claims, keeper=None, stop=None
+            state=ActiveState.RUNNING, unreleased=unreleased, previous_owner=None, stop=None
         )
     builder.change_member(
         member.id,
-        picture=member.picture.updated(picture),
+        assignment=member.assignment.updated(assignment),
         revoking=member.revoking.updated(revoking),
     )
 
@@ -555,11 +563,11 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
     if other is None:
         return
     epoch = other.epoch + 1
-    builder.tasks[task_id] = _without(task, other.id, (*task.claims, Claim(other.id, None)))
+    builder.tasks[task_id] = _without_member(task, other.id, (*task.unreleased, Unreleased(other.id, None)))
     builder.change_member(
         other.id,
         epoch=epoch,
-        picture=other.picture.without(task_id),
+        assignment=other.assignment.without(task_id),
         revoking=other.revoking.having(task_id, Revocation(epoch, record.at_ms, active=True)),
     )
 
@@ -579,7 +587,7 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     is how many standbys a task should have, None for one without state.
     """
     owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
-    if task.claims or task.warmups or task.heir is not None or task.keeper is not None:
+    if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
         return Pending.OPEN
     if owner is None:
         is_to_go = target is not None or standbys or task.target_standbys
@@ -595,12 +603,12 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
 
 
 def _held(task: Task) -> bool:
-    return bool(task.owner or task.claims or task.standbys or task.warmups)
+    return bool(task.owner or task.unreleased or task.standbys or task.warmups)
 
 
-def _involved(builder: GroupBuilder, member: Member) -> list[TaskId]:
+def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
     """Return every task that the member may have to do with: what it holds or held, its pins, what is unsettled."""
-    ids = dict.fromkeys(member.picture)
+    ids = dict.fromkeys(member.assignment)
     ids.update(dict.fromkeys(member.revoking))
     ids.update(dict.fromkeys(builder.before.unsettled))
     ids.update(dict.fromkeys(builder.tasks))
@@ -608,13 +616,13 @@ def _involved(builder: GroupBuilder, member: Member) -> list[TaskId]:
     return list(ids)
 
 
-def _without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> Task:
-    """Return the task as it is when the member holds nothing of it any more, but for ``claims``."""
-    changes = _changes_without(task, member_id, claims)
+def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
+    """Return the task as it is when the member holds nothing of it any more, but for ``unreleased``."""
+    changes = _changes_without_member(task, member_id, unreleased)
     return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
-def _changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...]) -> dict[str, object]:
+def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> dict[str, object]:
     """Return what is other than before when the member holds nothing of a task any more, by the names of fields.
 
     A member that leaves may have to do with thousands of tasks: only what changes is named.
@@ -623,51 +631,53 @@ def _changes_without(task: Task, member_id: MemberId, claims: tuple[Claim, ...])
     if task.owner == member_id:
         changes["owner"] = None
     if member_id in task.standbys:
-        changes["standbys"] = _minus(task.standbys, member_id)
+        changes["standbys"] = _removed(task.standbys, member_id)
     if member_id in task.warmups:
-        changes["warmups"] = _minus(task.warmups, member_id)
-    if claims != task.claims:
-        changes["claims"] = claims
-    if task.heir == member_id:
-        changes["heir"] = None
-    if task.keeper == member_id:
-        changes["keeper"] = None
+        changes["warmups"] = _removed(task.warmups, member_id)
+    if unreleased != task.unreleased:
+        changes["unreleased"] = unreleased
+    if task.next_owner == member_id:
+        changes["next_owner"] = None
+    if task.previous_owner == member_id:
+        changes["previous_owner"] = None
     return changes
 
 
-def _stopped(task: Task, claims: tuple[Claim, ...], member_id: MemberId, at_ms: int, cause: str) -> Stop | None:
-    """Return how the last run of a task ended, now that ``member_id`` went and these claims are left."""
+def _stop_after_departure(
+    task: Task, unreleased: tuple[Unreleased, ...], member_id: MemberId, at_ms: int, cause: str
+) -> Stop | None:
+    """Return how the last run of a task ended, now that ``member_id`` went and these have not released it."""
     stop = task.stop
     if task.owner == member_id and task.state is ActiveState.RUNNING:
         stop = Stop(member_id, None, cause)
     elif stop is not None and stop.member_id == member_id and stop.at_ms is None:
         stop = stop._replace(cause=cause)
-    return _ended(stop, claims, at_ms)
+    return _stop_completed(stop, unreleased, at_ms)
 
 
-def _ended(stop: Stop | None, claims: tuple[Claim, ...], at_ms: int) -> Stop | None:
-    """Return ``stop`` with the instant since when nobody can be running the task, if no claim on it is left.
+def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
+    """Return ``stop`` with the instant since when nobody can be running the task, if everybody has released it.
 
     An instant of 0 was not recorded: then nothing is known of the stop.
     """
-    if stop is None or stop.at_ms is not None or claims:
+    if stop is None or stop.at_ms is not None or unreleased:
         return stop
     return stop._replace(at_ms=at_ms) if at_ms else None
 
 
-def _failed(task: Task, failure: Failure) -> tuple[Failure, ...]:
+def _with_failure(task: Task, failure: Failure) -> tuple[Failure, ...]:
     """Return the failures of the task with one more; of each member the last counts."""
     return (*(one for one in task.failures if one.member_id != failure.member_id), failure)
 
 
-def _minus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     """Return ``members`` without ``member_id``."""
     if member_id not in members:
         return members
     return tuple([one for one in members if one != member_id]) if len(members) > 1 else ()
 
 
-def _plus(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
+def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     """Return ``members`` with ``member_id``, in order."""
     if not members:
         return (member_id,)
@@ -699,10 +709,10 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
     r.ProbeScheduled: _probe_scheduled,
     r.GoneForgotten: _gone_forgotten,
     r.TargetPlaced: _target_placed,
-    r.PictureChanged: _picture_changed,
+    r.AssignmentChanged: _assignment_changed,
     r.TaskReleased: _released,
-    r.ClaimsWaived: _waived,
-    r.HeirChosen: _heir_chosen,
+    r.ReleaseWaived: _release_waived,
+    r.NextOwnerChosen: _next_owner_chosen,
     r.ActiveReported: _active_reported,
     r.WarmupStalled: _stalled,
     r.TaskParked: _parked,

@@ -16,7 +16,7 @@ is the opposite case: it goes to the most caught-up live copy now, whoever that 
 | restores without progress | a caught-up copy if there is one, else the owner |
 | lost its state | as for a task without an owner, the holder last |
 | drains, deadline over | the best copy, ready or not |
-| none | the heir of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
+| none | the next owner of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
 target, cold |
 
 Which copies stand by and warm up beside it is decided in ``copies``, who gets a slot in ``budget``, and what each
@@ -43,103 +43,103 @@ class Choice(NamedTuple):
     held: Held | None = None
 
 
-def choose(view: View, task: Task) -> Choice:
+def choose_active(view: View, task: Task) -> Choice:
     """Return who has the active of ``task`` when this step is complete (the table above)."""
     table = view.group.table
-    rank = table.rank.get(task.id)
-    if rank is None:
+    task_index = table.index_of.get(task.id)
+    if task_index is None:
         return Choice(None, Why.COPY_DROPPED)
     if task.parked:
         return Choice(None, Why.STAYS, held=Held.PARKED)
     if task.owner is None:
-        return _successor(view, task, is_stateful=table.stateful[rank])
+        return _choose_for_ownerless(view, task, is_stateful=table.stateful[task_index])
     owner = view.members[task.owner]
-    if not table.stateful[rank]:
-        return _stateless(view, task, owner)
+    if not table.stateful[task_index]:
+        return _choose_for_stateless(view, task, owner)
     if task.state is ActiveState.LOST:
-        return _lost(view, task, owner)
+        return _choose_for_lost(view, task, owner)
     if owner.suspected:
-        return _suspected(view, task, owner)
+        return _choose_for_suspected(view, task, owner)
     if task.state is ActiveState.RUNNING:
-        return _running(view, task, owner)
+        return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
         # Since a start nobody has heard from it. It counts as running, but what was just handed to it is not taken back
         # for the last owner before it has said whether it does.
-        is_way_back = owner.drain is None and task.target is not None and task.target == task.keeper
-        return _stays(task) if is_way_back else _running(view, task, owner)
-    return _not_running(view, task, owner, own)
+        is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
+        return _stays(task) if is_way_back else _choose_for_running(view, task, owner)
+    return _choose_for_not_running(view, task, owner, own)
 
 
 def _stays(task: Task, held: Held | None = None) -> Choice:
     return Choice(task.owner, Why.STAYS, True, held)
 
 
-def _stateless(view: View, task: Task, owner: Member) -> Choice:
+def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
-    if task.target in (None, owner.id) or view.member(task.target) is None:
+    if task.target in (None, owner.id) or view.present_member(task.target) is None:
         return _stays(task, Held.FAILED if failed else None)
-    held = view.moves_held(draining=failed or owner.drain is not None)
+    held = view.why_moves_are_held(draining=failed or owner.drain is not None)
     if not failed:
-        held = held or _awaits_word(view, task, owner)
+        held = held or _held_for_overdue(view, task, owner)
     return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
-def _lost(view: View, task: Task, owner: Member) -> Choice:
+def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     """The holder of lost state is the last choice, but better than nobody."""
-    found = _best_ready(view, task, besides=(owner.id,)) or _most_caught_up(view, task)
+    found = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
     if found is not None:
         return found
-    target = view.member(task.target)
+    target = view.present_member(task.target)
     if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
     return _stays(task)
 
 
-def _suspected(view: View, task: Task, owner: Member) -> Choice:
+def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
     """Only a copy that is ready takes over from a member that may still be alive."""
-    found = _best_ready(view, task, besides=(owner.id,), on_disk=False)
+    found = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
     return found._replace(why=Why.TAKEOVER) if found is not None else _stays(task)
 
 
-def _running(view: View, task: Task, owner: Member) -> Choice:
+def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     drain = owner.drain
     if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
-        return _deadline(view, task, owner)
+        return _choose_at_deadline(view, task, owner)
     if task.target == owner.id:
         return _stays(task)
-    target = view.member(task.target)
+    target = view.present_member(task.target)
     if target is None:
         return _stays(task)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
         return _stays(task)
-    held = view.moves_held(draining=drain is not None) or _awaits_word(view, task, owner)
+    held = view.why_moves_are_held(draining=drain is not None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
-def _awaits_word(view: View, task: Task, owner: Member) -> Held | None:
+def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
     for_balance = owner.drain is None and task.target != task.pin
-    return Held.MEMBER_OVERDUE if for_balance and view.is_somebody_overdue() else None
+    return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
 
 
-def _deadline(view: View, task: Task, owner: Member) -> Choice:
+def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
     """Let the best copy have what is left, ready or not; a member that goes as well is no better than staying."""
     for found in (
-        _best_ready(view, task, besides=(owner.id,)),
+        _best_ready(view, task, excluding=(owner.id,)),
         _most_caught_up(view, task),
         Choice(task.target, Why.DEADLINE),
     ):
-        taker = view.member(found.active) if found is not None else None
+        taker = view.present_member(found.active) if found is not None else None
         if found is not None and taker is not None and taker.id != owner.id and taker.drain is None:
             return found._replace(why=Why.DEADLINE)
     return _stays(task, Held.NO_ELIGIBLE_MEMBER)
 
 
-def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
+def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
@@ -147,8 +147,8 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
         return _stays(task)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
-    keeps = None if failed or is_stuck else task.keeper
-    has_yet_to_speak = keeps is not None or task.state is ActiveState.GRANTED
+    previous_owner = None if failed or is_stuck else task.previous_owner
+    has_yet_to_speak = previous_owner is not None or task.state is ActiveState.GRANTED
     if has_yet_to_speak and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
         # Its word is due within a heartbeat interval. Until then nobody knows how much it has left to restore: where it
         # had a copy, that was caught up; where it had none, the changelog may be as good as empty.
@@ -157,7 +157,7 @@ def _not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
     as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]
     # Until it is as far, every copy with any state may yet be what saves the task.
     staying = Choice(owner.id, Why.STAYS, ready=own.is_caught_up, held=Held.FAILED if failed else None)
-    return _best_ready(view, task, besides=(owner.id, keeps, *as_bad)) or staying
+    return _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad)) or staying
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
@@ -166,25 +166,25 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
     A standby restored beside it may say so first by chance of their heartbeats; a takeover would gain nothing then.
     """
     eta_ms = catch_up_ms(own)
-    heard = view.soft.members.get(owner.id)
-    if eta_ms is None or heard is None or task.id not in heard.reports:
+    member_soft = view.soft.members.get(owner.id)
+    if eta_ms is None or member_soft is None or task.id not in member_soft.reports:
         return False
-    return heard.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
+    return member_soft.reports[task.id].at_ms + eta_ms - view.config.heartbeat_interval_ms <= view.now_ms
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
     """Return when an owner that comes no closer counts as stuck."""
-    heard = view.soft.members.get(owner.id)
-    report = heard.reports.get(task.id) if heard is not None else None
-    since = max(task.since_ms, view.soft.started_ms, report.progress_ms if report is not None else 0)
+    member_soft = view.soft.members.get(owner.id)
+    measured = member_soft.reports.get(task.id) if member_soft is not None else None
+    since = max(task.since_ms, view.soft.started_ms, measured.progress_ms if measured is not None else 0)
     return since + view.config.warmup_stall_timeout_ms
 
 
-def _successor(view: View, task: Task, *, is_stateful: bool) -> Choice:
+def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose who gets a task that nobody has: ready copies at once, others only once a target is placed."""
-    heir = None if task.heir is None else view.member(task.heir)
-    if heir is not None:
-        return Choice(heir.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, heir.id).is_caught_up)
+    next_owner = None if task.next_owner is None else view.present_member(task.next_owner)
+    if next_owner is not None:
+        return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
     found = _best_ready(view, task, on_disk=task.target is not None)
@@ -194,7 +194,7 @@ def _successor(view: View, task: Task, *, is_stateful: bool) -> Choice:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    awaited = [view.members.get(one) for one in (task.target, task.awaits) if one is not None]
+    awaited = [view.members.get(one) for one in (task.target, task.away_owner) if one is not None]
     if any(one is not None and one.away_until_ms is not None for one in awaited):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
     return _most_caught_up(view, task) or _cold(view, task)
@@ -220,22 +220,22 @@ def _cold(view: View, task: Task) -> Choice:
 
 
 def _free_since(view: View, task: Task) -> int:
-    return view.now_ms if view.complete else max(task.since_ms, view.soft.started_ms)
+    return view.now_ms if view.as_if_released else max(task.since_ms, view.soft.started_ms)
 
 
 def _has_reported(view: View, member_id: MemberId) -> bool:
-    heard = view.soft.members.get(member_id)
-    return heard is not None and heard.full
+    member_soft = view.soft.members.get(member_id)
+    return member_soft is not None and member_soft.full
 
 
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     """Return the least loaded member that may restore the task instead of a target whose copy nobody can read."""
     holders = view.holders(task)
     table = view.group.table
-    epoch = table.topology_epoch[table.rank[task.id]]
+    epoch = table.topology_epoch[table.index_of[task.id]]
     free = [
         member
-        for member in (view.member(one) for one in sorted(view.group.members))
+        for member in (view.present_member(one) for one in sorted(view.group.members))
         if member is not None and member.drain is None and member.id not in holders and member.max_tasks is None
     ]
     ranked = sorted((view.load(member.id), member.id) for member in free if member.topology_epoch >= epoch)
@@ -243,44 +243,46 @@ def _cold_elsewhere(view: View, task: Task) -> Choice | None:
 
 
 def _target_or_wait(view: View, task: Task) -> Choice:
-    target = view.member(task.target)
+    target = view.present_member(task.target)
     if target is not None:
         return Choice(target.id, Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS)
     if not view.group.members:
         return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
-    if view.group.due_ms is not None or not task.waiting:
+    if view.group.placement_due_ms is not None or not task.waiting_reason:
         return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
-    return Choice(None, Why.STAYS, held=Held(task.waiting))
+    return Choice(None, Why.STAYS, held=Held(task.waiting_reason))
 
 
 def _best_ready(
-    view: View, task: Task, *, besides: tuple[MemberId | None, ...] = (), on_disk: bool = True
+    view: View, task: Task, *, excluding: tuple[MemberId | None, ...] = (), on_disk: bool = True
 ) -> Choice | None:
-    """Return the best caught-up copy: the keeper, the target, then the least lag.
+    """Return the best caught-up copy: the previous owner, the target, then the least lag.
 
     Draining members come last, and members on which the task failed of late before them.
     """
     ready: list[tuple[tuple[bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
-        if member_id in besides:
+        if member_id in excluding:
             continue
         member = view.members[member_id]
         copy = view.copy(task, member_id)
-        if copy.is_caught_up and not member.suspected and _has_room(task, member):
+        if copy.is_caught_up and not member.suspected and _may_take_over(task, member):
             if copy.on_disk and not on_disk:
                 continue
-            keeps, is_target = member_id == task.keeper, member_id == task.target
+            is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = bool(task.failures) and view.has_failed(task, member_id)
-            ready.append(((member.drain is not None, failed, not keeps, not is_target, copy.lag or 0), member_id))
+            ready.append(
+                ((member.drain is not None, failed, not is_previous_owner, not is_target, copy.lag or 0), member_id)
+            )
     if not ready:
         return None
     best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[0], view.load(one[1]), one[1]))
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 
-def _has_room(task: Task, member: Member) -> bool:
+def _may_take_over(task: Task, member: Member) -> bool:
     """Say whether the member may take the task over: it holds a copy, is the target, or has no limit on copies."""
-    return member.max_tasks is None or member.id == task.target or task.id in member.picture
+    return member.max_tasks is None or member.id == task.target or task.id in member.assignment
 
 
 def _most_caught_up(view: View, task: Task) -> Choice | None:
@@ -288,7 +290,11 @@ def _most_caught_up(view: View, task: Task) -> Choice | None:
     ranked: list[tuple[bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)
-        if copy.readiness <= Readiness.BEHIND and copy.lag is not None and _has_room(task, view.members[member_id]):
+        if (
+            copy.readiness <= Readiness.BEHIND
+            and copy.lag is not None
+            and _may_take_over(task, view.members[member_id])
+        ):
             member = view.members[member_id]
             ranked.append((member.drain is not None, copy.lag, member_id != task.target, member_id))
     return Choice(min(ranked)[-1], Why.FAILOVER) if ranked else None

@@ -45,14 +45,14 @@ def split_task_id(task: str) -> tuple[str, int]:
     return subtopology, int(partition)
 
 
-def subtopology_order(subtopology: str) -> tuple[int, int, str]:
+def subtopology_sort_key(subtopology: str) -> tuple[int, int, str]:
     """Return a sort key that puts numbered subtopologies in the order of their numbers, before named ones."""
     if subtopology.isascii() and subtopology.isdigit():
         return (0, int(subtopology), subtopology)
     return (1, 0, subtopology)
 
 
-def task_order(task: str) -> tuple[tuple[int, int, str], int]:
+def task_sort_key(task: str) -> tuple[tuple[int, int, str], int]:
     """Return the sort key of a task: subtopology first, then partition."""
     subtopology, partition = split_task_id(task)
-    return (subtopology_order(subtopology), partition)
+    return (subtopology_sort_key(subtopology), partition)

@@ -18,7 +18,7 @@ from batonpass.core.ids import TaskId, split_task_id
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.soft import EndOffset, MemberSoft, Positions, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
 
 
 class Readiness(IntEnum):
@@ -48,14 +48,14 @@ class Copy(NamedTuple):
 _ACTIVE: Final = Role.ACTIVE
 _RUNNING: Final = ActiveState.RUNNING
 _CAUGHT_UP: Final = Readiness.CAUGHT_UP
-NOTHING = Copy(Readiness.COLD)
-LEVEL = Copy(Readiness.CAUGHT_UP, 0)
+NO_STATE = Copy(Readiness.COLD)
+FULLY_CAUGHT_UP = Copy(Readiness.CAUGHT_UP, 0)
 UNREPORTED = Copy(Readiness.UNKNOWN)
 ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
 
-def measure(
-    said: TaskReport,
+def measure_lag(
+    report: TaskReport,
     at_ms: int,
     ends: PMap[tuple[str, int], EndOffset],
     changelogs: Mapping[str, int],
@@ -69,15 +69,15 @@ def measure(
     changelog; one beyond an older end is merely newer, and its lag is 0, unless the copy's last report was of another
     incarnation (``doubted``): then it stays so until its position lies within the end.
     """
-    if said.lost:
+    if report.lost:
         return None, False
-    if said.lag is not None:
-        return said.lag, False
-    if not said.positions:
+    if report.lag is not None:
+        return report.lag, False
+    if not report.positions:
         return None, False
-    own_ends = dict(said.end_offsets)
+    own_ends = dict(report.end_offsets)
     total = 0
-    for topic, position in said.positions:
+    for topic, position in report.positions:
         end = _end(topic, ends, changelogs)
         if end is not None:
             if end.shrunk or (position > end.offset and (doubted or end.read_ms > at_ms)):
@@ -87,7 +87,7 @@ def measure(
             total += max(0, own_ends[topic] - position)
         else:
             return None, False
-    reported = {topic for topic, _ in said.positions}
+    reported = {topic for topic, _ in report.positions}
     if "" not in reported and any(topic not in reported for topic in changelogs):
         return None, False
     return total, False
@@ -111,34 +111,36 @@ def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
     return {}
 
 
-def digest(said: TaskReport, before: Report | None, now_ms: int, measured: tuple[int | None, bool]) -> Report:
+def measured_report(
+    report: TaskReport, before: MeasuredReport | None, now_ms: int, measurement: tuple[int | None, bool]
+) -> MeasuredReport:
     """Return the report to keep: what was said, its lag, and since when and how fast the copy comes closer."""
-    lag, other = measured
+    lag, other = measurement
     if before is None:
-        return Report(said, now_ms, lag, other, now_ms, None)
+        return MeasuredReport(report, now_ms, lag, other, now_ms, None)
     progress_ms, rate = before.progress_ms, before.rate
     if lag is not None and before.lag is not None and now_ms > before.at_ms:
         speed = (before.lag - lag) * 1000 / (now_ms - before.at_ms)
         rate = speed if rate is None else (rate + speed) / 2
-    if _came_closer(said, lag, before):
+    if _came_closer(report, lag, before):
         progress_ms = now_ms
-    return Report(said, now_ms, lag, other, progress_ms, rate)
+    return MeasuredReport(report, now_ms, lag, other, progress_ms, rate)
 
 
-def _came_closer(said: TaskReport, lag: int | None, before: Report) -> bool:
-    if lag == 0 or before.lag == 0 or said.role != before.said.role:
+def _came_closer(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
+    if lag == 0 or before.lag == 0 or report.role != before.report.role:
         # What was level until now has not been behind for any time, however long ago it was said so.
         return True
     if lag is not None and before.lag is not None and lag < before.lag:
         return True
-    return said.positions != before.said.positions and _total(said.positions) > _total(before.said.positions)
+    return report.positions != before.report.positions and _total(report.positions) > _total(before.report.positions)
 
 
 def _total(positions: Positions) -> int:
     return sum(offset for _, offset in positions)
 
 
-def is_within(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
+def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
     """Say whether a known lag is acceptable, in records or (where a rate is known) in time."""
     if lag is None:
         return False
@@ -157,67 +159,75 @@ def catch_up_ms(copy: Copy) -> int | None:
     return int(copy.lag * 1000 / copy.rate)
 
 
-def _by_lag(report: Report, config: GroupConfig, *, on_disk: bool) -> Copy:
-    lag = report.lag
-    if report.said.lost:
-        return NOTHING
-    if lag == 0 and report.rate is None and not on_disk:
+def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:
+    lag = measured.lag
+    if measured.report.lost:
+        return NO_STATE
+    if lag == 0 and measured.rate is None and not on_disk:
         # No lag is too much for any setting; it is what most copies report, and one value serves them all.
-        return LEVEL
+        return FULLY_CAUGHT_UP
     if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
-    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_within(report.lag, report.rate, config):
-        return Copy(Readiness.CAUGHT_UP, report.lag, on_disk, report.rate)
-    return Copy(Readiness.BEHIND, report.lag, on_disk, report.rate)
+    if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
+        return Copy(Readiness.CAUGHT_UP, measured.lag, on_disk, measured.rate)
+    return Copy(Readiness.BEHIND, measured.lag, on_disk, measured.rate)
 
 
 def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
     """Return what ``member`` has of ``task``, by the last that was heard of it."""
-    return judge_copy(group, soft.members.get(member.id), task, member)
+    return copy_as_reported(group, soft.members.get(member.id), task, member)
 
 
-def judge_copy(group: Group, heard: MemberSoft | None, task: Task, member: Member) -> Copy:
+def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:
     """Return what ``member`` has of ``task``, given what is softly known of the member.
 
     State on disk that nobody tails is marked ``on_disk``: whether it counts as caught up depends on who else has the
     task.
     """
     task_id = task.id
-    grant = member.picture.get(task_id)
+    grant = member.assignment.get(task_id)
     if grant is None:
-        report = heard.reports.get(task_id) if heard is not None else None
-        return NOTHING if report is None or task_id in member.revoking else _by_lag(report, group.config, on_disk=True)
+        measured = member_soft.reports.get(task_id) if member_soft is not None else None
+        return (
+            NO_STATE
+            if measured is None or task_id in member.revoking
+            else _copy_by_lag(measured, group.config, on_disk=True)
+        )
     if grant.role is _ACTIVE:
         if task.state is _RUNNING:
             return ASSUMED_RUNNING
-        report = heard.reports.get(task_id) if heard is not None else None
-        return _active(group, task, report, reported=heard is not None and heard.full)
+        measured = member_soft.reports.get(task_id) if member_soft is not None else None
+        return _active_copy(group, task, measured, reported=member_soft is not None and member_soft.full)
     if member.suspected:
         # It may be dead, and its last report with it: nothing is handed to it, and nothing it has is dropped.
         return UNREPORTED
-    if heard is None:
+    if member_soft is None:
         return UNREPORTED
-    report = heard.reports.get(task_id)
-    if not heard.full:
-        return UNREPORTED if report is None else _by_lag(report, group.config, on_disk=report.said.role == "none")
-    if task.keeper == member.id and (report is None or (report.lag is None and not report.said.lost)):
+    measured = member_soft.reports.get(task_id)
+    if not member_soft.full:
+        return (
+            UNREPORTED
+            if measured is None
+            else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
+        )
+    if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
         # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
-        return LEVEL
-    if report is None:
-        return NOTHING
+        return FULLY_CAUGHT_UP
+    if measured is None:
+        return NO_STATE
     # What was last said of it may be from before its member was told to tail it.
-    return _by_lag(report, group.config, on_disk=report.said.role == "none")
+    return _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
 
 
-def _active(group: Group, task: Task, report: Report | None, *, reported: bool) -> Copy:
+def _active_copy(group: Group, task: Task, measured: MeasuredReport | None, *, reported: bool) -> Copy:
     if task.state is ActiveState.LOST:
-        return NOTHING
-    if report is None or report.said.role != Role.ACTIVE:
+        return NO_STATE
+    if measured is None or measured.report.role != Role.ACTIVE:
         if not reported:
             return ASSUMED_RUNNING
         if task.ready_grant:
-            return Copy(Readiness.CAUGHT_UP, None if report is None else report.lag)
-        return NOTHING if report is None else _by_lag(report, group.config, on_disk=False)
-    if report.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
+            return Copy(Readiness.CAUGHT_UP, None if measured is None else measured.lag)
+        return NO_STATE if measured is None else _copy_by_lag(measured, group.config, on_disk=False)
+    if measured.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
         return Copy(Readiness.CAUGHT_UP)
-    return _by_lag(report, group.config, on_disk=False)
+    return _copy_by_lag(measured, group.config, on_disk=False)

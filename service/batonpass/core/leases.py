@@ -11,13 +11,13 @@ def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
 
     The present timeout counts along, answered or not: a long-poll may have told it without anybody noting so.
     """
-    heard = soft.members.get(member.id)
-    if heard is None:
+    member_soft = soft.members.get(member.id)
+    if member_soft is None:
         # The instant of joining may come from a coordinator whose clock was ahead; nobody joined after now.
         joined_ms = min(member.joined_ms, now_ms)
         return max(soft.judge_from_ms, joined_ms + group.longest_session_ms)
-    answered_ms = max((timeout for _, timeout in heard.timeouts), default=group.longest_session_ms)
-    return heard.heard_ms + max(answered_ms, group.config.session_timeout_ms)
+    answered_ms = max((timeout for _, timeout in member_soft.timeouts), default=group.longest_session_ms)
+    return member_soft.heard_ms + max(answered_ms, group.config.session_timeout_ms)
 
 
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
@@ -26,7 +26,7 @@ def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms
     The second value says that it is silent, and that its lease is over before it would be fenced for not confirming.
     """
     fenced_ms = since_ms + group.config.rebalance_timeout_ms
-    heard = soft.members.get(member.id)
-    is_silent = heard is not None and now_ms - heard.heard_ms > group.config.overdue_ms
+    member_soft = soft.members.get(member.id)
+    is_silent = member_soft is not None and now_ms - member_soft.heard_ms > group.config.overdue_ms
     expires_ms = max(lease_end_ms(group, soft, now_ms, member), soft.judge_from_ms)
     return (expires_ms, True) if is_silent and expires_ms < fenced_ms else (fenced_ms, False)

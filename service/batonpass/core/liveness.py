@@ -35,7 +35,7 @@ def started(draft: DecisionDraft, _item: Started) -> Reply:
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = replace(draft.soft, started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
     draft.wake_ms = None
-    draft.touched = True
+    draft.needs_step = True
     find_wake(draft)
     return Done()
 
@@ -52,21 +52,21 @@ def notice_own_silence(draft: DecisionDraft) -> None:
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
     """Note that a member's long-poll broke off; unless it speaks, it is suspected after ``suspect_timeout_ms``."""
     member = draft.group.members.get(item.member_id)
-    heard = draft.member_soft(item.member_id)
+    member_soft = draft.member_soft(item.member_id)
     timeout_ms = draft.group.config.suspect_timeout_ms
-    if member is None or heard is None or timeout_ms == 0 or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+    if member is None or member_soft is None or timeout_ms == 0 or member.on_lease_lost is not OnLeaseLost.CONTINUE:
         return Done()
-    draft.set_member_soft(member.id, replace(heard, poll_broken_ms=draft.now_ms))
+    draft.set_member_soft(member.id, replace(member_soft, poll_broken_ms=draft.now_ms))
     draft.wake(draft.now_ms + timeout_ms)
     return Done()
 
 
 def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
     """Drop a suspicion: the member made a request."""
-    heard = draft.member_soft(item.member_id)
+    member_soft = draft.member_soft(item.member_id)
     member = draft.group.members.get(item.member_id)
-    if heard is not None and heard.poll_broken_ms is not None:
-        draft.set_member_soft(item.member_id, replace(heard, poll_broken_ms=None))
+    if member_soft is not None and member_soft.poll_broken_ms is not None:
+        draft.set_member_soft(item.member_id, replace(member_soft, poll_broken_ms=None))
     if member is not None and member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
@@ -83,12 +83,12 @@ def pass_time(draft: DecisionDraft) -> None:
     _set_clock_back(draft)
     _expire(draft)
     _suspect(draft)
-    _end_grace(draft)
-    _fence_slow(draft)
-    _end_claims(draft)
+    _end_absences(draft)
+    _fence_unconfirmed(draft)
+    _release_at_lease_end(draft)
     _find_stalls(draft)
-    _forget(draft)
-    draft.touched = True
+    _forget_gone(draft)
+    draft.needs_step = True
 
 
 def _drop_departed(draft: DecisionDraft) -> None:
@@ -104,9 +104,9 @@ def _drop_departed(draft: DecisionDraft) -> None:
 def _set_clock_back(draft: DecisionDraft) -> None:
     """Count leases from now where the clock has gone back behind the last word of a member."""
     late = {
-        member_id: replace(heard, heard_ms=draft.now_ms)
-        for member_id, heard in draft.soft.members.items()
-        if heard.heard_ms > draft.now_ms
+        member_id: replace(member_soft, heard_ms=draft.now_ms)
+        for member_id, member_soft in draft.soft.members.items()
+        if member_soft.heard_ms > draft.now_ms
     }
     if late:
         draft.soft = replace(draft.soft, members=draft.soft.members.updated(late))
@@ -131,8 +131,8 @@ def _expire(draft: DecisionDraft) -> None:
         return
     ran: list[TaskId] = []
     for member_id in overdue:
-        picture = draft.group.members[member_id].picture
-        ran.extend(task for task, grant in picture.items() if grant.role is Role.ACTIVE)
+        assignment = draft.group.members[member_id].assignment
+        ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
         draft.record(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms))
         draft.explain("expired", to=member_id)
     _guard_against_storm(draft)
@@ -155,16 +155,16 @@ def _suspect(draft: DecisionDraft) -> None:
     if group.storm_since_ms is not None or now_ms < draft.soft.judge_from_ms:
         return
     for member_id in sorted(draft.soft.members):
-        heard = draft.soft.members[member_id]
+        member_soft = draft.soft.members[member_id]
         member = group.members.get(member_id)
-        if heard.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
+        if member_soft.poll_broken_ms is None or member is None or member.suspected or member.away_until_ms is not None:
             continue
-        if now_ms - heard.poll_broken_ms >= group.config.suspect_timeout_ms:
+        if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
             draft.record(MemberSuspected(member_id))
             draft.explain("suspected", to=member_id)
 
 
-def _end_grace(draft: DecisionDraft) -> None:
+def _end_absences(draft: DecisionDraft) -> None:
     for member_id in sorted(draft.group.members):
         member = draft.group.members[member_id]
         if member.away_until_ms is not None and member.away_until_ms <= draft.now_ms:
@@ -172,7 +172,7 @@ def _end_grace(draft: DecisionDraft) -> None:
             draft.schedule("grace-over")
 
 
-def _fence_slow(draft: DecisionDraft) -> None:
+def _fence_unconfirmed(draft: DecisionDraft) -> None:
     """Fence members that did not confirm a revocation in time; what they run is free when their lease is over."""
     timeout_ms = draft.group.config.rebalance_timeout_ms
     if draft.now_ms < draft.soft.judge_from_ms:
@@ -187,13 +187,13 @@ def _fence_slow(draft: DecisionDraft) -> None:
         draft.schedule("fenced")
 
 
-def _end_claims(draft: DecisionDraft) -> None:
+def _release_at_lease_end(draft: DecisionDraft) -> None:
     over: list[Record] = []
     for task_id in sorted(draft.group.open_tasks()):
         over.extend(
-            TaskReleased(task_id, claim.member_id, at_ms=draft.now_ms)
-            for claim in draft.group.tasks[task_id].claims
-            if claim.free_at_ms is not None and claim.free_at_ms <= draft.now_ms
+            TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
+            for entry in draft.group.tasks[task_id].unreleased
+            if entry.free_at_ms is not None and entry.free_at_ms <= draft.now_ms
         )
     if over:
         draft.record(*over)
@@ -219,13 +219,13 @@ def _find_stalls(draft: DecisionDraft) -> None:
 
 
 def _progress_ms(draft: DecisionDraft, task_id: TaskId, member: Member) -> int:
-    heard = draft.member_soft(member.id)
-    report = heard.reports.get(task_id) if heard is not None else None
-    grant = member.picture[task_id]
-    return max(grant.since_ms, draft.soft.started_ms, report.progress_ms if report is not None else 0)
+    member_soft = draft.member_soft(member.id)
+    measured = member_soft.reports.get(task_id) if member_soft is not None else None
+    grant = member.assignment[task_id]
+    return max(grant.since_ms, draft.soft.started_ms, measured.progress_ms if measured is not None else 0)
 
 
-def end_drains(draft: DecisionDraft) -> None:
+def note_overdue_drains(draft: DecisionDraft) -> None:
     """Note, once, of every drain whose time is over that tasks are left: those that stay where they are are blocked.
 
     It goes on all the same, and whoever joins later may still take them.
@@ -233,22 +233,24 @@ def end_drains(draft: DecisionDraft) -> None:
     over = [
         (member.id, member, member.drain, why)
         for member in draft.group.members.values()
-        if member.drain is not None and not member.drain.blocked and (why := _time_over(member.drain, draft.now_ms))
+        if member.drain is not None
+        and not member.drain.blocked
+        and (why := _drain_time_over(member.drain, draft.now_ms))
     ]
     for _, member, drain, why in sorted(over, key=itemgetter(0)):
-        left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+        left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
         if left:
             draft.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
             draft.explain("drain-blocked", to=member.id, detail=why, tasks=left)
 
 
-def _time_over(drain: Drain, now_ms: int) -> str:
+def _drain_time_over(drain: Drain, now_ms: int) -> str:
     if drain.deadline_ms is not None and drain.deadline_ms <= now_ms:
         return "drain-deadline"
     return "drain-timeout" if drain.gives_up_ms <= now_ms else ""
 
 
-def _forget(draft: DecisionDraft) -> None:
+def _forget_gone(draft: DecisionDraft) -> None:
     oldest = draft.now_ms - draft.policy.gone_retention_ms
     old: tuple[MemberId, ...] = tuple(sorted(one for one, gone in draft.group.gone.items() if gone.at_ms < oldest))
     if old:
@@ -261,7 +263,9 @@ def find_wake(draft: DecisionDraft) -> None:
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
     at.extend(
-        instant for instant in (group.due_ms, group.next_probe_ms, pause_over, draft.retry_ms) if instant is not None
+        instant
+        for instant in (group.placement_due_ms, group.next_probe_ms, pause_over, draft.overdue_retry_ms)
+        if instant is not None
     )
     if group.grants_from_ms > draft.now_ms:
         at.append(group.grants_from_ms)
@@ -270,7 +274,7 @@ def find_wake(draft: DecisionDraft) -> None:
     stall_ms = group.config.warmup_stall_timeout_ms
     for task_id in group.open_tasks():
         task = group.tasks[task_id]
-        at.extend(claim.free_at_ms for claim in task.claims if claim.free_at_ms is not None)
+        at.extend(entry.free_at_ms for entry in task.unreleased if entry.free_at_ms is not None)
         at.extend(stall.until_ms for stall in task.stalls)
         at.extend(_progress_ms(draft, task_id, group.members[member_id]) + stall_ms for member_id in task.warmups)
     draft.wake_ms = min((instant for instant in at if instant > draft.now_ms), default=None)
@@ -283,9 +287,9 @@ def _member_instants(draft: DecisionDraft, member_id: MemberId, member: Member) 
         return [member.away_until_ms]
     config = draft.group.config
     at = [max(draft.lease_end_ms(member), draft.soft.judge_from_ms)]
-    heard = draft.member_soft(member_id)
-    if heard is not None and heard.poll_broken_ms is not None:
-        at.append(heard.poll_broken_ms + config.suspect_timeout_ms)
+    member_soft = draft.member_soft(member_id)
+    if member_soft is not None and member_soft.poll_broken_ms is not None:
+        at.append(member_soft.poll_broken_ms + config.suspect_timeout_ms)
     if member.drain is not None:
         at.append(member.drain.gives_up_ms)
         if member.drain.deadline_ms is not None:

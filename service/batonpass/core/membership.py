@@ -15,7 +15,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Join, Leave
-from batonpass.core.lag import changelogs_of, digest, measure
+from batonpass.core.lag import changelogs_of, measure_lag, measured_report
 from batonpass.core.model import Cause, Member
 from batonpass.core.pmap import PMap
 from batonpass.core.records import (
@@ -32,24 +32,24 @@ from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.soft import MemberSoft
 
 FIRST_EPOCH = 1
-"""The epoch of a member's first picture, which is empty."""
+"""The epoch of a member's first assignment, which is empty."""
 
-GOODBYES_MAX = 100
+LEFT_BEFORE_JOINING_MAX = 100
 """How many ids are remembered that left before they joined."""
 
 
 def join(draft: DecisionDraft, item: Join) -> Reply:
-    """Let a new run of a worker in, or answer a join whose reply was lost with the present picture.
+    """Let a new run of a worker in, or answer a join whose reply was lost with the present assignment.
 
-    A member that is let in is answered ``Done``: its picture is known only when the whole decision stands.
+    A member that is let in is answered ``Done``: its assignment is known only when the whole decision stands.
     """
     group = draft.group
     if not group.declared:
         return refusal(group, item.member_id)
     present = group.members.get(item.member_id)
     if present is not None and present.away_until_ms is None:
-        return _lost_reply(draft, present)
-    if item.member_id in draft.soft.goodbyes:
+        return _answer_repeated_join(draft, present)
+    if item.member_id in draft.soft.left_before_joining:
         return Gone(f"member {item.member_id!r} left before its join arrived; join with a new id")
     if present is not None or item.member_id in group.gone:
         return Gone(f"member id {item.member_id!r} was used before; join with a new id")
@@ -61,27 +61,27 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
     is_first = not group.members
-    draft.record(MemberJoined(_profile(draft, item)))
+    draft.record(MemberJoined(_new_member(draft, item)))
     same_place = [_inherit(draft, item, old) for old in predecessors]
     if item.replaces is not None or item.takeover:
-        _release_claims(draft, lambda member_id: _answers_for(draft, item, member_id))
-    _note_disk(draft, item)
+        _release_vouched(draft, lambda member_id: _vouches_for(draft, item, member_id))
+    _take_state_on_disk(draft, item)
     if same_place != [True]:
         draft.schedule("join", group.config.initial_rebalance_delay_ms if is_first else None)
-    draft.touched = True
+    draft.needs_step = True
     _end_storm_if_back(draft)
     draft.wake(draft.now_ms + group.config.session_timeout_ms)
     return Done()
 
 
-def _lost_reply(draft: DecisionDraft, member: Member) -> Late:
+def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:
     """A join is a heartbeat: it renews the lease, and changes nothing else."""
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
     return Late()
 
 
-def _profile(draft: DecisionDraft, item: Join) -> Member:
+def _new_member(draft: DecisionDraft, item: Join) -> Member:
     group = draft.group
     return Member(
         id=item.member_id,
@@ -141,7 +141,7 @@ def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
     return same and not came_without_state
 
 
-def _answers_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
+def _vouches_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
     """Say whether the join vouches that a departed run runs nothing: by ``replaces``, or as its instance's takeover."""
     gone = draft.group.gone.get(member_id)
     if gone is None or gone.instance_id not in (None, item.instance_id):
@@ -149,27 +149,30 @@ def _answers_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
     return member_id == item.replaces or (item.takeover and gone.instance_id is not None)
 
 
-def _release_claims(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool]) -> bool:
+def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool]) -> bool:
     """Free what departed members may still have been running, where somebody vouches that they have stopped."""
     freed = [
-        TaskReleased(task_id, claim.member_id, at_ms=draft.now_ms)
+        TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
         for task_id in sorted(draft.group.open_tasks())
-        for claim in draft.group.tasks[task_id].claims
-        if is_stopped(claim.member_id)
+        for entry in draft.group.tasks[task_id].unreleased
+        if is_stopped(entry.member_id)
     ]
     draft.record(*freed)
     return bool(freed)
 
 
-def _note_disk(draft: DecisionDraft, item: Join) -> None:
+def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     """Keep what the newcomer has on disk; its lease runs from now."""
     group = draft.group
-    known = group.table.rank
+    known = group.table.index_of
     reports = {
-        task_id: digest(
-            said, None, draft.now_ms, measure(said, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id))
+        task_id: measured_report(
+            report,
+            None,
+            draft.now_ms,
+            measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
         )
-        for task_id, said in item.tasks.items()
+        for task_id, report in item.tasks.items()
         if task_id in known
     }
     timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
@@ -199,7 +202,7 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     group = draft.group
     member = group.members.get(item.member_id)
     if group.declared and member is None and item.member_id not in group.gone:
-        _note_goodbye(draft, item.member_id)
+        _note_left_before_joining(draft, item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         return refusal(group, item.member_id)
     if item.restart and member.instance_id is None:
@@ -209,23 +212,23 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
     if item.restart and grace_ms > 0 and member.drain is None:
         draft.record(MemberAway(member.id, draft.now_ms + grace_ms, draft.now_ms))
         draft.wake(draft.now_ms + grace_ms)
-        draft.touched = True
+        draft.needs_step = True
         return Done()
     draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
     draft.schedule("leave")
     return Done()
 
 
-def _note_goodbye(draft: DecisionDraft, member_id: MemberId) -> None:
+def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:
     """Remember an id that left and was never seen: its own join may be under way, and would stay until its lease ends.
 
     The join is not long behind, so that what a coordinator knows of it may be lost with its process, and the newest of
     such ids are enough.
     """
-    known = {**draft.soft.goodbyes, member_id: draft.now_ms}
+    known = {**draft.soft.left_before_joining, member_id: draft.now_ms}
     oldest_ms = draft.now_ms - draft.policy.gone_retention_ms
-    kept = sorted((at_ms, one) for one, at_ms in known.items() if at_ms >= oldest_ms)[-GOODBYES_MAX:]
-    draft.soft = replace(draft.soft, goodbyes=PMap({one: at_ms for at_ms, one in kept}))
+    kept = sorted((at_ms, one) for one, at_ms in known.items() if at_ms >= oldest_ms)[-LEFT_BEFORE_JOINING_MAX:]
+    draft.soft = replace(draft.soft, left_before_joining=PMap({one: at_ms for at_ms, one in kept}))
 
 
 def evict(draft: DecisionDraft, item: Eviction) -> Reply:
@@ -236,8 +239,8 @@ def evict(draft: DecisionDraft, item: Eviction) -> Reply:
     group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None:
-        if item.dead and item.member_id in group.gone and _release_claims(draft, lambda one: one == item.member_id):
-            draft.touched = True
+        if item.dead and item.member_id in group.gone and _release_vouched(draft, lambda one: one == item.member_id):
+            draft.needs_step = True
             return Done()
         return refusal(group, item.member_id)
     now_ms = draft.now_ms
@@ -263,10 +266,10 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
         draft.record(DrainStarted(member.id, since, deadline_ms, gives_up_ms))
         if deadline_ms is not None:
             draft.wake(deadline_ms)
-        draft.touched = True
+        draft.needs_step = True
         if not was_draining:
             draft.schedule("drain")
-    return DrainProgress(draft.remaining(draft.group.members[member.id]))
+    return DrainProgress(draft.actives_left(draft.group.members[member.id]))
 
 
 def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:

@@ -90,7 +90,7 @@ class Topology:
 
 
 class Grant(NamedTuple):
-    """One entry of a member's picture: what it may hold.
+    """One entry of a member's assignment: what it may hold.
 
     ``epoch`` is the member epoch that announced it in this role; ``token`` is 0 but for actives; ``restore_to`` is the
     position up to which the last owner wrote, where it is known (per changelog topic, ``""`` for a single one).
@@ -114,7 +114,7 @@ class Revocation(NamedTuple):
     active: bool
 
 
-class Claim(NamedTuple):
+class Unreleased(NamedTuple):
     """Somebody who may still be running a task that is no longer granted to it.
 
     ``free_at_ms`` is the end of its lease where it has been fenced; None while its confirmation is awaited.
@@ -154,11 +154,12 @@ class Stop(NamedTuple):
 class Task(NamedTuple):
     """One task: who has it, who may still be running it, and where it belongs.
 
-    ``owner`` holds the present grant of the active. ``heir`` has been chosen to get it when the claims are gone.
-    ``keeper`` is the last owner, which keeps its copy until the new one runs; ``awaits`` the away member that ran it.
-    ``ready_grant`` says that the owner was caught up when it was given the task. ``since_ms`` is when the task got or
-    lost its owner. ``target`` of None waits (``waiting`` says why). ``token`` is the highest ever granted. ``stop`` is
-    how the last run of the task ended, until it runs again: what a handover or a failover costs is measured by it.
+    ``owner`` holds the present grant of the active. ``next_owner`` has been chosen to get it once it is released
+    (``unreleased``). ``previous_owner`` is the last owner, which keeps its copy until the new one runs; ``away_owner``
+    the away member that ran it. ``ready_grant`` says that the owner was caught up when it was given the task.
+    ``since_ms`` is when the task got or lost its owner. ``target`` of None waits (``waiting_reason`` says why).
+    ``token`` is the highest ever granted. ``stop`` is how the last run of the task ended, until it runs again: what a
+    handover or a failover costs is measured by it.
     """
 
     id: TaskId
@@ -169,38 +170,42 @@ class Task(NamedTuple):
     token: int = 0
     standbys: tuple[MemberId, ...] = ()
     warmups: tuple[MemberId, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    heir: MemberId | None = None
-    keeper: MemberId | None = None
+    unreleased: tuple[Unreleased, ...] = ()
+    next_owner: MemberId | None = None
+    previous_owner: MemberId | None = None
     target: MemberId | None = None
     target_standbys: tuple[MemberId, ...] = ()
-    waiting: str = ""
-    final: tuple[tuple[str, int], ...] = ()
+    waiting_reason: str = ""
+    final_position: tuple[tuple[str, int], ...] = ()
     pin: MemberId | None = None
     parked: bool = False
     failures: tuple[Failure, ...] = ()
     stalls: tuple[Stall, ...] = ()
-    awaits: MemberId | None = None
+    away_owner: MemberId | None = None
     stop: Stop | None = None
 
 
 _COPIES: Final = Task._fields.index("standbys")
-_CLAIMS: Final = Task._fields.index("claims")
+_UNRELEASED: Final = Task._fields.index("unreleased")
 _TARGET: Final = Task._fields.index("target")
-_BEYOND: Final = Task._fields.index("waiting") + 1
+_BEYOND: Final = Task._fields.index("waiting_reason") + 1
 
 
 def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
     """Return the task as it is with other copies beside its active."""
-    return Task._make((*task[:_COPIES], standbys, warmups, *task[_CLAIMS:]))
+    return Task._make((*task[:_COPIES], standbys, warmups, *task[_UNRELEASED:]))
 
 
 def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
     """Return the task as it is when a member has been granted its active, with the copies that there are beside it."""
     granted = Task._make((task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
-    if task.heir is None and task.awaits is None and task.keeper != member_id:
+    if task.next_owner is None and task.away_owner is None and task.previous_owner != member_id:
         return granted
-    return granted._replace(heir=None, awaits=None, keeper=None if task.keeper == member_id else task.keeper)
+    return granted._replace(
+        next_owner=None,
+        away_owner=None,
+        previous_owner=None if task.previous_owner == member_id else task.previous_owner,
+    )
 
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
@@ -240,7 +245,7 @@ class Drain:
 class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
-    ``epoch`` counts the changes of ``picture``. ``revoking`` is what it was told to give up and may still hold.
+    ``epoch`` counts the changes of ``assignment``. ``revoking`` is what it was told to give up and may still hold.
     """
 
     id: MemberId
@@ -253,7 +258,7 @@ class Member:
     on_lease_lost: OnLeaseLost = OnLeaseLost.STOP
     endpoint: str | None = None
     epoch: int = 0
-    picture: PMap[TaskId, Grant] = field(default_factory=PMap)
+    assignment: PMap[TaskId, Grant] = field(default_factory=PMap)
     revoking: PMap[TaskId, Revocation] = field(default_factory=PMap)
     drain: Drain | None = None
     away_until_ms: int | None = None
@@ -301,7 +306,7 @@ class Group:
         pins: the tasks that an operator bound to a member.
         unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
             become of them next.
-        due_ms: when the next placement is due; None when the target answers the present group epoch.
+        placement_due_ms: when the next placement is due; None when the target answers the present group epoch.
         next_probe_ms: when to look again; None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
         recovering_until_ms: until then the store is known to have lost commits, and what members run is adopted (L3).
@@ -324,7 +329,7 @@ class Group:
     gone: PMap[MemberId, GoneMember] = field(default_factory=PMap)
     unsettled: PMap[TaskId, Pending] = field(default_factory=PMap)
     pins: PMap[TaskId, MemberId] = field(default_factory=PMap)
-    due_ms: int | None = None
+    placement_due_ms: int | None = None
     triggers: tuple[str, ...] = ()
     next_probe_ms: int | None = None
     pause: Pause | None = None
@@ -336,6 +341,6 @@ class Group:
     tokens_from: int = 0
 
     def open_tasks(self) -> list[TaskId]:
-        """Return the unsettled tasks that every step looks at; the others have no claims and no warmups."""
+        """Return the unsettled tasks that every step looks at; the others are released, and no warmup runs for them."""
         is_open = Pending.OPEN
         return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]

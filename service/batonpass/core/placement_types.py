@@ -60,20 +60,20 @@ class MoveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskTable:
-    """The tasks of a topology, in the order (subtopology, partition); a task's rank is its index.
+    """The tasks of a topology, in the order (subtopology, partition); a task's index is its place in it.
 
     Attributes:
         ids: the tasks, sorted.
-        subtopology: per rank, the dense index of its subtopology, which never falls from one rank to the next.
-        stateful: per rank, whether there is a changelog to restore.
-        weight: per rank, the load that running it means, above 0.
-        topology_epoch: per rank, the least topology epoch of a member that may take it.
-        rank: the rank of each id; derived.
+        subtopology: per index, the number of its subtopology, which never falls from one index to the next.
+        stateful: per index, whether there is a changelog to restore.
+        weight: per index, the load that running it means, above 0.
+        topology_epoch: per index, the least topology epoch of a member that may take it.
+        index_of: the index of each id; derived.
         uniform: whether all stateful tasks weigh the same; derived.
-        stateful_ranks: the ranks of stateful tasks, ascending; derived.
-        stateless_ranks: the ranks of stateless tasks, ascending; derived.
-        stateless: per rank, whether there is nothing to restore; derived.
-        stateful_weights: the weights of the stateful tasks, by ascending rank; derived.
+        stateful_indexes: the indexes of stateful tasks, ascending; derived.
+        stateless_indexes: the indexes of stateless tasks, ascending; derived.
+        stateless: per index, whether there is nothing to restore; derived.
+        stateful_weights: the weights of the stateful tasks, by ascending index; derived.
         subtopologies: how many subtopologies there are; derived.
         newest_epoch: the highest topology epoch that a task asks for; derived.
     """
@@ -83,10 +83,10 @@ class TaskTable:
     stateful: tuple[bool, ...]
     weight: tuple[float, ...]
     topology_epoch: tuple[int, ...]
-    rank: Mapping[TaskId, int] = field(init=False, repr=False, compare=False)
+    index_of: Mapping[TaskId, int] = field(init=False, repr=False, compare=False)
     uniform: bool = field(init=False, compare=False)
-    stateful_ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    stateless_ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    stateful_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    stateless_indexes: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stateless: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     stateful_weights: tuple[float, ...] = field(init=False, repr=False, compare=False)
     subtopologies: int = field(init=False, compare=False)
@@ -94,13 +94,17 @@ class TaskTable:
 
     def __post_init__(self) -> None:
         """Derive once per topology what every placement reads."""
-        stateful = tuple(rank for rank, has_state in enumerate(self.stateful) if has_state)
+        stateful = tuple(task_index for task_index, has_state in enumerate(self.stateful) if has_state)
         derive = object.__setattr__
-        derive(self, "rank", {task: rank for rank, task in enumerate(self.ids)})
-        derive(self, "uniform", len({self.weight[rank] for rank in stateful}) <= 1)
-        derive(self, "stateful_ranks", stateful)
-        derive(self, "stateless_ranks", tuple(rank for rank, has_state in enumerate(self.stateful) if not has_state))
-        derive(self, "stateful_weights", tuple(self.weight[rank] for rank in stateful))
+        derive(self, "index_of", {task: task_index for task_index, task in enumerate(self.ids)})
+        derive(self, "uniform", len({self.weight[task_index] for task_index in stateful}) <= 1)
+        derive(self, "stateful_indexes", stateful)
+        derive(
+            self,
+            "stateless_indexes",
+            tuple(task_index for task_index, has_state in enumerate(self.stateful) if not has_state),
+        )
+        derive(self, "stateful_weights", tuple(self.weight[task_index] for task_index in stateful))
         derive(self, "stateless", tuple(not has_state for has_state in self.stateful))
         derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))

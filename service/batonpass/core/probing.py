@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId
-from batonpass.core.lag import catch_up_ms, judge_copy
+from batonpass.core.lag import catch_up_ms, copy_as_reported
 from batonpass.core.model import Member, Role
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import NoChange
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.view import View
 
@@ -25,21 +25,21 @@ def is_at_rest(view: View) -> bool:
     Costs a pass over all copies where nothing else is left to come, up to the first that is behind.
     """
     group = view.group
-    if group.unsettled or group.due_ms is not None or not group.declared:
+    if group.unsettled or group.placement_due_ms is not None or not group.declared:
         return False
-    return all(_is_level(view, member) for member in group.members.values())
+    return all(_is_caught_up_on_all(view, member) for member in group.members.values())
 
 
-def _is_level(view: View, member: Member) -> bool:
+def _is_caught_up_on_all(view: View, member: Member) -> bool:
     """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
     if member.away_until_ms is not None or member.revoking:
         return False
-    active, heard = Role.ACTIVE, view.heard.get(member.id)
-    copies = [task_id for task_id, grant in member.picture.items() if grant.role is not active]
-    return all(judge_copy(view.group, heard, task, member).is_caught_up for task in view.tasks.pick(copies))
+    active, member_soft = Role.ACTIVE, view.member_softs.get(member.id)
+    copies = [task_id for task_id, grant in member.assignment.items() if grant.role is not active]
+    return all(copy_as_reported(view.group, member_soft, task, member).is_caught_up for task in view.tasks.pick(copies))
 
 
-def reschedule(draft: DecisionDraft) -> None:
+def schedule_probe(draft: DecisionDraft) -> None:
     """Set the next look: none at rest, else after the interval, or when the first warmup should have caught up.
 
     A look that is already set for later than now stands, so that a busy group is not looked at ever later.
@@ -52,7 +52,7 @@ def reschedule(draft: DecisionDraft) -> None:
     if not group.members or is_at_rest(view):
         if group.next_probe_ms is not None:
             draft.record(ProbeScheduled(None))
-        draft.explain(Quiet.AT_REST if group.members else Quiet.NO_MEMBERS)
+        draft.explain(NoChange.AT_REST if group.members else NoChange.NO_MEMBERS)
         return
     interval_ms = group.config.probing_rebalance_interval_ms
     is_set = group.next_probe_ms is not None and now_ms < group.next_probe_ms <= now_ms + 2 * interval_ms
@@ -62,7 +62,7 @@ def reschedule(draft: DecisionDraft) -> None:
         draft.wake(at_ms)
 
 
-def bring_forward(draft: DecisionDraft, member_id: MemberId) -> None:
+def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
     """Look sooner where the warmups of a member should have caught up in less than half of the time that is left.
 
     Halving bounds what is written, however often estimates change.
@@ -72,7 +72,7 @@ def bring_forward(draft: DecisionDraft, member_id: MemberId) -> None:
     if due_ms is None or member is None:
         return
     view = draft.view()
-    warming = [task_id for task_id, grant in member.picture.items() if grant.role is Role.WARMUP]
+    warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
     estimates = [catch_up_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
     soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
     at_ms = now_ms + max(soonest_ms, draft.group.config.heartbeat_interval_ms)

@@ -16,24 +16,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from batonpass.core.copies import Staged, stage
+from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member, Task, with_target
 from batonpass.core.reasons import Held
-from batonpass.core.room import Room
-from batonpass.core.targets import Change
+from batonpass.core.targets import Target
 from batonpass.core.view import View
 
 
-class Outlook(NamedTuple):
+class Reachability(NamedTuple):
     """What becomes of a target.
 
-    ``stuck`` are the tasks that wait for room in vain, in order. ``waits`` says that some wait for room that may yet be
+    ``unreachable`` are the tasks that wait for room in vain, in order. ``may_free_up`` says that some wait for room
+    that may yet be
     made: the group has to be looked at again once nothing else goes on.
     """
 
-    stuck: tuple[Staged, ...] = ()
-    waits: bool = False
+    unreachable: tuple[TaskPlan, ...] = ()
+    may_free_up: bool = False
 
 
 _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
@@ -45,87 +46,87 @@ def has_limits(group: Group) -> bool:
     return any(member.max_tasks is not None for member in group.members.values())
 
 
-def is_quiet(group: Group) -> bool:
+def is_nothing_under_way(group: Group) -> bool:
     """Say whether nothing is under way: nobody warms up, gives up or takes over anything, whatever is still to move."""
-    return all(_is_quiet(group.tasks[task_id]) for task_id in group.open_tasks())
+    return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.open_tasks())
 
 
-def _is_quiet(task: Task) -> bool:
-    if task.claims or task.warmups or task.keeper is not None or task.heir is not None:
+def _is_nothing_under_way_for(task: Task) -> bool:
+    if task.unreleased or task.warmups or task.previous_owner is not None or task.next_owner is not None:
         return False
     return task.owner is None or task.state is ActiveState.RUNNING
 
 
-def look_ahead(view: View, changes: Mapping[TaskId, Change]) -> Outlook:
+def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachability:
     """Return what would become of the target that ``changes`` lead to. Costs a pass over members without limits.
 
     Where moves are held for the whole group nothing is judged: it is placed anew once they go on.
     """
-    if not has_limits(view.group) or view.moves_held(draining=False) is not None:
-        return Outlook()
+    if not has_limits(view.group) or view.why_moves_are_held(draining=False) is not None:
+        return Reachability()
     view = _with_targets(view, changes)
-    group, rank = view.group, view.group.table.rank
-    concerned = sorted({one for one in (*group.unsettled, *changes) if one in rank}, key=rank.__getitem__)
-    staged = [stage(view, group.tasks[task_id]) for task_id in concerned]
-    room = Room(view, staged)
-    asked = Counter([ask.member_id for one in staged for ask in one.asks])
-    refused = tuple([one for one in staged if _is_refused(one, room)])
-    if not refused and not any(room.lacks(member_id, copies) for member_id, copies in asked.items()):
-        return Outlook()
-    if any(map(room.allows, asked)) or any(_is_under_way(view, one) for one in staged):
-        return Outlook(waits=True)
-    return Outlook(refused)
+    group, index_of = view.group, view.group.table.index_of
+    concerned = sorted({one for one in (*group.unsettled, *changes) if one in index_of}, key=index_of.__getitem__)
+    task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
+    copy_capacity = CopyCapacity(view, task_plans)
+    asked = Counter([request.member_id for plan in task_plans for request in plan.requests])
+    refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
+    if not refused and not any(copy_capacity.has_less_than(member_id, copies) for member_id, copies in asked.items()):
+        return Reachability()
+    if any(map(copy_capacity.allows, asked)) or any(_is_under_way(view, plan) for plan in task_plans):
+        return Reachability(may_free_up=True)
+    return Reachability(refused)
 
 
-def _with_targets(view: View, changes: Mapping[TaskId, Change]) -> View:
+def _with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
     group = view.group
     tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))
-    return View(then, view.soft, view.now_ms, view.policy, complete=view.complete)
+    return View(then, view.soft, view.now_ms, view.policy, as_if_released=view.as_if_released)
 
 
-def _is_refused(one: Staged, room: Room) -> bool:
+def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
     """Say whether a task finds no room where it is to go; what has no target waits for somebody else's leave."""
-    if one.task.target is not None and one.choice.held is Held.NO_CAPACITY:
+    if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
-    return any(not room.allows(ask.member_id) for ask in one.asks)
+    return any(not copy_capacity.allows(request.member_id) for request in plan.requests)
 
 
-def _is_under_way(view: View, one: Staged) -> bool:
+def _is_under_way(view: View, plan: TaskPlan) -> bool:
     """Say whether something about a task is still to come by itself, so that room may yet be made."""
-    task, choice = one.task, one.choice
-    if not _is_quiet(task) or choice.held not in _LASTING or choice.active != task.owner:
+    task, choice = plan.task, plan.choice
+    if not _is_nothing_under_way_for(task) or choice.held not in _LASTING or choice.active != task.owner:
         return True
     if any(stall.until_ms > view.now_ms for stall in task.stalls):
         return True
     if task.owner is None:
         return False
     holders = view.holders(task)
-    return one.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
+    return plan.copies != holders or not all(view.copy(task, holder).is_caught_up for holder in holders)
 
 
-def is_open(member: Member) -> bool:
+def may_be_target(member: Member) -> bool:
     """Say whether a member may be the target of anything."""
     return member.drain is None and not member.suspected and member.away_until_ms is None
 
 
-def wanted_at(one: Staged, room_for: Mapping[MemberId, Member]) -> MemberId | None:
+def full_member_of(plan: TaskPlan, room_for: Mapping[MemberId, Member]) -> MemberId | None:
     """Return the full member that a stuck task waits for."""
-    asked = [ask.member_id for ask in one.asks if room_for[ask.member_id].max_tasks is not None]
-    return asked[0] if asked else one.task.target
+    asked = [request.member_id for request in plan.requests if room_for[request.member_id].max_tasks is not None]
+    return asked[0] if asked else plan.task.target
 
 
-def as_it_is(view: View, one: Staged) -> Change | None:
+def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
     """Return the target with which a stuck task stays where it is; None where it cannot stay for good.
 
     It keeps its owner, and of its standbys as many as are wanted; whoever is on its way out is the target of nothing.
     What nobody runs, or what a leaving member runs, is no part of such a ring: it gives nobody room, so that where it
     is to go there is some.
     """
-    task, owner = one.task, one.task.owner
-    if owner is None or not is_open(view.group.members[owner]):
+    task, owner = plan.task, plan.task.owner
+    if owner is None or not may_be_target(view.group.members[owner]):
         return None
     wanted = view.config.num_standby_replicas if view.is_stateful(task.id) else 0
-    held = [member_id for member_id in view.holders(task) if is_open(view.group.members[member_id])]
+    held = [member_id for member_id in view.holders(task) if may_be_target(view.group.members[member_id])]
     held.sort(key=lambda member_id: (member_id not in task.target_standbys, member_id))
     return owner, tuple(sorted(held[:wanted])), ""

@@ -58,7 +58,7 @@ class Held(StrEnum):
     INITIAL_DELAY = "initial-delay"
 
 
-class Quiet(StrEnum):
+class NoChange(StrEnum):
     """Why a look changed nothing."""
 
     AT_REST = "at-rest"

@@ -1,10 +1,10 @@
-"""What each member does next: from what it may hold now towards what it should hold, one picture at a time.
+"""What each member does next: from what it may hold now towards what it should hold, one assignment at a time.
 
 After KIP-848's state machine. A member is *stable*, *unrevoked* (it was told to give something up and has not
 confirmed it) or *unreleased* (it waits for what others still hold). The rules, in this order:
 
-1. what a member should no longer hold is revoked, at once, in a picture of its own epoch;
-2. no picture gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed;
+1. what a member should no longer hold is revoked, at once, in an assignment of its own epoch;
+2. no assignment gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed;
 3. an active is granted only when nobody else can be running it: the last owner confirmed, left, was vouched for as
 dead, or its lease
    ran out (L1); then with a fencing token above every one before;
@@ -20,138 +20,138 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import repeat
 
-from batonpass.core.copies import HELD, NOTHING_HELD, Staged
+from batonpass.core.copies import HELD, NOTHING_HELD, TaskPlan
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
-from batonpass.core.records import ClaimsWaived, HeirChosen, PictureChanged, Record
+from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.soft import Positions
 from batonpass.core.view import View
 
 
-class _Next:
+class _MemberChanges:
     """What one member is to be told: roles to give up, to take up, and to change."""
 
-    __slots__ = ("demoted", "granted", "ready", "renamed", "revoked")
+    __slots__ = ("demoted", "granted", "ready", "revoked", "role_changes")
 
     def __init__(self) -> None:
         self.revoked: list[TaskId] = []
         self.demoted: dict[TaskId, Role] = {}
-        self.renamed: dict[TaskId, Role] = {}
+        self.role_changes: dict[TaskId, Role] = {}
         self.granted: dict[TaskId, Role] = {}
         self.ready: list[TaskId] = []
 
 
-def reconcile(view: View, staged: Iterable[Staged]) -> list[Record]:
-    """Return the records that take every member one step towards what ``staged`` says it should hold."""
-    members: defaultdict[MemberId, _Next] = defaultdict(_Next)
+def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
+    """Return the records that take every member one step towards what ``task_plans`` says it should hold."""
+    members: defaultdict[MemberId, _MemberChanges] = defaultdict(_MemberChanges)
     records: list[Record] = []
-    for one in staged:
-        task, choice, copies, _ = one
+    for plan in task_plans:
+        task, choice, copies, _ = plan
         if task.owner is not None or task[HELD] != NOTHING_HELD:
-            records.extend(_compare(view, one, members))
+            records.extend(_compare(view, plan, members))
             continue
         # Nobody has anything of it, as of every task of a group that begins: there is nothing to compare with.
         for member_id, role in copies.items():
             members[member_id].granted[task.id] = role
         if choice.active is not None:
             _grant_active(task.id, choice, members[choice.active])
-    pictures = [_picture(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
-    waived = [record for record in records if isinstance(record, ClaimsWaived)]
-    heirs = [record for record in records if isinstance(record, HeirChosen)]
-    return [*(picture for picture in pictures if picture is not None), *heirs, *waived]
+    assignments = [_next_assignment(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
+    waived = [record for record in records if isinstance(record, ReleaseWaived)]
+    next_owners = [record for record in records if isinstance(record, NextOwnerChosen)]
+    return [*(assignment for assignment in assignments if assignment is not None), *next_owners, *waived]
 
 
-def _compare(view: View, one: Staged, members: defaultdict[MemberId, _Next]) -> Iterable[Record]:
+def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberChanges]) -> Iterable[Record]:
     """Note for each member what changes about one task; return the records about the task itself."""
-    task, active = one.task, one.choice.active
+    task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
-        _give_up_active(task, one.copies.get(task.owner), members[task.owner])
+        _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
     held = view.holders(task)
     for member_id, role in held.items():
         if member_id == active:
             continue
-        wanted = one.copies.get(member_id)
+        wanted = plan.copies.get(member_id)
         if wanted is None:
             members[member_id].revoked.append(task.id)
         elif wanted is not role:
-            members[member_id].renamed[task.id] = wanted
-    for member_id, role in one.copies.items():
+            members[member_id].role_changes[task.id] = wanted
+    for member_id, role in plan.copies.items():
         if member_id not in held and member_id != task.owner:
             members[member_id].granted[task.id] = role
     if active is None or active == task.owner:
         return ()
-    if task.owner is None and not task.claims:
-        _grant_active(task.id, one.choice, members[active])
+    if task.owner is None and not task.unreleased:
+        _grant_active(task.id, plan.choice, members[active])
         return ()
-    return _succession(view, task, active)
+    return _choose_next_owner(view, task, active)
 
 
-def _grant_active(task_id: TaskId, choice: Choice, following: _Next) -> None:
-    following.granted[task_id] = Role.ACTIVE
+def _grant_active(task_id: TaskId, choice: Choice, changes: _MemberChanges) -> None:
+    changes.granted[task_id] = Role.ACTIVE
     if choice.ready:
-        following.ready.append(task_id)
+        changes.ready.append(task_id)
 
 
-def _give_up_active(task: Task, wanted: Role | None, following: _Next) -> None:
+def _give_up_active(task: Task, wanted: Role | None, changes: _MemberChanges) -> None:
     if wanted is None:
-        following.revoked.append(task.id)
+        changes.revoked.append(task.id)
     else:
-        following.demoted[task.id] = wanted
+        changes.demoted[task.id] = wanted
 
 
-def _succession(view: View, task: Task, active: MemberId) -> list[Record]:
+def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]:
     records: list[Record] = []
-    if task.heir != active:
-        records.append(HeirChosen(task.id, active))
+    if task.next_owner != active:
+        records.append(NextOwnerChosen(task.id, active))
     if task.owner is not None:
         owner = view.members[task.owner]
         if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
             # Its outputs are fenced by the next owner's token: nothing is lost by not waiting (DESIGN 2.5).
-            records.append(ClaimsWaived(task.id, owner.id))
+            records.append(ReleaseWaived(task.id, owner.id))
     return records
 
 
-def _picture(view: View, member: Member, following: _Next) -> PictureChanged | None:
-    """Return the member's next picture; None when it has to wait."""
+def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> AssignmentChanged | None:
+    """Return the member's next assignment; None when it has to wait."""
     now_ms, epoch = view.now_ms, member.epoch + 1
-    granted = {task: Grant(role, epoch, now_ms) for task, role in following.renamed.items()}
-    if following.revoked or following.demoted:
-        granted.update({task: Grant(role, epoch, now_ms) for task, role in following.demoted.items()})
-        return PictureChanged(
-            member.id, epoch, now_ms, _in_order(view, granted), tuple(following.revoked), tuple(following.demoted)
+    granted = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
+    if changes.revoked or changes.demoted:
+        granted.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
+        return AssignmentChanged(
+            member.id, epoch, now_ms, _in_order(view, granted), tuple(changes.revoked), tuple(changes.demoted)
         )
-    if following.granted and not member.revoking and now_ms >= view.group.grants_from_ms:
-        granted.update(_new_grants(view, member, following, epoch))
+    if changes.granted and not member.revoking and now_ms >= view.group.grants_from_ms:
+        granted.update(_new_grants(view, member, changes, epoch))
     if not granted:
         return None
-    ready = tuple(task for task in following.ready if task in granted)
-    return PictureChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready)
+    ready = tuple(task for task in changes.ready if task in granted)
+    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready)
 
 
-def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dict[TaskId, Grant]:
+def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int) -> dict[TaskId, Grant]:
     """Return the grants for which the member has room: actives first, then standbys, then warmups."""
-    room = None if member.max_tasks is None else member.max_tasks - len(member.picture)
+    copies_left = None if member.max_tasks is None else member.max_tasks - len(member.assignment)
     grants: dict[TaskId, Grant] = {}
     as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
     actives: dict[tuple[int, Positions], Grant] = {}
     order = {Role.ACTIVE: 0, Role.STANDBY: 1, Role.WARMUP: 2}
     tasks, floor = view.tasks, view.group.tokens_from
     for task_id, role in (
-        sorted(following.granted.items(), key=lambda item: order[item[1]])
-        if room is not None
-        else following.granted.items()
+        sorted(changes.granted.items(), key=lambda item: order[item[1]])
+        if copies_left is not None
+        else changes.granted.items()
     ):
-        if room is not None and task_id not in member.picture:
-            if room <= 0:
+        if copies_left is not None and task_id not in member.assignment:
+            if copies_left <= 0:
                 continue
-            room -= 1
+            copies_left -= 1
         if role is not Role.ACTIVE:
             grants[task_id] = as_copy[role]
             continue
         task = tasks[task_id]
         # A token above every one before. Many tasks of a group that begins have the same, and one grant serves them.
-        alike = (max(task.token, floor) + 1, task.final)
+        alike = (max(task.token, floor) + 1, task.final_position)
         grant = actives.get(alike)
         if grant is None:
             grant = actives[alike] = Grant(Role.ACTIVE, epoch, view.now_ms, *alike)
@@ -160,8 +160,8 @@ def _new_grants(view: View, member: Member, following: _Next, epoch: int) -> dic
 
 
 def _in_order(view: View, grants: dict[TaskId, Grant]) -> dict[TaskId, Grant]:
-    rank = view.group.table.rank
-    ranks = list(map(rank.get, grants, repeat(len(rank))))
-    if ranks == sorted(ranks):
+    index_of = view.group.table.index_of
+    task_indexes = list(map(index_of.get, grants, repeat(len(index_of))))
+    if task_indexes == sorted(task_indexes):
         return grants
-    return {task: grants[task] for task in sorted(grants, key=lambda one: rank.get(one, len(rank)))}
+    return {task: grants[task] for task in sorted(grants, key=lambda one: index_of.get(one, len(index_of)))}

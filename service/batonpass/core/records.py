@@ -51,7 +51,7 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
-    """A member runs. ``member`` is its profile, with the epoch of its first picture, which is empty."""
+    """A member runs. ``member`` is its profile, with the epoch of its first assignment, which is empty."""
 
     member: Member
 
@@ -77,10 +77,10 @@ class MemberAway:
 
 @dataclass(frozen=True, slots=True)
 class PlaceInherited:
-    """``heir`` stands in the place of ``member_id``: every target and pin of the one is the other's."""
+    """``next_owner`` stands in the place of ``member_id``: every target and pin of the one is the other's."""
 
     member_id: MemberId
-    heir: MemberId
+    successor: MemberId
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class TargetPlaced:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureChanged:
+class AssignmentChanged:
     """A member may hold other tasks than before.
 
     ``granted`` are new entries, or entries in a new role; ``revoked`` are entries taken out; ``demoted`` lists those of
@@ -163,31 +163,31 @@ class PictureChanged:
 
 @dataclass(frozen=True, slots=True)
 class TaskReleased:
-    """A member is known not to run a task any more: confirmed, or its claim ran out.
+    """A member is known not to run a task any more: confirmed, or its lease ran out.
 
     ``at_ms`` is 0 in what was written before it was kept.
     """
 
     task: TaskId
     member_id: MemberId
-    final: Positions = ()
+    final_position: Positions = ()
     at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsWaived:
-    """The claims on a task of a suspected member whose outputs are fenced no longer hold it back."""
+class ReleaseWaived:
+    """That a suspected member whose outputs are fenced has not released a task no longer holds it back."""
 
     task: TaskId
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
-class HeirChosen:
-    """The task goes to ``heir`` as soon as nobody can be running it; None takes the choice back."""
+class NextOwnerChosen:
+    """The task goes to ``next_owner`` as soon as nobody can be running it; None takes the choice back."""
 
     task: TaskId
-    heir: MemberId | None
+    next_owner: MemberId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +316,10 @@ Record = (
     | SuspicionCleared
     | RebalanceScheduled
     | TargetPlaced
-    | PictureChanged
+    | AssignmentChanged
     | TaskReleased
-    | ClaimsWaived
-    | HeirChosen
+    | ReleaseWaived
+    | NextOwnerChosen
     | ActiveReported
     | WarmupStalled
     | TaskParked

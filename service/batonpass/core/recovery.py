@@ -20,36 +20,36 @@ from batonpass.core.replies import Done, Reply
 TOKEN_LEAP = 1 << 20
 """How far new fencing tokens leap: more grants of one task than this cannot have been lost with the commits."""
 
-LEAP_MAX = 1 << 40
+PLAUSIBLE_LEAP_MAX = 1 << 40
 """How far an epoch or a token that a member reports may lie above ours and still be believed."""
 
-ALARM = "store-lost-commits"
+LOST_COMMITS = "store-lost-commits"
 
 
-def is_ahead(group: Group, member: Member, item: Heartbeat) -> bool:
+def knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bool:
     """Say whether the heartbeat knows more than the log: an epoch that was never given, or a token that was not."""
     return item.member_epoch > member.epoch or any(
-        said.role == Role.ACTIVE
-        and said.token is not None
+        report.role == Role.ACTIVE
+        and report.token is not None
         and task_id in group.tasks
-        and said.token > max(group.tasks[task_id].token, group.tokens_from)
-        for task_id, said in (item.tasks or {}).items()
+        and report.token > max(group.tasks[task_id].token, group.tokens_from)
+        for task_id, report in (item.tasks or {}).items()
     )
 
 
-def beyond_belief(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
+def refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
     """Return the refusal of an epoch or a token so far above ours that no store can have lost so much.
 
     To believe it would leave no room above it: the numbers are 64 bits wide wherever they are kept.
     """
-    if item.member_epoch > member.epoch + LEAP_MAX:
-        reason = f"{item.member_epoch} is more than {LEAP_MAX} above the epoch that is known, {member.epoch}"
+    if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
+        reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
         return InvalidRequest(f"member_epoch: {reason}", errors=[("member_epoch", reason)])
-    for task_id, said in (item.tasks or {}).items():
+    for task_id, report in (item.tasks or {}).items():
         task = group.tasks.get(task_id)
         known = max(task.token if task is not None else 0, group.tokens_from)
-        if said.token is not None and said.token > known + LEAP_MAX:
-            reason = f"{said.token} is more than {LEAP_MAX} above the highest token that is known, {known}"
+        if report.token is not None and report.token > known + PLAUSIBLE_LEAP_MAX:
+            reason = f"{report.token} is more than {PLAUSIBLE_LEAP_MAX} above the highest token that is known, {known}"
             path = f"tasks.{task_id}.fencing_token"
             return InvalidRequest(f"{path}: {reason}", errors=[(path, reason)])
     return None
@@ -58,25 +58,25 @@ def beyond_belief(group: Group, member: Member, item: Heartbeat) -> InvalidReque
 def recover(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     """Answer a member that is ahead of us: raise epochs and tokens, hold grants, ask for full reports.
 
-    Its epoch becomes exactly the one that it reports. The picture that the log has of it is of the past, and it must
-    not be told that; the next picture is made of its own full report (``adopt``).
+    Its epoch becomes exactly the one that it reports. The assignment that the log has of it is of the past, and it must
+    not be told that; the next assignment is made of its own full report (``adopt``).
     """
     begun = draft.group.recovering_until_ms > draft.now_ms
-    _hold(
+    _hold_grants(
         draft, f"member {member.id} reports epoch {item.member_epoch} or a token above ours; the log has {member.epoch}"
     )
-    reported = max((said.token or 0 for said in (item.tasks or {}).values()), default=0)
+    reported = max((report.token or 0 for report in (item.tasks or {}).values()), default=0)
     tokens_from = max(reported, draft.group.tokens_from if begun else _tokens_from(draft.group))
     draft.record(EpochsRaised({member.id: item.member_epoch}, tokens_from))
     if not begun:
-        _ask_everybody(draft)
+        _ask_for_full_reports(draft)
 
 
-def _hold(draft: DecisionDraft, why: str) -> None:
+def _hold_grants(draft: DecisionDraft, why: str) -> None:
     until_ms = draft.now_ms + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
         draft.record(GrantsHeld(until_ms, why, adopting=True))
-    draft.explain(ALARM, detail=why)
+    draft.explain(LOST_COMMITS, detail=why)
     draft.wake(until_ms)
 
 
@@ -85,53 +85,55 @@ def _tokens_from(group: Group) -> int:
     return max(highest, group.tokens_from) + TOKEN_LEAP
 
 
-def _ask_everybody(draft: DecisionDraft) -> None:
+def _ask_for_full_reports(draft: DecisionDraft) -> None:
     """Forget every report: actives count as running and copies as unknown until each member has spoken again."""
-    heard = {member_id: replace(one, full=False, reports={}) for member_id, one in draft.soft.members.items()}
-    draft.soft = replace(draft.soft, members=draft.soft.members.updated(heard))
-    draft.touched = True
+    member_softs = {member_id: replace(one, full=False, reports={}) for member_id, one in draft.soft.members.items()}
+    draft.soft = replace(draft.soft, members=draft.soft.members.updated(member_softs))
+    draft.needs_step = True
 
 
 def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     """Make what the member says that it runs its own, and take from it what it has given up since."""
-    said = item.tasks or {}
-    rank, tasks = draft.group.table.rank, draft.group.tasks
+    reports = item.tasks or {}
+    index_of, tasks = draft.group.table.index_of, draft.group.tasks
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
-    running = [task for task in sorted(said) if said[task].role == "active" and task in rank and task not in told]
-    has = {task: grant for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
+    running = [
+        task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told
+    ]
+    has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
-    heard = draft.member_soft(member.id)
-    if not dropped and all(task in has for task in running) and heard is not None and heard.full:
+    member_soft = draft.member_soft(member.id)
+    if not dropped and all(task in has for task in running) and member_soft is not None and member_soft.full:
         return
     tokens: dict[TaskId, int] = {}
     for task_id in running:
-        reported = said[task_id].token
+        reported = reports[task_id].token
         tokens[task_id] = max(reported or 0, tasks[task_id].token)
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
     epoch = max(member.epoch, item.member_epoch) + 1
     records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))
     draft.record(*records)
-    draft.touched = True
+    draft.needs_step = True
 
 
-def notice_unknown(draft: DecisionDraft, item: Heartbeat) -> None:
+def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
     """Take the actives of a member that nobody knows as a sign that its join was lost with the store's last commits."""
     group = draft.group
     never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
-    runs_something = any(said.role == "active" for said in (item.tasks or {}).values())
+    runs_something = any(report.role == "active" for report in (item.tasks or {}).values())
     if never_seen and item.member_epoch > 0 and runs_something and group.recovering_until_ms <= draft.now_ms:
-        _hold(
+        _hold_grants(
             draft,
             f"member {item.member_id}, of whom the log knows nothing, reports active tasks at epoch {item.member_epoch}",
         )
         draft.record(EpochsRaised({}, _tokens_from(group)))
-        _ask_everybody(draft)
+        _ask_for_full_reports(draft)
 
 
 def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
     """Take an operator's word that commits were lost."""
-    _hold(draft, "an operator says that the store lost commits")
+    _hold_grants(draft, "an operator says that the store lost commits")
     draft.record(EpochsRaised({}, _tokens_from(draft.group)))
-    _ask_everybody(draft)
+    _ask_for_full_reports(draft)
     return Done()

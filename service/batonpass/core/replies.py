@@ -14,9 +14,9 @@ from batonpass.core.model import Grant
 class Answer:
     """The answer to a join, a heartbeat or a long-poll.
 
-    ``assignment`` is the whole picture of what the member may hold, or None when the caller's epoch is the current one.
-    ``report`` is ``"full"`` when the next heartbeat must carry all tasks. ``created`` says that this very join made the
-    member. ``status`` lists (code, detail), always whole.
+    ``assignment`` is the whole assignment of what the member may hold, or None when the caller's epoch is the current
+    one. ``report`` is ``"full"`` when the next heartbeat must carry all tasks. ``created`` says that this very join
+    made the member. ``status`` lists (code, detail), always whole.
     """
 
     member_id: MemberId
@@ -49,7 +49,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain has come: ``remaining`` are the tasks that the member has as active, or may still run."""
+    """How far a drain has come: ``actives_left`` are the tasks that the member has as active, or may still run."""
 
     remaining: tuple[TaskId, ...]
     blocked: tuple[tuple[TaskId, str], ...] = field(default=())

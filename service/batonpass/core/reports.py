@@ -14,13 +14,13 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, Heartbeat, Join
-from batonpass.core.lag import changelogs_of, digest, is_within, measure
+from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, measured_report
 from batonpass.core.model import ActiveState, Group, Member, Role
-from batonpass.core.reasons import Quiet
+from batonpass.core.reasons import NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, beyond_belief, is_ahead, notice_unknown, recover
+from batonpass.core.recovery import adopt, knows_more_than_the_log, notice_lost_join, recover, refuse_implausible
 from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import EndOffset, MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
@@ -29,7 +29,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
         refused: ProtocolError = refusal(group, item.member_id)
-        notice_unknown(draft, item)
+        notice_lost_join(draft, item)
         return refused
     if item.tasks is not None and len(item.tasks) > draft.policy.max_tasks_per_heartbeat:
         limit = draft.policy.max_tasks_per_heartbeat
@@ -37,15 +37,15 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     if item.seq <= known.seq:
         draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
-        draft.explain(Quiet.DUPLICATE)
+        draft.explain(NoChange.DUPLICATE)
         return Late()
     if item.member_epoch < known.echoed:
         draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
         return StaleMemberEpoch(
-            f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the picture in answer"
+            f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
-    if is_ahead(group, member, item):
-        if (unbelievable := beyond_belief(group, member, item)) is not None:
+    if knows_more_than_the_log(group, member, item):
+        if (unbelievable := refuse_implausible(group, member, item)) is not None:
             return unbelievable
         recover(draft, member, item)
         member = draft.group.members[member.id]
@@ -85,20 +85,20 @@ def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: 
         return False
     if draft.group.recovering_until_ms > draft.now_ms:
         return False
-    rank = draft.group.table.rank
-    for task_id, said in tasks.items():
-        report = reports.get(task_id)
-        if report is None or report.said != said or task_id not in rank or not _is_steady(report, limit):
+    index_of = draft.group.table.index_of
+    for task_id, report in tasks.items():
+        measured = reports.get(task_id)
+        if measured is None or measured.report != report or task_id not in index_of or not _is_steady(measured, limit):
             return False
     return True
 
 
-def _is_steady(report: Report, limit: int) -> bool:
+def _is_steady(measured: MeasuredReport, limit: int) -> bool:
     """Say whether saying the same again says nothing: the active runs, or the copy is caught up, in records."""
-    said, lag = report.said, report.lag
-    if said.lost or report.other_incarnation:
+    report, lag = measured.report, measured.lag
+    if report.lost or measured.other_incarnation:
         return False
-    return said.state is ActiveState.RUNNING if said.role == "active" else lag is not None and lag <= limit
+    return report.state is ActiveState.RUNNING if report.role == "active" else lag is not None and lag <= limit
 
 
 def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
@@ -106,27 +106,29 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
 
     It still counts as received (L5), and as nothing more: its report will come again under the same ``seq``.
     """
-    heard = soft.members.get(item.member_id)
-    if heard is None:
+    member_soft = soft.members.get(item.member_id)
+    if member_soft is None:
         if item.member_id not in group.members:
             return soft
-        heard = MemberSoft(now_ms)
-    renewed = replace(heard, heard_ms=now_ms, poll_broken_ms=None)
+        member_soft = MemberSoft(now_ms)
+    renewed = replace(member_soft, heard_ms=now_ms, poll_broken_ms=None)
     return replace(soft, members=soft.members.having(item.member_id, renewed))
 
 
-def note_answered(draft: DecisionDraft, member: Member) -> None:
+def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     """Remember that the present session timeout is answered to the member now: its lease may run by it."""
-    heard = draft.member_soft(member.id)
+    member_soft = draft.member_soft(member.id)
     timeout_ms = draft.group.config.session_timeout_ms
-    if heard is None or (
-        heard.timeouts and heard.timeouts[-1][1] == timeout_ms and heard.timeouts[-1][0] == member.epoch
+    if member_soft is None or (
+        member_soft.timeouts
+        and member_soft.timeouts[-1][1] == timeout_ms
+        and member_soft.timeouts[-1][0] == member.epoch
     ):
         return
-    kept = [entry for entry in heard.timeouts if entry != (member.epoch, timeout_ms)]
+    kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
     # One entry an epoch and timeout; of many epochs with the same timeout the newest says as much as all of them.
     kept = [entry for entry in kept if entry[1] != timeout_ms]
-    draft.set_member_soft(member.id, replace(heard, timeouts=(*kept, (member.epoch, timeout_ms))))
+    draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
 
 
 def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> None:
@@ -136,11 +138,11 @@ def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, T
         adopt(draft, member, item)
         group, member = draft.group, draft.group.members[item.member_id]
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
-    reports, news = _digest_all(draft, known.reports, tasks, member.id)
+    reports, news = _measure_all(draft, known.reports, tasks, member.id)
     news = news or not known.full
     draft.set_member_soft(member.id, replace(known, reports=reports, full=True))
-    records: list[Record] = list(_confirmations(member, item, tasks, draft.now_ms))
-    records.extend(_states(draft, item, tasks))
+    records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
+    records.extend(_state_changes(draft, item, tasks))
     if records:
         draft.record(*records)
         _park_poisoned(draft, tasks)
@@ -149,88 +151,93 @@ def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, T
             draft.schedule("task-failed")
         news = True
     if news:
-        draft.touched = True
+        draft.needs_step = True
 
 
-def _digest_all(
-    draft: DecisionDraft, before: Mapping[TaskId, Report], tasks: Mapping[TaskId, TaskReport], member_id: MemberId
-) -> tuple[dict[TaskId, Report], bool]:
+def _measure_all(
+    draft: DecisionDraft,
+    before: Mapping[TaskId, MeasuredReport],
+    tasks: Mapping[TaskId, TaskReport],
+    member_id: MemberId,
+) -> tuple[dict[TaskId, MeasuredReport], bool]:
     """Return the reports to keep, and whether any of them may let a task move."""
     group, now_ms = draft.group, draft.now_ms
-    rank, ends = group.table.rank, draft.soft.end_offsets
-    reports: dict[TaskId, Report] = {}
+    index_of, ends = group.table.index_of, draft.soft.end_offsets
+    reports: dict[TaskId, MeasuredReport] = {}
     news = False
-    for task_id, said in tasks.items():
-        if task_id not in rank:
+    for task_id, report in tasks.items():
+        if task_id not in index_of:
             continue
         old = before.get(task_id)
-        if said.positions and said.lag is None:
+        if report.positions and report.lag is None:
             doubted = old is not None and old.other_incarnation
-            measured = measure(said, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
+            measurement = measure_lag(report, now_ms, ends, changelogs_of(group, task_id), doubted=doubted)
         else:
-            measured = (None if said.lost else said.lag, False)
-        report = digest(said, old, now_ms, measured)
-        reports[task_id] = report
+            measurement = (None if report.lost else report.lag, False)
+        measured = measured_report(report, old, now_ms, measurement)
+        reports[task_id] = measured
         if news:
             continue
-        if said.role != "active" or (old is not None and old.said.role != "active"):
-            news = _standing(group, old) != _standing(group, report)
-        elif said.state is ActiveState.RESTORING:
+        if report.role != "active" or (old is not None and old.report.role != "active"):
+            news = _what_decides(group, old) != _what_decides(group, measured)
+        elif report.state is ActiveState.RESTORING:
             # A ready copy waits only for an owner that gets on.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
-        if said.role == Role.WARMUP and _comes_closer(report) and (old is None or not _comes_closer(old)):
+        if report.role == Role.WARMUP and _comes_closer(measured) and (old is None or not _comes_closer(old)):
             draft.estimated[member_id] = None
     return reports, news or not before.keys() <= reports.keys()
 
 
-def _comes_closer(report: Report) -> bool:
-    return report.rate is not None and report.rate > 0
+def _comes_closer(measured: MeasuredReport) -> bool:
+    return measured.rate is not None and measured.rate > 0
 
 
-def _standing(group: Group, report: Report | None) -> tuple[bool, bool, bool, bool]:
+def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool, bool]:
     """Return what decides about a copy: is there one, is it tailed, is its lag known, is it caught up."""
-    if report is None or report.said.lost:
+    if measured is None or measured.report.lost:
         return (False, False, False, False)
-    is_tailed = report.said.role != "none"
-    return (True, is_tailed, report.lag is not None, is_within(report.lag, report.rate, group.config))
+    is_tailed = measured.report.role != "none"
+    return (True, is_tailed, measured.lag is not None, is_acceptable_lag(measured.lag, measured.rate, group.config))
 
 
-def _confirmations(member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int) -> list[Record]:
+def _confirmed_releases(
+    member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
+) -> list[Record]:
     """Return the releases that the heartbeat confirms: only what was announced at an epoch that it echoes."""
     found: list[Record] = []
     for task_id in sorted(member.revoking):
         revocation = member.revoking[task_id]
         if revocation.epoch > item.member_epoch:
             continue
-        said = tasks.get(task_id)
-        held = said is not None and (said.role == "active" if revocation.active else said.role != "none")
+        report = tasks.get(task_id)
+        held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
         if not held:
             # A copy given up later may still carry where its member stopped as owner: others have written since.
-            final = said.final if said is not None and revocation.active else ()
-            found.append(TaskReleased(task_id, member.id, final, now_ms))
+            final_position = report.final_position if report is not None and revocation.active else ()
+            found.append(TaskReleased(task_id, member.id, final_position, now_ms))
     return found
 
 
-def _states(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
+def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
     """Return what changed about the actives of the member. A report from before a grant says nothing about it."""
     found: list[ActiveReported] = []
     member = draft.group.members[item.member_id]
-    picture, known = member.picture, draft.group.tasks
-    for task_id, said in tasks.items():
-        if said.role != "active":
+    assignment, known = member.assignment, draft.group.tasks
+    for task_id, report in tasks.items():
+        if report.role != "active":
             continue
-        grant = picture.get(task_id)
+        grant = assignment.get(task_id)
         if grant is None or grant.role is not Role.ACTIVE or item.member_epoch < grant.epoch:
             continue
-        state = ActiveState.LOST if said.lost else said.state
+        state = ActiveState.LOST if report.lost else report.state
         if state is not None and state is not known[task_id].state:
-            found.append(ActiveReported(task_id, member.id, state, draft.now_ms, said.detail))
+            found.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
     # In whatever order the member lists its tasks, the records come out the same (L10).
     return sorted(found, key=lambda record: record.task)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:
-    park(draft, sorted(task_id for task_id, said in tasks.items() if said.state is ActiveState.FAILED))
+    park(draft, sorted(task_id for task_id, report in tasks.items() if report.state is ActiveState.FAILED))
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
@@ -262,16 +269,18 @@ def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)
     draft.soft = replace(draft.soft, end_offsets=ends, begin_offsets=begins)
     for member_id in sorted(draft.soft.members):
-        heard = draft.soft.members[member_id]
-        reports = dict(heard.reports)
-        for task_id, report in heard.reports.items():
-            if not report.said.positions or report.said.lag is not None:
+        member_soft = draft.soft.members[member_id]
+        reports = dict(member_soft.reports)
+        for task_id, measured in member_soft.reports.items():
+            if not measured.report.positions or measured.report.lag is not None:
                 continue
             logs = changelogs_of(draft.group, task_id)
             if any((topic, partition) in changes for topic, partition in logs.items()):
-                lag, other = measure(report.said, report.at_ms, ends, logs, doubted=report.other_incarnation)
-                reports[task_id] = report._replace(lag=lag, other_incarnation=other)
-        if reports != heard.reports:
-            draft.set_member_soft(member_id, replace(heard, reports=reports))
-            draft.touched = True
+                lag, other = measure_lag(
+                    measured.report, measured.at_ms, ends, logs, doubted=measured.other_incarnation
+                )
+                reports[task_id] = measured._replace(lag=lag, other_incarnation=other)
+        if reports != member_soft.reports:
+            draft.set_member_soft(member_id, replace(member_soft, reports=reports))
+            draft.needs_step = True
     return Done()

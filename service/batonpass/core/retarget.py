@@ -10,52 +10,53 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import PlacementError, place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
-from batonpass.core.reach import as_it_is, look_ahead, wanted_at
-from batonpass.core.reasons import Held, Quiet, Reason
+from batonpass.core.reach import find_unreachable, full_member_of, target_where_it_is
+from batonpass.core.reasons import Held, NoChange, Reason
 from batonpass.core.records import TargetPlaced
-from batonpass.core.targets import Change, build_request, differences
+from batonpass.core.targets import Target, build_request, target_changes
 from batonpass.core.topology import is_ready
 from batonpass.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class TargetPlan:
     """What a group is to come to.
 
     Attributes:
         request: what placement was asked.
         placed: what it answered.
         changes: the tasks whose target is another than before.
-        kept: the tasks that stay although placement would move them, with the full member that has no room for them.
-        waits: some tasks wait for room that may yet be made.
+        unreachable: the tasks that stay although placement would move them, with the full member that has no room for
+            them.
+        may_free_up: some tasks wait for room that may yet be made.
     """
 
     request: PlacementRequest
     placed: Placed
-    changes: Mapping[TaskId, Change]
-    kept: Mapping[TaskId, MemberId | None]
-    waits: bool
+    changes: Mapping[TaskId, Target]
+    unreachable: Mapping[TaskId, MemberId | None]
+    may_free_up: bool
 
 
 _CODE: Final[Mapping[MoveReason, str]] = {why: why.value for why in MoveReason}
 
 
-def aim(view: View) -> Aim:
+def plan_target(view: View) -> TargetPlan:
     """Return where the group's tasks belong, as far as members that are full let them get there."""
     request = build_request(view)
     placed = place(request)
-    changes = differences(view, request, placed)
-    outlook = look_ahead(view, changes)
-    kept: dict[TaskId, MemberId | None] = {}
-    for one in outlook.stuck:
-        stays = as_it_is(view, one)
+    changes = target_changes(view, request, placed)
+    reachability = find_unreachable(view, changes)
+    unreachable: dict[TaskId, MemberId | None] = {}
+    for plan in reachability.unreachable:
+        stays = target_where_it_is(view, plan)
         if stays is not None:
-            task = view.group.tasks[one.task.id]
+            task = view.group.tasks[plan.task.id]
             changes.pop(task.id, None)
-            if stays != (task.target, task.target_standbys, task.waiting):
+            if stays != (task.target, task.target_standbys, task.waiting_reason):
                 changes[task.id] = stays
-            kept[task.id] = wanted_at(one, view.group.members)
-    return Aim(request, placed, changes, kept, outlook.waits)
+            unreachable[task.id] = full_member_of(plan, view.group.members)
+    return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
 
 
 def place_now(draft: DecisionDraft) -> None:
@@ -69,31 +70,32 @@ def place_now(draft: DecisionDraft) -> None:
     group = draft.group
     is_bound = False
     if not group.members or not is_ready(group.topology):
-        draft.explain(Quiet.NO_MEMBERS if not group.members else Quiet.NOT_READY)
-        changes: Mapping[TaskId, Change] = {}
+        draft.explain(NoChange.NO_MEMBERS if not group.members else NoChange.NOT_READY)
+        changes: Mapping[TaskId, Target] = {}
         moves = lower_bound = 0
     else:
         try:
-            found = aim(draft.view())
+            target_plan = plan_target(draft.view())
         except PlacementError as problem:
             _keep(draft, str(problem))
             return
-        request, placed, changes = found.request, found.placed, found.changes
-        is_bound = found.waits or any(
-            group.tasks[group.table.ids[rank]].pin != request.members[index].id for rank, index in request.bound.items()
+        request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
+        is_bound = target_plan.may_free_up or any(
+            group.tasks[group.table.ids[task_index]].pin != request.members[index].id
+            for task_index, index in request.bound.items()
         )
-        moves = placed.moves - _count_stateful(draft, placed, found.kept)
-        lower_bound = min(placed.lower_bound, moves) if found.kept else placed.lower_bound
-        _explain(draft, found)
-    if draft.soft.bound_target is not is_bound:
-        draft.soft = replace(draft.soft, bound_target=is_bound)
+        moves = placed.moves - _count_stateful(draft, placed, target_plan.unreachable)
+        lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
+        _explain(draft, target_plan)
+    if draft.soft.target_is_provisional is not is_bound:
+        draft.soft = replace(draft.soft, target_is_provisional=is_bound)
     if not changes:
-        draft.explain(Quiet.SAME_TARGET)
-        if group.due_ms is None and group.generation_epoch == group.group_epoch:
+        draft.explain(NoChange.SAME_TARGET)
+        if group.placement_due_ms is None and group.generation_epoch == group.group_epoch:
             return
     generation = group.generation + (1 if changes else 0)
     draft.record(TargetPlaced(generation, group.group_epoch, draft.now_ms, changes, moves, lower_bound))
-    draft.touched = True
+    draft.needs_step = True
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:
@@ -103,31 +105,39 @@ def _keep(draft: DecisionDraft, problem: str) -> None:
     """
     group = draft.group
     detail = f"the target stays what it was, and is placed anew at the next change or probe: {problem}"
-    draft.explain(Quiet.PLACEMENT_FAILED, detail=detail)
-    if draft.soft.bound_target:
-        draft.soft = replace(draft.soft, bound_target=False)
-    if group.due_ms is not None or group.generation_epoch != group.group_epoch:
+    draft.explain(NoChange.PLACEMENT_FAILED, detail=detail)
+    if draft.soft.target_is_provisional:
+        draft.soft = replace(draft.soft, target_is_provisional=False)
+    if group.placement_due_ms is not None or group.generation_epoch != group.group_epoch:
         draft.record(TargetPlaced(group.generation, group.group_epoch, draft.now_ms, {}, failed=detail))
 
 
-def _count_stateful(draft: DecisionDraft, placed: Placed, kept: Collection[TaskId]) -> int:
+def _count_stateful(draft: DecisionDraft, placed: Placed, unreachable: Collection[TaskId]) -> int:
     """Return how many of the moves that placement counted are not made."""
     table = draft.group.table
-    return sum(table.stateful[rank] for rank in map(table.rank.__getitem__, kept) if rank in placed.why)
+    return sum(
+        table.stateful[task_index]
+        for task_index in map(table.index_of.__getitem__, unreachable)
+        if task_index in placed.why
+    )
 
 
-def _explain(draft: DecisionDraft, found: Aim) -> None:
+def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why tasks get another target, and why what is pinned or would be moved is not."""
-    group, changes, kept = draft.group, found.changes, found.kept
+    group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
-    moved = [(_CODE[why], ids[rank]) for rank, why in found.placed.why.items() if ids[rank] in changes]
-    draft.reasons.extend([Reason(why, task, changes[task][0]) for why, task in moved if task not in kept])
+    moved = [
+        (_CODE[why], ids[task_index])
+        for task_index, why in target_plan.placed.why.items()
+        if ids[task_index] in changes
+    ]
+    draft.reasons.extend([Reason(why, task, changes[task][0]) for why, task in moved if task not in unreachable])
     for task, pin in sorted(group.pins.items()):
         # On a member that drains a pin is suspended, and asks for no room.
         is_in_force = pin in group.members and group.members[pin].drain is None
-        if is_in_force and task in group.table.rank and group.table.rank[task] not in found.request.bound:
+        if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")
-    for task, full in kept.items():
+    for task, full in unreachable.items():
         draft.explain(
             Held.NO_CAPACITY, task, full, "it stays as it is: there is no room for it, and none will come free there"
         )

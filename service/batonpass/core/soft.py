@@ -4,7 +4,7 @@ What each absence means, and which way is safe:
 
 * no ``MemberSoft``: nothing heard since this coordinator started. Its actives count as running and its copies as
   unknown, so that nothing healthy is moved; its lease is not judged before ``Soft.judge_from_ms``.
-* no ``Report`` of a task: the same, for that task alone.
+* no ``MeasuredReport`` of a task: the same, for that task alone.
 * no end offset: the lag of a copy that reports positions only is unknown.
 * no begin offset: the changelog is taken to begin at 0, so that a restore counts as dearer than it may be.
 """
@@ -34,11 +34,11 @@ class TaskReport(NamedTuple):
     lost: bool = False
     input_lag: int | None = None
     detail: str = ""
-    final: Positions = ()
+    final_position: Positions = ()
     token: int | None = None
 
 
-class Report(NamedTuple):
+class MeasuredReport(NamedTuple):
     """The last report of one copy, with what follows from the ones before it.
 
     ``at_ms`` is when it was last looked into: a report that repeats the last one is not (``reports``). ``lag`` is in
@@ -47,7 +47,7 @@ class Report(NamedTuple):
     is being appended to the changelog, None until two reports tell.
     """
 
-    said: TaskReport
+    report: TaskReport
     at_ms: int
     lag: int | None = None
     other_incarnation: bool = False
@@ -68,7 +68,7 @@ class MemberSoft:
     echoed: int = 0
     full: bool = False
     timeouts: tuple[tuple[int, int], ...] = ()
-    reports: Mapping[TaskId, Report] = field(default_factory=dict)
+    reports: Mapping[TaskId, MeasuredReport] = field(default_factory=dict)
     poll_broken_ms: int | None = None
 
 
@@ -84,9 +84,9 @@ class EndOffset(NamedTuple):
 class Soft:
     """Everything soft of one group. ``wake_ms`` is no later than the first instant at which something is due.
 
-    ``bound_target`` says that the present target respects what lasts only for a while, so that another may be better
-    once the group would rest; after a start nobody knows, and it is taken to be so. ``goodbyes`` are the ids that left
-    before they joined, and when: their joins were overtaken and are still to come.
+    ``target_is_provisional`` says that the present target respects what lasts only for a while, so that another may be
+    better once the group would rest; after a start nobody knows, and it is taken to be so. ``left_before_joining`` are
+    the ids that left before they joined, and when: their joins were overtaken and are still to come.
     """
 
     started_ms: int = 0
@@ -95,5 +95,5 @@ class Soft:
     end_offsets: PMap[tuple[str, int], EndOffset] = field(default_factory=PMap)
     begin_offsets: PMap[tuple[str, int], int] = field(default_factory=PMap)
     wake_ms: int | None = None
-    bound_target: bool = True
-    goodbyes: PMap[MemberId, int] = field(default_factory=PMap)
+    target_is_provisional: bool = True
+    left_before_joining: PMap[MemberId, int] = field(default_factory=PMap)

@@ -10,7 +10,7 @@ from batonpass.core.soft import Soft
 
 
 def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
-    """Return, by the rank of a task, about how many records a restore from nothing reads, where it is known.
+    """Return, by the index of a task, about how many records a restore from nothing reads, where it is known.
 
     That is from the beginning to the end of its changelogs where the coordinator has read them. Where it has not, it is
     the farthest end that a member's report implies, its position and its lag: too much for a log that was cut, and
@@ -20,15 +20,15 @@ def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
 
 
 def _reported(group: Group, soft: Soft) -> dict[int, int]:
-    rank_of = group.table.rank
+    rank_of = group.table.index_of
     found: dict[int, int] = {}
-    for task, report in chain.from_iterable(heard.reports.items() for heard in soft.members.values()):
-        if not report.lag and not report.said.positions:
+    for task, measured in chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values()):
+        if not measured.lag and not measured.report.positions:
             continue
-        size = (report.lag or 0) + sum(position for _, position in report.said.positions)
-        rank = rank_of.get(task)
-        if rank is not None and size > found.get(rank, 0):
-            found[rank] = size
+        size = (measured.lag or 0) + sum(position for _, position in measured.report.positions)
+        task_index = rank_of.get(task)
+        if task_index is not None and size > found.get(task_index, 0):
+            found[task_index] = size
     return found
 
 
@@ -38,7 +38,7 @@ def _read(group: Group, soft: Soft) -> dict[int, int]:
     for part in group.topology.subtopologies if ends else ():
         if not part.partitions or not part.changelog_topics:
             continue
-        first = group.table.rank[task_id(part.id, 0)]
+        first = group.table.index_of[task_id(part.id, 0)]
         for partition in range(part.partitions):
             size = 0
             for topic in part.changelog_topics:

@@ -1,4 +1,4 @@
-"""One step towards the target: every unsettled task staged, funded, and turned into what each member is told next."""
+"""One step towards the target: unsettled tasks are planned, slots given, and members told what is next."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from batonpass.core.budget import HeldBack, Slots, fund, held_back
-from batonpass.core.copies import Staged, stage, stage_queued
+from batonpass.core.budget import HeldBack, Slots, give_slots, held_back
+from batonpass.core.copies import TaskPlan, plan_queued_task, plan_task
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import TaskId
 from batonpass.core.model import Group, Pending, Task
 from batonpass.core.reasons import Reason, Why
 from batonpass.core.reconcile import reconcile
-from batonpass.core.records import ClaimsWaived, HeirChosen, PictureChanged, Record
+from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.view import View
 
 
-def plan_step(view: View) -> tuple[list[Staged], list[HeldBack]]:
+def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
     """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
-    staged = [stage(view, task) for task in view.tasks.pick(_in_order(view.group, view.group.unsettled))]
-    slots = fund(view, staged)
-    return staged, held_back(view, slots, staged)
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(_in_order(view.group, view.group.unsettled))]
+    slots = give_slots(view, task_plans)
+    return task_plans, held_back(view, slots, task_plans)
 
 
-class _Step(NamedTuple):
-    """What one step came to: what it looked at, the tasks staged, the slots that are left, and the records."""
+class _StepResult(NamedTuple):
+    """What one step came to: what it looked at, the plans of tasks, the slots that are left, and the records."""
 
     view: View
-    staged: list[Staged]
+    task_plans: list[TaskPlan]
     slots: Slots
     records: list[Record]
 
 
-def advance(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *, tells_all: bool = True) -> None:
+def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *, explains_all: bool = True) -> None:
     """Take every member one step further, as far as budgets, confirmations and leases allow.
 
     ``concerned`` are the tasks that the inputs have news of; None: possibly all. Reasons are given for these and for
@@ -41,32 +41,32 @@ def advance(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *
     """
     if not draft.group.unsettled:
         return
-    step = _take_step(draft, concerned)
-    waived = {record.task for record in step.records if isinstance(record, ClaimsWaived)}
+    result = _take_one_step(draft, concerned)
+    waived = {record.task for record in result.records if isinstance(record, ReleaseWaived)}
     if waived:
         # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
-        taken_over = {one.task.id: one for one in step.staged if one.task.id in waived}
-        step = _take_step(draft, concerned)
+        taken_over = {plan.task.id: plan for plan in result.task_plans if plan.task.id in waived}
+        result = _take_one_step(draft, concerned)
         # Why such a task goes where it goes, the first of the two steps knows.
-        step = step._replace(staged=[taken_over.get(one.task.id, one) for one in step.staged])
-    told = None if concerned is None or tells_all else {*concerned, *_named(step.records)}
-    _tell(draft, step, told)
-    _wake_for_confirmations(draft, step.records)
+        result = result._replace(task_plans=[taken_over.get(plan.task.id, plan) for plan in result.task_plans])
+    told = None if concerned is None or explains_all else {*concerned, *_named(result.records)}
+    _tell(draft, result, told)
+    _wake_for_confirmations(draft, result.records)
 
 
-def _take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _Step:
+def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _StepResult:
     view, group = draft.view(), draft.group
-    staged = [stage(view, task) for task in view.tasks.pick(_in_order(group, _looked_at(view, concerned)))]
-    slots = fund(view, staged, _queue(view))
-    staged.sort(key=lambda one: group.table.rank.get(one.task.id, len(group.table.rank)))
-    records = reconcile(view, staged)
-    if view.has_waited:
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(_in_order(group, _looked_at(view, concerned)))]
+    slots = give_slots(view, task_plans, _queue(view))
+    task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
+    records = reconcile(view, task_plans)
+    if view.held_for_overdue:
         # A word that says nothing new is no reason to look, so the group is looked at until the member is heard.
-        draft.retry_ms = draft.now_ms + group.config.heartbeat_interval_ms
-        draft.wake(draft.retry_ms)
+        draft.overdue_retry_ms = draft.now_ms + group.config.heartbeat_interval_ms
+        draft.wake(draft.overdue_retry_ms)
     if records:
         draft.record(*records)
-    return _Step(view, staged, slots, records)
+    return _StepResult(view, task_plans, slots, records)
 
 
 def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]:
@@ -94,32 +94,32 @@ def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task
 
 def _in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
     """Return the tasks in the order of the topology; what it has dropped comes last."""
-    rank = group.table.rank
-    dropped = sorted([one for one in task_ids if one not in rank])
-    return sorted([one for one in task_ids if one in rank], key=rank.__getitem__) + dropped
+    index_of = group.table.index_of
+    dropped = sorted([one for one in task_ids if one not in index_of])
+    return sorted([one for one in task_ids if one in index_of], key=index_of.__getitem__) + dropped
 
 
 def _named(records: Iterable[Record]) -> Iterable[TaskId]:
     """Return the tasks that the records of a step name."""
-    pictures = [one for one in records if isinstance(one, PictureChanged)]
-    told = chain.from_iterable((*one.granted, *one.revoked) for one in pictures)
-    return [*told, *(one.task for one in records if isinstance(one, HeirChosen | ClaimsWaived))]
+    assignments = [one for one in records if isinstance(one, AssignmentChanged)]
+    told = chain.from_iterable((*one.granted, *one.revoked) for one in assignments)
+    return [*told, *(one.task for one in records if isinstance(one, NextOwnerChosen | ReleaseWaived))]
 
 
-def _tell(draft: DecisionDraft, step: _Step, told: Collection[TaskId] | None) -> None:
+def _tell(draft: DecisionDraft, result: _StepResult, told: Collection[TaskId] | None) -> None:
     """Add the reasons of a step, those of tasks that wait for a slot included; with ``told``, of these tasks alone."""
-    served = {one.task.id for one in step.staged}
-    staged = [one for one in step.staged if told is None or one.task.id in told]
-    staged += [stage_queued(step.view, task) for task in _queue(step.view, told) if task.id not in served]
-    explain(draft, staged, held_back(step.view, step.slots, staged))
+    served = {plan.task.id for plan in result.task_plans}
+    task_plans = [plan for plan in result.task_plans if told is None or plan.task.id in told]
+    task_plans += [plan_queued_task(result.view, task) for task in _queue(result.view, told) if task.id not in served]
+    explain(draft, task_plans, held_back(result.view, result.slots, task_plans))
 
 
-def explain(draft: DecisionDraft, staged: list[Staged], held: list[HeldBack]) -> None:
+def explain(draft: DecisionDraft, task_plans: list[TaskPlan], held: list[HeldBack]) -> None:
     """Add a reason for each task that goes somewhere, one for all that stay, and one for each that is held back."""
-    going = [one for one in staged if one.choice.why is not Why.STAYS]
-    draft.reasons += [Reason(one.choice.why, one.task.id, one.choice.active) for one in going]
-    if len(staged) > len(going):
-        draft.explain(Why.STAYS, tasks=len(staged) - len(going))
+    going = [plan for plan in task_plans if plan.choice.why is not Why.STAYS]
+    draft.reasons += [Reason(plan.choice.why, plan.task.id, plan.choice.active) for plan in going]
+    if len(task_plans) > len(going):
+        draft.explain(Why.STAYS, tasks=len(task_plans) - len(going))
     draft.reasons += [Reason(entry.reason, entry.task, entry.to) for entry in held]
 
 

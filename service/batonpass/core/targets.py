@@ -7,9 +7,9 @@ from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Final
 
-from batonpass.core.handover import choose
+from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import Readiness, judge_copy
+from batonpass.core.lag import Readiness, copy_as_reported
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.placement_types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
 from batonpass.core.state_size import state_sizes
@@ -23,7 +23,7 @@ _CLASS: Mapping[Readiness, int] = {
     Readiness.UNKNOWN: 5,
 }
 _ON_DISK = 3
-LEVEL: Final = Warmth(_CLASS[Readiness.CAUGHT_UP], 0)
+FULLY_CAUGHT_UP: Final = Warmth(_CLASS[Readiness.CAUGHT_UP], 0)
 
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
@@ -31,7 +31,7 @@ _STANDBYS: Final[Callable[[Task], tuple[MemberId, ...]]] = attrgetter("standbys"
 _MARKS: Final = slice(Task._fields.index("pin"), Task._fields.index("stalls") + 1)
 _UNMARKED: Final = Task(TaskId(""))[_MARKS]
 
-Change = tuple[MemberId | None, tuple[MemberId, ...], str]
+Target = tuple[MemberId | None, tuple[MemberId, ...], str]
 
 
 def build_request(view: View) -> PlacementRequest:
@@ -43,15 +43,15 @@ def build_request(view: View) -> PlacementRequest:
     home, standbys = _fill_settled(view, number)
     special = _Special(view, members, number)
     for task_id, is_open in group.unsettled.items():
-        rank, task = table.rank.get(task_id), group.tasks[task_id]
+        task_index, task = table.index_of.get(task_id), group.tasks[task_id]
         # A task that waits for a target has nothing to be written down: no owner, no copies, no move under way.
-        if rank is not None and (is_open or task.owner is not None):
-            special.fill(rank, task, home, standbys)
+        if task_index is not None and (is_open or task.owner is not None):
+            special.fill(task_index, task, home, standbys)
     special.bind_pinned()
     placed = [_placement_member(member) for member in members]
     special.redirect(placed, home)
     special.avoid_failed(placed, home)
-    pause_held = view.moves_held(draining=False) is not None
+    pause_held = view.why_moves_are_held(draining=False) is not None
     if pause_held:
         # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
         special.keep_going(placed, home)
@@ -128,48 +128,48 @@ class _Special:
         self.bound: dict[int, int] = {}
         self.stalled: dict[int, int] = {}
 
-    def fill(self, rank: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
+    def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
         """Note the home, the move under way and the bonds of one unsettled task."""
         view, number = self._view, self._number
         target = task.target if task.target in number else None
-        is_away = target is not None and view.member(target) is None
+        is_away = target is not None and view.present_member(target) is None
         owner = task.owner
-        if owner is None and task.heir is not None and view.member(task.heir) is not None:
-            owner = task.heir
-            self.bound[rank] = number[task.heir]
+        if owner is None and task.next_owner is not None and view.present_member(task.next_owner) is not None:
+            owner = task.next_owner
+            self.bound[task_index] = number[task.next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
             # Whoever takes over has it for good: it does not go back to the member on which it failed.
-            taker = choose(view, task).active
+            taker = choose_active(view, task).active
             if taker is not None and taker != owner:
                 owner = taker
-                self.bound[rank] = number[taker]
+                self.bound[task_index] = number[taker]
         elif is_away and target is not None:
             # The place of an instance that restarts is kept: nothing else moves on its account.
-            self.bound[rank] = number[target]
+            self.bound[task_index] = number[target]
             owner = owner or target
-        if task.state is ActiveState.LOST and rank not in self.bound and view.is_stateful(task.id):
+        if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
             # A holder that lost the state is no owner: the task counts as nobody's, and goes where it is warm.
             owner = None
-        home[rank] = number[owner] if owner is not None else UNASSIGNED
+        home[task_index] = number[owner] if owner is not None else UNASSIGNED
         if task.target_standbys or target is not None:
-            standbys[rank] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
-        if target is not None and number[target] != home[rank]:
-            self.previous[rank] = number[target]
+            standbys[task_index] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
+        if target is not None and number[target] != home[task_index]:
+            self.previous[task_index] = number[target]
             if target in task.warmups:
-                self.warming[rank] = number[target]
-        if rank not in self.bound:
-            self._bind_unready(rank, task, target)
+                self.warming[task_index] = number[target]
+        if task_index not in self.bound:
+            self._bind_unready(task_index, task, target)
 
-    def _bind_unready(self, rank: int, task: Task, target: MemberId | None) -> None:
+    def _bind_unready(self, task_index: int, task: Task, target: MemberId | None) -> None:
         """Keep in place what nobody can read; let go of a target on which the warmup stalled."""
         view = self._view
-        if not view.group.table.stateful[rank]:
+        if not view.group.table.stateful[task_index]:
             return
         if target is not None and (view.is_stalled(task, target) or self._failed_away(task, target)):
             # For this task the member is the last choice (``warmth``); another one is tried (``redirect``).
-            self.previous.pop(rank, None)
-            self.warming.pop(rank, None)
-            self.stalled[rank] = self._number[target]
+            self.previous.pop(task_index, None)
+            self.warming.pop(task_index, None)
+            self.stalled[task_index] = self._number[target]
             return
         if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
             return
@@ -177,7 +177,7 @@ class _Special:
         if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
             keep = target if target is not None else task.owner
             if keep is not None and view.group.members[keep].drain is None:
-                self.bound[rank] = self._number[keep]
+                self.bound[task_index] = self._number[keep]
 
     def _failed_away(self, task: Task, member_id: MemberId) -> bool:
         return member_id != task.owner and self._view.has_failed(task, member_id)
@@ -188,18 +188,18 @@ class _Special:
             return
         table = self._view.group.table
         load = [0.0] * len(members)
-        for rank in table.stateful_ranks:
-            if home[rank] != UNASSIGNED:
-                load[home[rank]] += table.weight[rank] / members[home[rank]].capacity
-        for rank, avoided in sorted(self.stalled.items()):
-            weight, at = table.weight[rank], home[rank]
+        for task_index in table.stateful_indexes:
+            if home[task_index] != UNASSIGNED:
+                load[home[task_index]] += table.weight[task_index] / members[home[task_index]].capacity
+        for task_index, avoided in sorted(self.stalled.items()):
+            weight, at = table.weight[task_index], home[task_index]
             ranked = sorted(
                 (load[index] + weight / members[index].capacity, index)
                 for index in range(len(members))
                 if members[index].open and index not in (avoided, at)
             )
             if at != UNASSIGNED and ranked and ranked[0][0] < load[at] + weight / members[at].capacity:
-                self.previous[rank] = self.warming[rank] = ranked[0][1]
+                self.previous[task_index] = self.warming[task_index] = ranked[0][1]
                 load[ranked[0][1]] = ranked[0][0]
 
     def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
@@ -210,23 +210,28 @@ class _Special:
         """
         table = self._view.group.table
         for task in self._marked:
-            rank = table.rank.get(task.id)
-            if rank is None or rank in self.bound or task.parked or (table.stateful[rank] and rank in self.previous):
+            task_index = table.index_of.get(task.id)
+            if (
+                task_index is None
+                or task_index in self.bound
+                or task.parked
+                or (table.stateful[task_index] and task_index in self.previous)
+            ):
                 continue
-            at, weight = home[rank], table.weight[rank]
+            at, weight = home[task_index], table.weight[task_index]
             avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
             if avoided and at != UNASSIGNED and members[at].open and at not in avoided:
-                self.bound[rank] = at
-            elif avoided and not table.stateful[rank]:
+                self.bound[task_index] = at
+            elif avoided and not table.stateful[task_index]:
                 load = self._loads(home)
                 free = [
                     ((load[index] + weight) / one.capacity, index)
                     for index, one in enumerate(members)
-                    if one.open and index not in avoided and one.topology_epoch >= table.topology_epoch[rank]
-                    if one.max_tasks is None or len(self._members[one.id].picture) < one.max_tasks
+                    if one.open and index not in avoided and one.topology_epoch >= table.topology_epoch[task_index]
+                    if one.max_tasks is None or len(self._members[one.id].assignment) < one.max_tasks
                 ]
                 if free:
-                    self.bound[rank] = min(free)[1]
+                    self.bound[task_index] = min(free)[1]
 
     def _is_avoided(self, task: Task, member_id: MemberId) -> bool:
         return member_id in self._number and self._view.has_failed(task, member_id)
@@ -234,15 +239,15 @@ class _Special:
     def _loads(self, home: list[int]) -> list[float]:
         """Return the load of actives per index, stateless ones included, with what is bound where it is bound."""
         load = [0.0] * (len(self._members) + 1)
-        for rank, weight in enumerate(self._view.group.table.weight):
-            load[self.bound.get(rank, home[rank])] += weight
+        for task_index, weight in enumerate(self._view.group.table.weight):
+            load[self.bound.get(task_index, home[task_index])] += weight
         return load
 
     def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
         """Bind every move under way to its destination."""
-        for rank, index in self.previous.items():
-            if home[rank] != UNASSIGNED and members[index].open:
-                self.bound.setdefault(rank, index)
+        for task_index, index in self.previous.items():
+            if home[task_index] != UNASSIGNED and members[index].open:
+                self.bound.setdefault(task_index, index)
 
     def bind_pinned(self) -> None:
         """Bind what is pinned, on every member as much as its limit allows; what it has already comes first.
@@ -256,28 +261,28 @@ class _Special:
             if member_id in room:
                 room[member_id] -= 1
         staying = {one.id for one in self._members.values() if one.drain is None}
-        pinned = [task for task in self._marked if task.pin in staying and task.id in table.rank]
-        for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.rank[one.id])):
-            rank, pin = table.rank[task.id], task.pin
-            if pin is None or rank in self.bound or room.get(pin, 1) <= 0:
+        pinned = [task for task in self._marked if task.pin in staying and task.id in table.index_of]
+        for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.index_of[one.id])):
+            task_index, pin = table.index_of[task.id], task.pin
+            if pin is None or task_index in self.bound or room.get(pin, 1) <= 0:
                 continue
-            self.bound[rank] = number[pin]
+            self.bound[task_index] = number[pin]
             if pin in room:
                 room[pin] -= 1
 
     def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
         """Return how warm what these members have of these tasks is, state on disk included."""
         table, wanted = self._view.group.table, set(members)
-        if len(tasks) <= sum(len(self._ordered[one].picture) + 1 for one in members):
+        if len(tasks) <= sum(len(self._ordered[one].assignment) + 1 for one in members):
             ids = [table.ids[task] for task in tasks]
         else:
             named = {task.id for task in self._marked}
             for member in [self._ordered[one] for one in members]:
-                heard = self._heard.get(member.id)
-                named.update(member.picture, heard.reports if heard is not None else ())
+                member_soft = self._heard.get(member.id)
+                named.update(member.assignment, member_soft.reports if member_soft is not None else ())
             some = set(tasks)
-            ids = [one for one in named if table.rank.get(one) in some]
-        found = ((table.rank[one], self._warmth_of(self._tasks[one], wanted)) for one in ids)
+            ids = [one for one in named if table.index_of.get(one) in some]
+        found = ((table.index_of[one], self._warmth_of(self._tasks[one], wanted)) for one in ids)
         return {task: copies for task, copies in found if copies}
 
     def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
@@ -293,10 +298,10 @@ class _Special:
         return found
 
     def _judge(self, task: Task, member: Member) -> Warmth:
-        readiness, lag, on_disk, _ = judge_copy(self._view.group, self._heard.get(member.id), task, member)
+        readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._heard.get(member.id), task, member)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
             return Warmth(_ON_DISK, lag or 0)
-        return LEVEL if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
+        return FULLY_CAUGHT_UP if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
 
 
 def _begins_ready(task: Task) -> bool:
@@ -304,26 +309,26 @@ def _begins_ready(task: Task) -> bool:
     return task.ready_grant and task.state is ActiveState.GRANTED
 
 
-def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Change]:
+def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Target]:
     """Return the tasks whose target is another than before, with the new one, in order.
 
     A settled task is where its target says, so of those only the ones that are placed elsewhere are looked at.
     """
     group = view.group
     table = group.table
-    rank_of, ids = table.rank, table.ids
+    rank_of, ids = table.index_of, table.ids
     names = [member.id for member in request.members]
-    changes: dict[TaskId, Change] = {}
+    changes: dict[TaskId, Target] = {}
     waiting, owners, all_standbys = placed.waiting, placed.owner, placed.standbys
-    ranks = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
-    ranks.update(compress(count(), map(ne, owners, request.home)))
-    ranks.update(compress(count(), map(ne, all_standbys, request.standbys)))
-    tasks = group.tasks.plain() if len(ranks) * _READS_A_TASK > len(ids) else group.tasks
+    task_indexes = {rank_of[task_id] for task_id in group.unsettled if task_id in rank_of}
+    task_indexes.update(compress(count(), map(ne, owners, request.home)))
+    task_indexes.update(compress(count(), map(ne, all_standbys, request.standbys)))
+    tasks = group.tasks.plain() if len(task_indexes) * _READS_A_TASK > len(ids) else group.tasks
     together: dict[tuple[int, ...], tuple[MemberId, ...]] = {}
-    for rank in sorted(ranks):
-        task_id, index, standbys = ids[rank], owners[rank], all_standbys[rank]
+    for task_index in sorted(task_indexes):
+        task_id, index, standbys = ids[task_index], owners[task_index], all_standbys[task_index]
         task = tasks[task_id]
-        why = str(waiting[rank]) if rank in waiting else ""
+        why = str(waiting[task_index]) if task_index in waiting else ""
         chosen: tuple[MemberId, ...] = ()
         # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
         if standbys and index != UNASSIGNED:
@@ -334,6 +339,6 @@ def differences(view: View, request: PlacementRequest, placed: Placed) -> dict[T
                 known = together[standbys] = tuple(sorted([names[one] for one in standbys]))
             chosen = known
         owner = names[index] if index != UNASSIGNED else None
-        if owner != task.target or chosen != task.target_standbys or why != task.waiting:
+        if owner != task.target or chosen != task.target_standbys or why != task.waiting_reason:
             changes[task_id] = (owner, chosen, why)
     return changes

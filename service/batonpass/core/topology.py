@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from batonpass.core.errors import InvalidTopology
-from batonpass.core.ids import TaskId, split_task_id, subtopology_order, task_id
+from batonpass.core.ids import TaskId, split_task_id, subtopology_sort_key, task_id
 from batonpass.core.model import EMPTY_TABLE, Subtopology, Topology
 from batonpass.core.placement_types import TaskTable
 
@@ -22,7 +22,7 @@ def build_table(topology: Topology) -> TaskTable:
     stateful: list[bool] = []
     weight: list[float] = []
     epoch: list[int] = []
-    for number, part in enumerate(sorted(topology.subtopologies, key=lambda one: subtopology_order(one.id))):
+    for number, part in enumerate(sorted(topology.subtopologies, key=lambda one: subtopology_sort_key(one.id))):
         count = part.partitions or 0
         tasks = [task_id(part.id, partition) for partition in range(count)]
         ids.extend(tasks)
@@ -40,7 +40,7 @@ def is_ready(topology: Topology) -> bool:
     return bool(topology.subtopologies) and all(part.partitions is not None for part in topology.subtopologies)
 
 
-def missing(topology: Topology) -> str:
+def why_not_ready(topology: Topology) -> str:
     """Return why the topology is not ready, for people; "" when it is."""
     if not topology.subtopologies:
         return "the topology has no subtopologies; declare at least one"
@@ -51,7 +51,7 @@ def missing(topology: Topology) -> str:
     return f"partition counts are not known yet of subtopology {names}"
 
 
-def succeed(before: Topology, wanted: Topology) -> Topology:
+def next_topology(before: Topology, wanted: Topology) -> Topology:
     """Return ``wanted`` as the successor of ``before``: unchanged parts keep their epoch and known partition counts.
 
     Raises:
@@ -78,7 +78,7 @@ def succeed(before: Topology, wanted: Topology) -> Topology:
         parts.append(replace(part, partitions=partitions, epoch=epoch))
     if faults:
         raise InvalidTopology("; ".join(reason for _, reason in faults), errors=faults)
-    return Topology(wanted.epoch, tuple(sorted(parts, key=lambda one: subtopology_order(one.id))))
+    return Topology(wanted.epoch, tuple(sorted(parts, key=lambda one: subtopology_sort_key(one.id))))
 
 
 def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:

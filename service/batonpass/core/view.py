@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import Copy, judge_copy
+from batonpass.core.lag import Copy, copy_as_reported
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
@@ -15,21 +15,21 @@ from batonpass.core.soft import MemberSoft, Soft
 class View:
     """Group and soft state at ``now_ms``. Reads only; what takes a pass over the group is looked up once.
 
-    ``members`` and ``heard`` are those of the group and of the soft state. ``complete`` asks what holds when every
-    revocation is confirmed (the dry run), instead of what may be done now.
+    ``members`` and ``member_softs`` are those of the group and of the soft state. ``as_if_released`` asks what holds
+    when every revocation is confirmed (the dry run), instead of what may be done now.
     """
 
     __slots__ = (
         "_disk",
+        "_is_any_member_overdue",
         "_is_calm",
         "_is_held",
-        "_is_somebody_overdue",
         "_limited",
         "_load",
-        "complete",
+        "as_if_released",
         "config",
         "group",
-        "heard",
+        "member_softs",
         "members",
         "now_ms",
         "policy",
@@ -37,24 +37,24 @@ class View:
         "tasks",
     )
 
-    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, complete: bool = False) -> None:
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, *, as_if_released: bool = False) -> None:
         self.group = group
         self.soft = soft
         self.now_ms = now_ms
         self.policy = policy
         self.config = group.config
-        self.complete = complete
+        self.as_if_released = as_if_released
         self.tasks = group.tasks
         self.members: Mapping[MemberId, Member] = group.members.plain()
-        self.heard: Mapping[MemberId, MemberSoft] = soft.members.plain()
+        self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
         self._limited: dict[MemberId, int] | None = None
         self._is_calm: bool | None = None
-        self._is_somebody_overdue: bool | None = None
-        self._is_held = self.moves_held(draining=True) is not None
+        self._is_any_member_overdue: bool | None = None
+        self._is_held = self.why_moves_are_held(draining=True) is not None
 
-    def member(self, member_id: MemberId | None) -> Member | None:
+    def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return a member that is here: not gone, and not away to restart."""
         if member_id is None:
             return None
@@ -63,12 +63,12 @@ class View:
 
     def copy(self, task: Task, member_id: MemberId) -> Copy:
         """Return what a member that is here has of the task."""
-        return judge_copy(self.group, self.heard.get(member_id), task, self.members[member_id])
+        return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
         """Say whether the task has state to restore."""
         table = self.group.table
-        return table.stateful[table.rank[task_id]]
+        return table.stateful[table.index_of[task_id]]
 
     def holders(self, task: Task) -> dict[MemberId, Role]:
         """Return the copies granted beside the active, with their roles; holders are members that are here."""
@@ -85,11 +85,11 @@ class View:
 
     def _find_disk(self) -> dict[TaskId, list[MemberId]]:
         found: dict[TaskId, list[MemberId]] = {}
-        for member_id in sorted(self.heard):
-            member, reports = self.member(member_id), self.heard[member_id].reports
+        for member_id in sorted(self.member_softs):
+            member, reports = self.present_member(member_id), self.member_softs[member_id].reports
             if member is not None and reports:
-                for task_id in reports.keys() - member.picture.plain().keys():
-                    if reports[task_id].said.role == "none" and not reports[task_id].said.lost:
+                for task_id in reports.keys() - member.assignment.plain().keys():
+                    if reports[task_id].report.role == "none" and not reports[task_id].report.lost:
                         found.setdefault(task_id, []).append(member_id)
         return found
 
@@ -106,7 +106,7 @@ class View:
         """Whether nobody is away or has a limit on its copies, and no move is held for the whole group."""
         if self._is_calm is None:
             is_anybody_away = any(member.away_until_ms is not None for member in self.members.values())
-            self._is_calm = not (is_anybody_away or self.limited or self.moves_held(draining=False))
+            self._is_calm = not (is_anybody_away or self.limited or self.why_moves_are_held(draining=False))
         return self._is_calm
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
@@ -120,9 +120,12 @@ class View:
         if found is None:
             table, member = self.group.table, self.members[member_id]
             active = Role.ACTIVE
-            actives = [task_id for task_id, grant in member.picture.items() if grant.role is active]
-            ranks = [table.rank[task_id] for task_id in actives if task_id in table.rank]
-            found = sum([table.weight[rank] for rank in ranks if table.stateful[rank]]) / member.capacity
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is active]
+            task_indexes = [table.index_of[task_id] for task_id in actives if task_id in table.index_of]
+            found = (
+                sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
+                / member.capacity
+            )
             self._load[member_id] = found
         return found
 
@@ -138,30 +141,30 @@ class View:
         return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
 
     @property
-    def has_waited(self) -> bool:
+    def held_for_overdue(self) -> bool:
         """Whether a move was held because a member is overdue."""
-        return self._is_somebody_overdue is True
+        return self._is_any_member_overdue is True
 
-    def is_somebody_overdue(self) -> bool:
+    def is_any_member_overdue(self) -> bool:
         """Say whether a member has not been heard for so long that it may be about to expire.
 
         What is balanced now would be balanced again once it does. Suspected members take no part in placement anyway.
         """
-        if self._is_somebody_overdue is None:
+        if self._is_any_member_overdue is None:
             latest_ms = self.now_ms - self.config.overdue_ms
-            self._is_somebody_overdue = any(
+            self._is_any_member_overdue = any(
                 self._heard_since_ms(member) < latest_ms
                 for member in self.members.values()
                 if member.away_until_ms is None and not member.suspected
             )
-        return self._is_somebody_overdue
+        return self._is_any_member_overdue
 
     def _heard_since_ms(self, member: Member) -> int:
         """Return since when a member is silent: unheard, since it joined, or since this coordinator started."""
-        heard = self.heard.get(member.id)
-        return heard.heard_ms if heard is not None else max(member.joined_ms, self.soft.started_ms)
+        member_soft = self.member_softs.get(member.id)
+        return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 
-    def moves_held(self, *, draining: bool) -> Held | None:
+    def why_moves_are_held(self, *, draining: bool) -> Held | None:
         """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
         pause = self.group.pause
         if pause is not None and (pause.scope is PauseScope.ALL or not draining):

@@ -22,7 +22,7 @@ from batonpass.dashboard.config import Config
 from batonpass.dashboard.desk import Desk, guarded
 from batonpass.dashboard.live import live
 from batonpass.dashboard.pages import PAGES
-from batonpass.dashboard.rest import Coordinator
+from batonpass.dashboard.rest import DashboardClient
 
 HEADERS: Final = [
     (
@@ -74,7 +74,7 @@ async def _livez(_: Request) -> Response:
 
 def make_app(config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> Starlette:
     """Return the dashboard; ``transport`` is how it reaches the coordinator, over the network where it is left out."""
-    desk = Desk(config, Coordinator(config, transport=transport))
+    desk = Desk(config, DashboardClient(config, transport=transport))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -18,7 +18,7 @@ from batonpass import __version__
 from batonpass.dashboard import words
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.line import Line
-from batonpass.dashboard.rest import Coordinator, Refused, Unreachable, path
+from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable, path
 from batonpass.dashboard.sessions import Session, Sessions
 
 PART: Final = "x-part"
@@ -37,7 +37,7 @@ Page = Callable[["Visit"], Awaitable[Response]]
 class Desk:
     """One running dashboard."""
 
-    def __init__(self, config: Config, coordinator: Coordinator) -> None:
+    def __init__(self, config: Config, coordinator: DashboardClient) -> None:
         self.config = config
         self.coordinator = coordinator
         self.sessions = Sessions()

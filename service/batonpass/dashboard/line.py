@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from batonpass.dashboard.rest import Coordinator, Refused, Unreachable, path
+from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable, path
 from batonpass.dashboard.words import Names
 
 FRESH_S: Final = 0.7
@@ -26,7 +26,7 @@ OPENING: Final = "the stream of events is being opened"
 class Line:
     """The coordinator as one token sees it."""
 
-    def __init__(self, coordinator: Coordinator, token: str, *, bound_to: str | None = None) -> None:
+    def __init__(self, coordinator: DashboardClient, token: str, *, bound_to: str | None = None) -> None:
         self.names = Names()
         self.ear = Ear(coordinator, token, bound_to, self.names)
         self._coordinator = coordinator
@@ -87,7 +87,7 @@ class Ear:
     heard, on the clock of this machine, and ``why`` is why; None and empty while the stream is open.
     """
 
-    def __init__(self, coordinator: Coordinator, token: str, bound_to: str | None, names: Names) -> None:
+    def __init__(self, coordinator: DashboardClient, token: str, bound_to: str | None, names: Names) -> None:
         self.latest: dict[str, int] = {}
         self.position = ""
         self.lost_at: float | None = time.time()

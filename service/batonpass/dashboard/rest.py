@@ -44,7 +44,7 @@ class Refused(Exception):
         super().__init__(detail if detail[-1:] in ".!?" else f"{detail}.")
 
 
-class Coordinator:
+class DashboardClient:
     """The coordinators under their base URLs. Whose token is shown to them is said with each call."""
 
     def __init__(self, config: Config, *, transport: httpx.AsyncBaseTransport | None = None) -> None:

@@ -95,7 +95,7 @@ class _Forger:
     def cold_promotion(self) -> None:
         """Take a task from its running owner for a member that has no copy of it (L7)."""
         owner = self._owner
-        revoked = r.PictureChanged(owner, self._next_epoch(owner), self._ms, revoked=(self._task,))
+        revoked = r.AssignmentChanged(owner, self._next_epoch(owner), self._ms, revoked=(self._task,))
         self._write([revoked], [(owner, "revoked", "active", "none", "", None)])
         self._write(
             [r.TaskReleased(self._task, owner, at_ms=self._ms)], [(owner, "released", "none", "none", "", None)]
@@ -118,7 +118,7 @@ class _Forger:
         self._token += 1
         epoch = self._next_epoch(other)
         grant = Grant(Role.ACTIVE, epoch, self._ms, token=self._token)
-        record = r.PictureChanged(
+        record = r.AssignmentChanged(
             other,
             epoch,
             self._ms,

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from batonpass.demo.job import Job
-from batonpass.demo.rest import Coordinator, Refused
+from batonpass.demo.rest import DemoClient, Refused
 
 PERIOD_S = 0.05
 ANSWER_S = 1.0
@@ -33,7 +33,7 @@ class Reads:
 class Reader:
     """Asks the active of a task first and then its standbys, and looks up anew where they are when none answers."""
 
-    def __init__(self, job: Job, coordinator: Coordinator, seed: int = 7) -> None:
+    def __init__(self, job: Job, coordinator: DemoClient, seed: int = 7) -> None:
         self._job = job
         self._coordinator = coordinator
         self._random = random.Random(seed)  # noqa: S311 - which total is asked for is no secret

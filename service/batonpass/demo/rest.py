@@ -19,7 +19,7 @@ class Refused(Exception):
     """The coordinator refused a call. The message has its words."""
 
 
-class Coordinator:
+class DemoClient:
     """One group at one coordinator."""
 
     def __init__(self, url: str, token: str, group: str) -> None:

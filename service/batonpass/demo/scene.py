@@ -18,7 +18,7 @@ from batonpass.demo.outputs import Outputs
 from batonpass.demo.place import Place
 from batonpass.demo.processes import Child
 from batonpass.demo.reader import Reader, Reads
-from batonpass.demo.rest import Coordinator, Refused
+from batonpass.demo.rest import DemoClient, Refused
 from batonpass.demo.topics import make_topics, preload, throttle
 from batonpass.worker import Exit
 
@@ -66,7 +66,7 @@ class Scene:
         self.policy = policy
         self.tell = tell
         self.standbys = 0
-        self.coordinator = Coordinator(place.url, place.token, job.group)
+        self.coordinator = DemoClient(place.url, place.token, job.group)
         self.crew = Crew(job, place, ACCEPTABLE_LAG)
         self.outputs = Outputs(job)
         self.reader = Reader(job, self.coordinator)

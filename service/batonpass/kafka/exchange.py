@@ -1,11 +1,12 @@
-"""The protocol over Kafka: heartbeats come in by one topic, pictures and acknowledgements go out by two others.
+"""The protocol over Kafka: heartbeats come in by one topic, assignments and acknowledgements go out by two others.
 
 It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group.
 Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator reads all heartbeats and
-carries out those of its own groups. Pictures are written after the commit that made them, by the group's owner alone.
+carries out those of its own groups. Assignments are written after the commit that made them, by the group's owner
+alone.
 
 A heartbeat that was read counts as received, whatever becomes of its answer. What is published late or twice is dropped
-by its epoch; what is lost here is published again by the next owner, which begins with every member's picture.
+by its epoch; what is lost here is published again by the next owner, which begins with every member's assignment.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from batonpass.codec.answers import to_json
 from batonpass.core.errors import ProtocolError
 from batonpass.core.replies import Answer
+from batonpass.kafka.answers_topic import AssignmentRecord, AssignmentsTopic
 from batonpass.kafka.letters import read_addressee, read_item
-from batonpass.kafka.pictures import Pictures, Standing
 from batonpass.kafka.speakers import Speakers
 from batonpass.kafka.watch import Groups
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
@@ -87,7 +88,7 @@ class Exchange:
         self._holds = holds
         self._away = away
         self._topics = TopicNames(prefix)
-        self._pictures = Pictures(coordinator.policy)
+        self._assignments = AssignmentsTopic(coordinator.policy)
         self._changed: set[GroupId] = set()
         self._news = asyncio.Event()
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
@@ -97,7 +98,7 @@ class Exchange:
         self.is_connected = False
 
     def committed(self, commit: Commit) -> None:
-        """Hear of a commit: the group's pictures are looked at next."""
+        """Hear of a commit: the group's assignments are looked at next."""
         self._changed.add(commit.group_id)
         self._news.set()
 
@@ -111,7 +112,7 @@ class Exchange:
             try:
                 async with self._connected() as (consumer, producer):
                     # What was to be written last may not have been, so everything is written again.
-                    self._pictures = Pictures(self._coordinator.policy)
+                    self._assignments = AssignmentsTopic(self._coordinator.policy)
                     self.is_connected, was_told = True, False
                     self._away(None)
                     self._consumer = consumer
@@ -186,7 +187,7 @@ class Exchange:
         if isinstance(reply, _NOT_OURS):
             return
         if isinstance(reply, ProtocolError):
-            await self._publish(producer, self._pictures.refusal(group_id, member_id, reply))
+            await self._publish(producer, self._assignments.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
             self._speakers.heard(group_id, member_id)
@@ -211,21 +212,21 @@ class Exchange:
             if is_sweep:
                 self._speakers.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
-                for standing in self._pictures.news(*groups[group_id]):
+                for standing in self._assignments.news(*groups[group_id]):
                     await self._publish(producer, standing)
-            for group_id in self._pictures.groups():
+            for group_id in self._assignments.groups():
                 if group_id not in groups:
                     await self._close_group(group_id, producer)
 
     async def _close_group(self, group_id: GroupId, producer: AIOKafkaProducer) -> None:
         """End a group's records: it was deleted, or another coordinator has it."""
         if not self._holds(group_id):
-            self._pictures.let_go(group_id)
+            self._assignments.let_go(group_id)
             return
-        for standing in self._pictures.forget(group_id):
+        for standing in self._assignments.forget(group_id):
             await self._publish(producer, standing)
 
-    async def _publish(self, producer: AIOKafkaProducer, standing: Standing) -> None:
+    async def _publish(self, producer: AIOKafkaProducer, standing: AssignmentRecord) -> None:
         # One after another: a key's records must not overtake one another.
         await producer.send_and_wait(self._topics.assignments, standing.value, key=standing.key)
 

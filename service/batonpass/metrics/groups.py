@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from batonpass.core.describe import GroupState, describe_group
+from batonpass.core.explain.status import GroupState, describe_group
 from batonpass.core.model import Role
 from batonpass.metrics.reports import Sums, add_up
 
@@ -156,14 +156,14 @@ class GroupGauges(Collector):
         oldest = 0.0
         each = len(group.members) <= self._members_max
         for member in group.members.values():
-            heard = soft.members.get(member.id)
+            member_soft = soft.members.get(member.id)
             # Nobody is older than this coordinator's knowledge of the group.
-            age = max(0, now_ms - (heard.heard_ms if heard else soft.started_ms)) / 1_000
+            age = max(0, now_ms - (member_soft.heard_ms if member_soft else soft.started_ms)) / 1_000
             if member.away_until_ms is None:
                 oldest = max(oldest, age)
             if each:
                 yield "member_heartbeat_age_seconds", (str(member.id),), age
-                held = Counter(grant.role.value for grant in member.picture.values())
+                held = Counter(grant.role.value for grant in member.assignment.values())
                 for role in Role:
                     yield "member_tasks", (str(member.id), role.value), held[role.value]
         yield "oldest_heartbeat_age_seconds", (), oldest

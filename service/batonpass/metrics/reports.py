@@ -11,7 +11,7 @@ from batonpass.core.model import ActiveState, Role
 if TYPE_CHECKING:
     from batonpass.core.ids import TaskId
     from batonpass.core.model import Group, Member
-    from batonpass.core.soft import Report, Soft
+    from batonpass.core.soft import MeasuredReport, Soft
 
 RUNS: Final = frozenset({ActiveState.RUNNING, ActiveState.RESTORING})
 
@@ -57,32 +57,32 @@ def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
     silent = 0
     claims: Counter[TaskId] = Counter()
     for member in group.members.values():
-        heard = soft.members.get(member.id)
-        reports: Mapping[TaskId, Report] = heard.reports if heard else {}
-        for task, grant in member.picture.items():
-            report = reports.get(task)
+        member_soft = soft.members.get(member.id)
+        reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft else {}
+        for task, grant in member.assignment.items():
+            measured = reports.get(task)
             if grant.role is Role.ACTIVE:
-                if report is None or report.said.input_lag is None:
+                if measured is None or measured.report.input_lag is None:
                     silent += 1
                 else:
-                    inputs.append(report.said.input_lag)
-            elif report is None or report.lag is None:
+                    inputs.append(measured.report.input_lag)
+            elif measured is None or measured.lag is None:
                 unknown[grant.role.value] += 1
             else:
-                total[grant.role.value] += report.lag
-                largest[grant.role.value] = max(largest.get(grant.role.value, 0), report.lag)
+                total[grant.role.value] += measured.lag
+                largest[grant.role.value] = max(largest.get(grant.role.value, 0), measured.lag)
         claims.update(_runs(member, reports))
     twice = sum(count > 1 for count in claims.values())
     return Sums(now_ms, total, largest, unknown, sum(inputs) if inputs else None, max(inputs, default=0), silent, twice)
 
 
-def _runs(member: Member, reports: Mapping[TaskId, Report]) -> Iterator[TaskId]:
+def _runs(member: Member, reports: Mapping[TaskId, MeasuredReport]) -> Iterator[TaskId]:
     """Yield what a member says that it runs.
 
     The last words of one that is away or suspected are not asked: others may have taken over by right.
     """
     if member.suspected or member.away_until_ms is not None:
         return
-    for task, report in reports.items():
-        if report.said.role == Role.ACTIVE.value and report.said.state in RUNS and not report.said.lost:
+    for task, measured in reports.items():
+        if measured.report.role == Role.ACTIVE.value and measured.report.state in RUNS and not measured.report.lost:
             yield task

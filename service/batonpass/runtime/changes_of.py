@@ -40,8 +40,8 @@ class _Reader:
         """Yield the changes that the records make."""
         for record in records:
             match record:
-                case r.PictureChanged():
-                    yield from self._picture(record)
+                case r.AssignmentChanged():
+                    yield from self._assignment_changed(record)
                 case r.MemberJoined(member=member):
                     self._fresh.add(member.id)
                 case r.MemberGone(member_id=member_id, cause=cause):
@@ -60,7 +60,7 @@ class _Reader:
                 case _:
                     pass
 
-    def _picture(self, record: r.PictureChanged) -> Iterator[Change]:
+    def _assignment_changed(self, record: r.AssignmentChanged) -> Iterator[Change]:
         member_id, epoch = record.member_id, record.epoch
         ready = frozenset(record.ready)
         for task, grant in record.granted.items():
@@ -114,12 +114,12 @@ class _Reader:
             grant = None
         else:
             member = self._before.members.get(member_id)
-            grant = member.picture.get(task) if member is not None else None
+            grant = member.assignment.get(task) if member is not None else None
         return grant.role if grant is not None else NO_ROLE
 
 
 def _everything_of(member: Member) -> Iterator[TaskId]:
-    yield from member.picture
+    yield from member.assignment
     for task in member.revoking:
-        if task not in member.picture:
+        if task not in member.assignment:
             yield task

@@ -32,11 +32,13 @@ def sample_of(group: Group, soft: Soft, now_ms: int) -> Sample:
 
 def _copies(group: Group, soft: Soft) -> Iterator[CopySample]:
     for member_id in sorted(group.members):
-        heard = soft.members.get(member_id)
-        if heard is None:
+        member_soft = soft.members.get(member_id)
+        if member_soft is None:
             continue
-        for task, report in heard.reports.items():
-            yield CopySample(task, member_id, report.said.role, report.said.state or "", report.lag, report.rate)
+        for task, measured in member_soft.reports.items():
+            yield CopySample(
+                task, member_id, measured.report.role, measured.report.state or "", measured.lag, measured.rate
+            )
 
 
 class Chores:

@@ -11,9 +11,9 @@ from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import GroupDeclaration, Input, Tick
 from batonpass.runtime.engine import RETRY_AFTER_MS
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
+from batonpass.runtime.group_runtime import GroupRuntime
 from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Archive, CoordinatorLoading, Defect, NotOwner, Ports
-from batonpass.runtime.room import Room
 
 if TYPE_CHECKING:
     from batonpass.core.model import Group
@@ -42,7 +42,7 @@ class Coordinator:
         self._ports = ports
         self._letters_max = letters_max
         self._groups_max = groups_max
-        self._rooms: dict[GroupId, Room] = {}
+        self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._stopping = asyncio.Event()
         self.is_ready = False
 
@@ -69,11 +69,11 @@ class Coordinator:
         """
         ownership = self._ports.ownership
         for group_id in ownership.to_forget():
-            room = self._rooms.get(group_id)
-            if room is None:
+            runtime = self._runtimes.get(group_id)
+            if runtime is None:
                 ownership.forgotten(group_id)
             else:
-                room.mailbox.let_go()
+                runtime.mailbox.let_go()
         for group_id in await self._ports.log.group_ids():
             if ownership.holds(group_id):
                 with contextlib.suppress(NotOwner, Defect):
@@ -82,8 +82,8 @@ class Coordinator:
     def loaded_groups(self) -> list[tuple[Group, Soft]]:
         """Return what this coordinator has in memory of the groups that it answers for now."""
         ownership = self._ports.ownership
-        rooms = [room for group_id, room in self._rooms.items() if ownership.holds(group_id)]
-        return [(room.engine.group, room.engine.soft) for room in rooms if room.engine.group.declared]
+        runtimes = [runtime for group_id, runtime in self._runtimes.items() if ownership.holds(group_id)]
+        return [(runtime.engine.group, runtime.engine.soft) for runtime in runtimes if runtime.engine.group.declared]
 
     async def keep_snapshots(self, *, after_records: int) -> None:
         """Have the log keep every group of which more than ``after_records`` records were added since it last did.
@@ -91,18 +91,18 @@ class Coordinator:
         Raises:
             StoreUnavailable: when the log is away.
         """
-        for group_id, room in list(self._rooms.items()):
+        for group_id, runtime in list(self._runtimes.items()):
             if self._ports.ownership.holds(group_id):
-                await room.engine.keep_snapshot(after_records=after_records)
+                await runtime.engine.keep_snapshot(after_records=after_records)
 
     async def stop(self) -> None:
         """End every wait and carry out what was accepted."""
         self.end_waits()
-        rooms = list(self._rooms.values())
-        await asyncio.gather(*(room.mailbox.close() for room in rooms))
+        runtimes = list(self._runtimes.values())
+        await asyncio.gather(*(runtime.mailbox.close() for runtime in runtimes))
         # Last, because whatever was still carried out has set a deadline anew.
-        for room in rooms:
-            room.deadline.cancel()
+        for runtime in runtimes:
+            runtime.deadline.cancel()
         if self._feeding is not None:
             await self._feeding
 
@@ -110,8 +110,8 @@ class Coordinator:
         """Let every long-poll end now, as if its time were over, and every event stream."""
         self._stopping.set()
         self.feed.close()
-        for room in self._rooms.values():
-            room.watchers.wake_all()
+        for runtime in self._runtimes.values():
+            runtime.watchers.wake_all()
 
     @property
     def archive(self) -> Archive:
@@ -139,15 +139,15 @@ class Coordinator:
 
     async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         """Have an input carried out and return the reply; a refusal is a reply like any other."""
-        room = self._rooms.get(group_id)
-        if room is None:
-            if isinstance(item, GroupDeclaration) and len(self._rooms) >= self._groups_max:
+        runtime = self._runtimes.get(group_id)
+        if runtime is None:
+            if isinstance(item, GroupDeclaration) and len(self._runtimes) >= self._groups_max:
                 return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
-            room = self._room(group_id)
+            runtime = self._runtime(group_id)
         try:
-            return await room.mailbox.ask(item, asked)
+            return await runtime.mailbox.ask(item, asked)
         finally:
-            self._tidy(room)
+            self._tidy(runtime)
 
     async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
         """Return the group as it is committed, with what is softly known of it.
@@ -156,15 +156,15 @@ class Coordinator:
             UnknownGroup: when it is not declared.
             StoreUnavailable: when it cannot be read.
         """
-        room = await self._loaded(group_id)
+        runtime = await self._loaded(group_id)
         self._require(group_id)
-        if not room.engine.group.declared:
+        if not runtime.engine.group.declared:
             raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
-        return room.engine.group, room.engine.soft
+        return runtime.engine.group, runtime.engine.soft
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
         """Return the next declared groups of this coordinator by name after ``after``, at most ``limit``."""
-        declared = (name for name, room in self._rooms.items() if room.engine.group.declared and name > after)
+        declared = (name for name, runtime in self._runtimes.items() if runtime.engine.group.declared and name > after)
         return sorted(name for name in declared if self._ports.ownership.owner_url(name) is None)[:limit]
 
     async def poll(
@@ -179,22 +179,22 @@ class Coordinator:
         Raises:
             StoreUnavailable: when the group cannot be read.
         """
-        room = await self._loaded(group_id)
+        runtime = await self._loaded(group_id)
         end = asyncio.get_running_loop().time() + wait_ms / 1_000
-        room.poll_opened(member_id)
+        runtime.poll_opened(member_id)
         try:
             while True:
                 found = await self._look_for(group_id, member_id, after)
                 left_s = end - asyncio.get_running_loop().time()
                 if found is not None or left_s <= 0 or self.is_stopping:
                     return found
-                await room.watchers.wait(member_id, left_s)
+                await runtime.watchers.wait(member_id, left_s)
         except asyncio.CancelledError:
             if not self.is_stopping:
-                room.poll_broken(member_id)
+                runtime.poll_broken(member_id)
             raise
         finally:
-            room.poll_closed(member_id)
+            runtime.poll_closed(member_id)
 
     async def _look_for(self, group_id: GroupId, member_id: MemberId, after: int) -> Answer | ProtocolError | None:
         if refusal := self._refusal(group_id):
@@ -209,10 +209,10 @@ class Coordinator:
 
     async def news(self, group_id: GroupId, member_id: MemberId, *, wait_s: float) -> bool:
         """Wait until something that concerns the member was committed; say whether it was before the wait was over."""
-        room = self._rooms.get(group_id)
-        if room is None or self.is_stopping:
+        runtime = self._runtimes.get(group_id)
+        if runtime is None or self.is_stopping:
             return False
-        return await room.watchers.wait(member_id, wait_s) and not self.is_stopping
+        return await runtime.watchers.wait(member_id, wait_s) and not self.is_stopping
 
     def _require(self, group_id: GroupId) -> None:
         """Refuse to speak for a group without a valid lease (L4)."""
@@ -225,30 +225,32 @@ class Coordinator:
         owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
         return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
-    async def _loaded(self, group_id: GroupId) -> Room:
-        room = self._room(group_id)
+    async def _loaded(self, group_id: GroupId) -> GroupRuntime:
+        runtime = self._runtime(group_id)
         try:
-            if not room.engine.is_loaded:
+            if not runtime.engine.is_loaded:
                 # Any input makes the engine read the group; this one asks for nothing else.
-                reply = await room.mailbox.ask(Tick())
-                if not room.engine.is_loaded:
+                reply = await runtime.mailbox.ask(Tick())
+                if not runtime.engine.is_loaded:
                     raise (
                         reply
                         if isinstance(reply, ProtocolError)
                         else CoordinatorLoading(f"group {group_id} has not been read yet")
                     )
         finally:
-            self._tidy(room)
-        return room
+            self._tidy(runtime)
+        return runtime
 
-    def _room(self, group_id: GroupId) -> Room:
-        room = self._rooms.get(group_id)
-        if room is None:
-            room = self._rooms[group_id] = Room(group_id, self._ports, self.feed, letters_max=self._letters_max)
-        return room
+    def _runtime(self, group_id: GroupId) -> GroupRuntime:
+        runtime = self._runtimes.get(group_id)
+        if runtime is None:
+            runtime = self._runtimes[group_id] = GroupRuntime(
+                group_id, self._ports, self.feed, letters_max=self._letters_max
+            )
+        return runtime
 
-    def _tidy(self, room: Room) -> None:
+    def _tidy(self, runtime: GroupRuntime) -> None:
         """Forget a group that turned out never to have been declared, lest asking for names should fill the memory."""
-        if room.is_empty and self._rooms.get(room.engine.group_id) is room:
-            room.deadline.cancel()
-            del self._rooms[room.engine.group_id]
+        if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
+            runtime.deadline.cancel()
+            del self._runtimes[runtime.engine.group_id]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat, Input, Join, PollOpened, Started, StoreRecovered
-from batonpass.core.invariants import Step
+from batonpass.core.invariants import Transition
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
@@ -190,7 +190,7 @@ class Engine:
         if copies <= COPIES_DECIDED_AT_ONCE:
             return False
         is_quiet = all(isinstance(item, Heartbeat | PollOpened) for item in inputs)
-        return bool(group.unsettled) or group.due_ms is not None or not is_quiet
+        return bool(group.unsettled) or group.placement_due_ms is not None or not is_quiet
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):
@@ -347,9 +347,9 @@ def _leaves_a_row(asked: Asked, decision: Decision) -> bool:
     return bool(asked.command) and not isinstance(decision.replies[0], ProtocolError)
 
 
-def _step(attempt: Attempt) -> Step:
+def _step(attempt: Attempt) -> Transition:
     decision = attempt.decision
-    return Step(
+    return Transition(
         before=attempt.group,
         after=decision.after,
         records=decision.records,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from batonpass.codec.answers import rfc3339
 from batonpass.core import records as r
 from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.ids import task_order
+from batonpass.core.ids import task_sort_key
 from batonpass.core.inputs import Tick
 from batonpass.core.model import ActiveState, Grant, Group, Member, Role, Stop, Task
 from batonpass.core.reasons import Why
@@ -88,7 +88,7 @@ def _one_for(alike: list[Event]) -> Event:
     if first.task is None:
         members = sorted(one.member for one in alike if one.member is not None)
         return first._replace(member=None, body=same | {"members": len(alike), "sample": members[:MANY]})
-    tasks = sorted((one.task for one in alike if one.task is not None), key=task_order)
+    tasks = sorted((one.task for one in alike if one.task is not None), key=task_sort_key)
     gaps = [gap for one in alike if isinstance(gap := one.body.get("gap_ms"), int)]
     body: dict[str, object] = same | {"tasks": len(alike), "sample": tasks[:MANY]}
     return first._replace(task=None, body=body | ({"gap_ms": max(gaps)} if gaps else {}))
@@ -103,7 +103,7 @@ class _Teller:
         self._inputs = inputs
         self._decision = decision
         self._now_ms = now_ms
-        self._heirs = {one.task: one.heir for one in decision.records if isinstance(one, r.HeirChosen)}
+        self._next_owners = {one.task: one.next_owner for one in decision.records if isinstance(one, r.NextOwnerChosen)}
         self._handed: set[TaskId] = set()
         self._whys: dict[TaskId, str] | None = None
         self.events: list[Event] = []
@@ -112,14 +112,14 @@ class _Teller:
         """Tell of every record."""
         for record in self._decision.records:
             match record:
-                case r.PictureChanged():
-                    self._picture(record)
+                case r.AssignmentChanged():
+                    self._assignment_changed(record)
                 case r.ActiveReported():
                     self._reported(record)
                 case r.TaskReleased():
                     self._released(record)
-                case r.HeirChosen():
-                    self._heir(record)
+                case r.NextOwnerChosen():
+                    self._next_owner_chosen(record)
                 case r.TargetPlaced():
                     self._placed(record)
                 case r.ProbeScheduled():
@@ -149,11 +149,11 @@ class _Teller:
             self._whys = {one.task: str(one.code) for one in reasons if one.task is not None and one.code in _WHYS}
         return self._whys.get(task, "")
 
-    def _picture(self, record: r.PictureChanged) -> None:
+    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
         member = self._before.members.get(record.member_id)
-        picture = member.picture if member is not None else None
+        assignment = member.assignment if member is not None else None
         for task in (*record.revoked, *record.demoted):
-            was = picture.get(task) if picture is not None else None
+            was = assignment.get(task) if assignment is not None else None
             if was is not None and was.role is Role.ACTIVE:
                 self._given_up(task, record.member_id)
             elif was is not None and was.role is Role.WARMUP:
@@ -171,8 +171,8 @@ class _Teller:
             elif grant.role is Role.WARMUP:
                 owner = self._after.tasks[task].owner
                 self._add(EventType.WARMUP_STARTED, member=record.member_id, task=task, owner=owner)
-            elif picture:
-                self._caught_up(task, record.member_id, picture.get(task))
+            elif assignment:
+                self._caught_up(task, record.member_id, assignment.get(task))
 
     def _caught_up(self, task: TaskId, member: MemberId, was: Grant | None) -> None:
         if was is not None and was.role is Role.WARMUP:
@@ -185,14 +185,14 @@ class _Teller:
             return
         self._handed.add(task_id)
         after = self._after.tasks[task_id]
-        heir = self._heirs.get(task_id) or after.owner
-        if heir is None:
+        successor = self._next_owners.get(task_id) or after.owner
+        if successor is None:
             why = "parked" if after.parked else self._why(task_id)
             self._add(EventType.TASK_REVOKED, member=owner, task=task_id, why=why)
             return
-        taker = self._before.members.get(heir)
-        self._caught_up(task_id, heir, taker.picture.get(task_id) if taker is not None else None)
-        self._add(EventType.HANDOVER_BEGUN, member=heir, task=task_id, **{"from": owner}, why=self._why(task_id))
+        taker = self._before.members.get(successor)
+        self._caught_up(task_id, successor, taker.assignment.get(task_id) if taker is not None else None)
+        self._add(EventType.HANDOVER_BEGUN, member=successor, task=task_id, **{"from": owner}, why=self._why(task_id))
 
     def _granted(self, task_id: TaskId, member: MemberId, grant: Grant, *, warm: bool) -> None:
         """Tell of a grant that is not the second half of a handover, and not the first of a task."""
@@ -209,17 +209,17 @@ class _Teller:
             fencing_token=grant.token,
         )
 
-    def _heir(self, record: r.HeirChosen) -> None:
+    def _next_owner_chosen(self, record: r.NextOwnerChosen) -> None:
         """Tell that a handover goes to somebody else than was told before."""
         task, stop = self._before.tasks[record.task], self._after.tasks[record.task].stop
         if record.task not in self._handed and stop is not None and stop.cause in _TAKEN:
-            self._add(EventType.HANDOVER_REDIRECTED, member=record.heir, task=record.task, before=task.heir)
+            self._add(EventType.HANDOVER_REDIRECTED, member=record.next_owner, task=record.task, before=task.next_owner)
 
     def _released(self, record: r.TaskReleased) -> None:
         before, after = self._before.tasks[record.task], self._after.tasks[record.task]
         stop = before.stop
-        if stop is not None and stop.at_ms is None and not _claims_left(before, after, record.member_id):
-            to = after.owner or after.heir
+        if stop is not None and stop.at_ms is None and not _unreleased_left(before, after, record.member_id):
+            to = after.owner or after.next_owner
             self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
 
     def _reported(self, record: r.ActiveReported) -> None:
@@ -280,7 +280,7 @@ class _Teller:
         due_ms = self._before.next_probe_ms
         is_tick = any(isinstance(one, Tick) for one in self._inputs)
         if is_tick and due_ms is not None and due_ms <= self._now_ms:
-            changed = any(isinstance(one, r.TargetPlaced | r.PictureChanged) for one in self._decision.records)
+            changed = any(isinstance(one, r.TargetPlaced | r.AssignmentChanged) for one in self._decision.records)
             self._add(EventType.PROBED, changed=changed, next_probe_at=_time(record.at_ms))
         if record.at_ms is None and self._after.members:
             self._add(EventType.AT_REST)
@@ -315,7 +315,7 @@ class _Teller:
         """Tell of every member that drains and has, since this decision, no active left."""
         concerned: dict[MemberId, None] = {}
         for record in self._decision.records:
-            if isinstance(record, r.TaskReleased | r.PictureChanged | r.DrainStarted):
+            if isinstance(record, r.TaskReleased | r.AssignmentChanged | r.DrainStarted):
                 concerned[record.member_id] = None
         for member_id in concerned:
             after = self._after.members.get(member_id)
@@ -336,10 +336,10 @@ def triggers_of(before: Group, inputs: Sequence[Input], decision: Decision) -> t
     return tuple(dict.fromkeys("probe" if isinstance(one, Tick) else type(one).__name__.lower() for one in inputs))
 
 
-def _claims_left(before: Task, after: Task, released: MemberId) -> bool:
+def _unreleased_left(before: Task, after: Task, released: MemberId) -> bool:
     """Say whether somebody else may still be running the task."""
-    others = {one.member_id for one in before.claims if one.member_id != released}
-    return any(one.member_id in others for one in after.claims)
+    others = {one.member_id for one in before.unreleased if one.member_id != released}
+    return any(one.member_id in others for one in after.unreleased)
 
 
 def _of(stop: Stop) -> dict[str, object]:
@@ -347,7 +347,7 @@ def _of(stop: Stop) -> dict[str, object]:
 
 
 def _has_actives(member: Member) -> bool:
-    return any(grant.role is Role.ACTIVE for grant in member.picture.values()) or any(
+    return any(grant.role is Role.ACTIVE for grant in member.assignment.values()) or any(
         one.active for one in member.revoking.values()
     )
 
@@ -360,7 +360,9 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | N
     """Return what a record about a member tells; None where it is not one, or tells nothing."""
     match record:
         case r.MemberJoined(member=joined):
-            places = (one for one in decision.records if isinstance(one, r.PlaceInherited) and one.heir == joined.id)
+            places = (
+                one for one in decision.records if isinstance(one, r.PlaceInherited) and one.successor == joined.id
+            )
             return EventType.MEMBER_JOINED, joined.id, _profile(joined, next(places, None))
         case r.MemberGone(member_id=member_id) if member_id in before.members:
             return EventType.MEMBER_GONE, member_id, _gone(before.members[member_id], record, decision)
@@ -386,7 +388,7 @@ def _of_member(before: Group, record: r.Record, decision: Decision) -> _Told | N
 
 def _running(member: Member) -> int:
     """Return how many tasks a member has as active."""
-    return sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+    return sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
 
 
 def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object]:
@@ -402,12 +404,12 @@ def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object
 
 
 def _gone(member: Member, record: r.MemberGone, decision: Decision) -> dict[str, object]:
-    heard = decision.soft.members.get(member.id)
+    member_soft = decision.soft.members.get(member.id)
     return {
         "cause": record.cause.value,
         "running": _running(member),
         "lease_end_at": rfc3339(record.lease_end_ms),
-        "last_heard_at": _time(heard.heard_ms if heard is not None else None),
+        "last_heard_at": _time(member_soft.heard_ms if member_soft is not None else None),
         "instance_id": member.instance_id,
         "joined_at": rfc3339(member.joined_ms),
     }

@@ -117,10 +117,10 @@ def _score(group: Group, present: Group) -> float:
     """
     load: dict[MemberId | None, float] = dict.fromkeys(present.members, 0.0)
     table = group.table
-    for rank, task_id in enumerate(table.ids):
-        if table.stateful[rank]:
+    for task_index, task_id in enumerate(table.ids):
+        if table.stateful[task_index]:
             target = group.tasks[task_id].target
             if target in load:
-                load[target] += table.weight[rank]
+                load[target] += table.weight[task_index]
     shares = [load[one] / member.capacity for one, member in present.members.items() if member.drain is None]
     return round(max(shares) - min(shares), 6) if shares else 0.0

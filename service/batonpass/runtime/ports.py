@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.ids import GroupId, MemberId, TaskId
     from batonpass.core.inputs import Input
-    from batonpass.core.invariants import Step, Violation
+    from batonpass.core.invariants import Transition, Violation
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
     from batonpass.core.records import Record
@@ -247,7 +247,7 @@ class Observer(Protocol):
 
 Decide = Callable[["Group", "Soft", "tuple[Input, ...]", int, "Policy"], "Decision"]
 Poll = Callable[["Group", "Soft", "MemberId", int, "Policy"], "Answer | ProtocolError | None"]
-CheckStep = Callable[["Step"], "Sequence[Violation]"]
+CheckStep = Callable[["Transition"], "Sequence[Violation]"]
 Evolve = Callable[["Group", "Sequence[Record]"], "Group"]
 
 

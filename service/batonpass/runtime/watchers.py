@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 
 from batonpass.core.ids import MemberId
 from batonpass.core.records import (
+    AssignmentChanged,
     DrainCancelled,
     DrainStarted,
     EpochsRaised,
     GroupDeleted,
     MemberAway,
     MemberGone,
-    PictureChanged,
     Record,
     TaskReleased,
     TasksAdopted,
@@ -86,7 +86,7 @@ def _concerned(records: Iterable[Record]) -> Iterator[MemberId]:
     for record in records:
         match record:
             case (
-                PictureChanged()
+                AssignmentChanged()
                 | MemberGone()
                 | MemberAway()
                 | TasksAdopted()

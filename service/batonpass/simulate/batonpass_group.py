@@ -350,7 +350,7 @@ class BatonpassGroup:
 
     def _is_at_rest(self) -> bool:
         group = self._coordinator.group
-        if group.unsettled or group.due_ms is not None or group.next_probe_ms is not None:
+        if group.unsettled or group.placement_due_ms is not None or group.next_probe_ms is not None:
             return False
         if len(group.members) != len(self._up) or len(self._ground.running) != len(group.tasks):
             return False

@@ -16,14 +16,14 @@ from batonpass.core.decide import Decision, decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Input
-from batonpass.core.invariants import Step, Violation, check_group, check_repeated, check_step
+from batonpass.core.invariants import Transition, Violation, check_group, check_repeated, check_step
 from batonpass.core.model import ActiveState, Cause, Group, Role
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft, TaskReport
 
 if TYPE_CHECKING:
-    from batonpass.simulate.coordinators import Coordinator
+    from batonpass.simulate.coordinators import SimulatedCoordinator
     from batonpass.simulate.workers import Worker
     from batonpass.simulate.world import World
 
@@ -123,12 +123,12 @@ class Checks:
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
-    def on_decision(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
+    def on_decision(self, coordinator: SimulatedCoordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Check a decision before it is appended."""
         self.decisions += 1
         before, soft, now_ms = coordinator.group, coordinator.soft, coordinator.clock_ms
-        step = Step(before, decision.after, decision.records, soft, decision.soft, now_ms, inputs)
-        self._found(check_step(step))
+        transition = Transition(before, decision.after, decision.records, soft, decision.soft, now_ms, inputs)
+        self._found(check_step(transition))
         if decision.records or self.decisions % SAMPLE == 0:
             self.world.log(f"{coordinator.name} {inputs} -> {decision.replies}")
             for record in decision.records:
@@ -144,7 +144,7 @@ class Checks:
             if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
                 self._check_silence(coordinator, record.member_id)
 
-    def _decide_again(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
+    def _decide_again(self, coordinator: SimulatedCoordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Decide once more, on the same state built in another order (L10)."""
         group, soft = reordered(coordinator.group, coordinator.soft)
         again = decide(group, soft, inputs, coordinator.clock_ms, POLICY)
@@ -158,7 +158,7 @@ class Checks:
         if again.after != decision.after or again.soft != decision.soft:
             self.fail("L10", "the same input led to another state")
 
-    def _check_silence(self, coordinator: Coordinator, member_id: MemberId) -> None:
+    def _check_silence(self, coordinator: SimulatedCoordinator, member_id: MemberId) -> None:
         """Nobody is expired for a silence that was the coordinator's own (L5)."""
         # A member is judged by what it was answered, which may be less than what is answered now.
         timeout_ms = self.least_timeout_ms
@@ -167,7 +167,7 @@ class Checks:
         if self.world.now_ms - since_ms < timeout_ms:
             self.fail("L5", f"expired {self.world.now_ms - since_ms} ms after it was heard", None, member_id)
 
-    def on_commit(self, coordinator: Coordinator, decision: Decision) -> None:
+    def on_commit(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
         """Check that nobody else has written, and count what was committed: generations, and handovers by task."""
         before = coordinator.group
         if self.world.store.history[-1][0].version != before.version:
@@ -178,8 +178,8 @@ class Checks:
                     self.least_timeout_ms = min(self.least_timeout_ms, config.session_timeout_ms)
                 case r.TargetPlaced(changes=changes, generation=generation):
                     self._on_target(before, changes, generation)
-                case r.PictureChanged():
-                    self._on_picture(before, decision, record)
+                case r.AssignmentChanged():
+                    self._on_assignment(before, decision, record)
                 case r.PlaceInherited(member_id=member_id) | r.MemberGone(member_id=member_id):
                     self._renew_credit(before, member_id)
                 case r.GrantsHeld(adopting=True):
@@ -206,7 +206,7 @@ class Checks:
             if task.target == member_id:
                 self.credit[task_id] = 1
 
-    def _on_picture(self, before: Group, decision: Decision, record: r.PictureChanged) -> None:
+    def _on_assignment(self, before: Group, decision: Decision, record: r.AssignmentChanged) -> None:
         owner = decision.after.members.get(record.member_id)
         for task_id, grant in record.granted.items():
             if grant.role is Role.ACTIVE and decision.after.tasks[task_id].target != record.member_id:
@@ -245,11 +245,11 @@ class Checks:
 
 
 def _is_stateful(group: Group, task_id: TaskId) -> bool:
-    rank = group.table.rank.get(task_id)
-    return rank is not None and group.table.stateful[rank]
+    task_index = group.table.index_of.get(task_id)
+    return task_index is not None and group.table.stateful[task_index]
 
 
 def _said(soft: Soft, member_id: MemberId, task_id: TaskId) -> TaskReport | None:
     member = soft.members.get(member_id)
-    report = member.reports.get(task_id) if member is not None else None
-    return report.said if report is not None else None
+    measured = member.reports.get(task_id) if member is not None else None
+    return measured.report if measured is not None else None

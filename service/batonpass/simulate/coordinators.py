@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import Decision, decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId
@@ -84,7 +84,7 @@ class Store:
         return evolve(base, [record for _, records in self.history for record in records])
 
 
-class Coordinator:
+class SimulatedCoordinator:
     """One coordinator process that serves the group, or believes so."""
 
     def __init__(self, name: str, world: World, *, clock_offset_ms: int) -> None:
@@ -267,7 +267,7 @@ class Coordinator:
 
     def _answer_poll(self, member_id: str) -> None:
         after, reply, _ = self.polls[member_id]
-        answer = poll(self.group, self.soft, MemberId(member_id), after, POLICY)
+        answer = answer_to_poll(self.group, self.soft, MemberId(member_id), after, POLICY)
         if answer is not None:
             del self.polls[member_id]
             reply(*to_answer(answer))

@@ -12,7 +12,7 @@ from random import Random
 
 from batonpass.simulate import faults_operators as of_operators
 from batonpass.simulate import faults_workers as of_workers
-from batonpass.simulate.coordinators import Coordinator
+from batonpass.simulate.coordinators import SimulatedCoordinator
 from batonpass.simulate.scenario import Event, seeded
 from batonpass.simulate.world import World
 
@@ -49,7 +49,7 @@ def split(world: World, chance: Random) -> None:
         world.later(chance.randint(8_000, 15_000), _mend, old)
 
 
-def _mend(coordinator: Coordinator) -> None:
+def _mend(coordinator: SimulatedCoordinator) -> None:
     coordinator.is_cut_from_store = False
 
 

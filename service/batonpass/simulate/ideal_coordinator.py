@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import Decision, decide
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Input, PollBroken, PollOpened, Started, Tick
@@ -23,7 +23,7 @@ Observe = Callable[[Group, Soft, Input, Decision, int], None]
 
 
 class IdealCoordinator:
-    """Takes the requests of members, ticks when the core asks for it, and answers long-polls as pictures change.
+    """Takes the requests of members, ticks when the core asks for it, and answers long-polls as assignments change.
 
     `committed` is called with the group after every decision that wrote records; `observe`, before that, with all that
     the decision was made of.
@@ -103,7 +103,10 @@ class IdealCoordinator:
             self.soft,
             wake_ms=None if woken_ms is None else woken_ms + by_ms,
             members=self.soft.members.updated(
-                {one: replace(heard, heard_ms=heard.heard_ms + by_ms) for one, heard in self.soft.members.items()}
+                {
+                    one: replace(member_soft, heard_ms=member_soft.heard_ms + by_ms)
+                    for one, member_soft in self.soft.members.items()
+                }
             ),
         )
         if self._tick_at_ms is not None:
@@ -111,7 +114,7 @@ class IdealCoordinator:
 
     def _look_at_poll(self, member_id: MemberId) -> None:
         after, _, respond = self._polls[member_id]
-        answer = poll(self.group, self.soft, member_id, after, self._policy)
+        answer = answer_to_poll(self.group, self.soft, member_id, after, self._policy)
         if answer is None:
             return
         del self._polls[member_id]

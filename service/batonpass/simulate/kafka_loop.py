@@ -40,7 +40,7 @@ class LoopOutcome:
 
 @dataclass(slots=True)
 class HandoverTally:
-    """Counts changes of owner from one picture of the group to the next."""
+    """Counts changes of owner from one assignment of the group to the next."""
 
     owners: dict[Task, str]
     of_task: Counter[Task] = field(default_factory=Counter)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from batonpass.core.model import OnLeaseLost
+from batonpass.simulate.activity import WRITING, Activity, LocalTask, Trouble, settings_of
 from batonpass.simulate.scenario import WorkerPlan, seeded
-from batonpass.simulate.work import WRITING, LocalTask, Trouble, Work, settings_of
 from batonpass.worker.protocol import (
     DemoteActive,
     Instruction,
@@ -98,7 +98,7 @@ class Worker:
             return
         for task in self.tasks.values():
             self.disk[task.task] = self.position(task)
-            self._go_over_to(task, Work.TAILING)
+            self._go_over_to(task, Activity.TAILING)
         self.world.log(f"{self.plan.name} is killed")
         self._end()
 
@@ -178,10 +178,10 @@ class Worker:
                 case StopCopy(task):
                     self._plan(self.tasks[task], self.chance.randint(0, 30), self._stopped)
                 case StartStandby(task) | StartWarmup(task):
-                    self._open(task, Work.TAILING, 0)
+                    self._open(task, Activity.TAILING, 0)
                 case StartActive(task, token) | PromoteCopy(task, token):
                     self.world.sinks[task] = max(token, self.world.sinks.get(task, 0))
-                    local = self._open(task, Work.RESTORING, token)
+                    local = self._open(task, Activity.RESTORING, token)
                     self._plan_running(local)
                 case Rejoining(old_member_id, cause):
                     self.world.log(f"{self.plan.name} must rejoin as {old_member_id} was refused: {cause.type}")
@@ -201,7 +201,7 @@ class Worker:
             else:
                 self._end()
 
-    def _open(self, task: str, work: Work, token: int) -> LocalTask:
+    def _open(self, task: str, work: Activity, token: int) -> LocalTask:
         now_ms = self.world.now_ms
         local = self.tasks.get(task)
         if local is None:
@@ -216,20 +216,20 @@ class Worker:
         self._turns += 1
         return self._turns
 
-    def _go_over_to(self, local: LocalTask, work: Work) -> None:
-        wrote, writes = local.work in WRITING, work in WRITING
+    def _go_over_to(self, local: LocalTask, work: Activity) -> None:
+        wrote, writes = local.activity in WRITING, work in WRITING
         if wrote is not writes:
             self.world.writes(local.task, 1 if writes else -1)
-        local.work = work
+        local.activity = work
 
     def _stop(self, task: str, *, commit: bool, demote: bool = False) -> None:
         local = self.tasks[task]
         now_ms = self.world.now_ms
         local.position, local.at_ms = self.position(local), now_ms
-        if commit and local.work is Work.RUNNING:
+        if commit and local.activity is Activity.RUNNING:
             self.world.interrupted(self)
-        if local.work is Work.RUNNING:
-            self._go_over_to(local, Work.STOPPING)
+        if local.activity is Activity.RUNNING:
+            self._go_over_to(local, Activity.STOPPING)
         took_ms = self.chance.randint(0, 40) if commit else self.chance.randint(0, 3)
         if commit and now_ms < self.trouble.slow_until_ms:
             took_ms = self.chance.randint(500, 2_500)
@@ -251,7 +251,7 @@ class Worker:
         local = self._due(process, task, turn)
         if local is not None:
             position = self.position(local)
-            self._go_over_to(local, Work.TAILING)
+            self._go_over_to(local, Activity.TAILING)
             del self.tasks[task]
             self.disk[task] = position
             self.world.check_processing(task)
@@ -264,7 +264,7 @@ class Worker:
         if local is not None:
             position = self.position(local)
             local.position, local.at_ms = position, self.world.now_ms
-            self._go_over_to(local, Work.TAILING)
+            self._go_over_to(local, Activity.TAILING)
             local.turn = self._next_turn()
             self.feed(lambda machine: machine.task_demoted(task, now_ms=self.clock_ms, final_position=position))
 
@@ -282,13 +282,13 @@ class Worker:
         if not self.runs_as(process, self._running, process, task, turn):
             return
         local = self._due(process, task, turn)
-        if local is None or local.work is not Work.RESTORING:
+        if local is None or local.activity is not Activity.RESTORING:
             return
         if self.world.end_of(task) - self.position(local) > self.world.scenario.growth_per_s:
             self._plan_running(local)
             return
         local.position, local.at_ms = self.world.end_of(task), self.world.now_ms
-        self._go_over_to(local, Work.RUNNING)
+        self._go_over_to(local, Activity.RUNNING)
         self.world.check_processing(task)
         self.feed(lambda machine: machine.task_running(task, now_ms=self.clock_ms))
 
@@ -297,9 +297,9 @@ class Worker:
     def fail(self, task: str) -> None:
         """Let the processing of a task fail."""
         local = self.tasks.get(task)
-        if local is not None and local.work is Work.RUNNING:
+        if local is not None and local.activity is Activity.RUNNING:
             local.position, local.at_ms = self.position(local), self.world.now_ms
-            self._go_over_to(local, Work.FAILED)
+            self._go_over_to(local, Activity.FAILED)
             self.feed(lambda machine: machine.task_failed(task, "poison record", now_ms=self.clock_ms))
 
     def fence_producer(self, task: str) -> None:
@@ -309,18 +309,18 @@ class Worker:
     def recover(self) -> None:
         """Let what failed be tried again."""
         for local in list(self.tasks.values()):
-            if local.work is Work.FAILED:
-                self._go_over_to(local, Work.RESTORING)
+            if local.activity is Activity.FAILED:
+                self._go_over_to(local, Activity.RESTORING)
                 self._plan_running(local)
 
     def lose(self, task: str) -> None:
         """Lose the state of a task; what was active restores anew."""
         self.disk.pop(task, None)
         local = self.tasks.get(task)
-        if local is not None and local.work is not Work.STOPPING:
+        if local is not None and local.activity is not Activity.STOPPING:
             local.position, local.at_ms = 0, self.world.now_ms
-            if local.work in (Work.RUNNING, Work.RESTORING):
-                self._go_over_to(local, Work.RESTORING)
+            if local.activity in (Activity.RUNNING, Activity.RESTORING):
+                self._go_over_to(local, Activity.RESTORING)
                 self._plan_running(local)
         self.feed(lambda machine: machine.state_lost(task, now_ms=self.clock_ms))
 
@@ -349,7 +349,7 @@ class Worker:
         if not self.runs_as(process, self._look, process):
             return
         for local in list(self.tasks.values()):
-            if local.work is Work.TAILING or local.work is Work.RESTORING:
+            if local.activity is Activity.TAILING or local.activity is Activity.RESTORING:
                 progress = self._progress_of(local.task, self.position(local))
                 self._report(local.task, progress)
         self._plan_look(process)
@@ -374,9 +374,9 @@ class Worker:
     def position(self, local: LocalTask) -> int:
         """Return how far the state of a task has come by now."""
         end = self.world.end_of(local.task)
-        if local.work in (Work.RUNNING, Work.STOPPING):
+        if local.activity in (Activity.RUNNING, Activity.STOPPING):
             return end
-        if local.work is Work.FAILED:
+        if local.activity is Activity.FAILED:
             return local.position
         frozen_ms = max(0, min(self.world.now_ms, self.trouble.frozen_until_ms) - local.at_ms)
         spent_ms = max(0, self.world.now_ms - local.at_ms - frozen_ms)
@@ -387,7 +387,7 @@ class Worker:
         local = self.tasks.get(task)
         if local is None or self.machine is None or self.is_suspended:
             return False
-        return local.work in (Work.RUNNING, Work.STOPPING) and self.machine.may_process(task, self.clock_ms)
+        return local.activity in (Activity.RUNNING, Activity.STOPPING) and self.machine.may_process(task, self.clock_ms)
 
     @property
     def is_fenced_by_token(self) -> bool:

@@ -16,11 +16,11 @@ from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.inputs import EndOffsets, GroupDeclaration, Input
 from batonpass.core.model import Group
 from batonpass.core.replies import Reply
+from batonpass.simulate.activity import Trouble
 from batonpass.simulate.checks import Checks
-from batonpass.simulate.coordinators import Coordinator, Store
+from batonpass.simulate.coordinators import SimulatedCoordinator, Store
 from batonpass.simulate.scenario import Scenario, WireFaults, WorkerPlan, draw_worker, seeded
 from batonpass.simulate.wire import Body, to_input, to_wait
-from batonpass.simulate.work import Trouble
 from batonpass.simulate.workers import Worker
 from batonpass.worker.protocol import Request, RequestKind
 
@@ -64,7 +64,7 @@ class World:
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
         self.workers = [Worker(plan, self) for plan in scenario.workers]
-        self.coordinators: list[Coordinator] = []
+        self.coordinators: list[SimulatedCoordinator] = []
         self.leader = self.new_coordinator()
 
     # --- time ---------------------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ class World:
 
     # --- coordinators -------------------------------------------------------------------------------------------
 
-    def new_coordinator(self) -> Coordinator:
+    def new_coordinator(self) -> SimulatedCoordinator:
         """Return a coordinator that has not started yet, with a clock of its own."""
         number = len(self.coordinators)
         skew_ms = seeded(self.scenario.seed, "clock", number).choice((0, 0, 0, 700, -700, 30_000, -30_000))
-        coordinator = Coordinator(f"c{number}", self, clock_offset_ms=skew_ms)
+        coordinator = SimulatedCoordinator(f"c{number}", self, clock_offset_ms=skew_ms)
         self.coordinators.append(coordinator)
         return coordinator
 
-    def coordinator_died(self, coordinator: Coordinator, back_in_ms: int | None = None) -> None:
+    def coordinator_died(self, coordinator: SimulatedCoordinator, back_in_ms: int | None = None) -> None:
         """End a coordinator; where it led, another one starts after a while."""
         if not coordinator.is_up:
             return
@@ -159,7 +159,7 @@ class World:
             wait_ms = self.chance.randint(50, 4_000) if back_in_ms is None else back_in_ms
             self.after(wait_ms, self.take_over, coordinator)
 
-    def take_over(self, last: Coordinator) -> None:
+    def take_over(self, last: SimulatedCoordinator) -> None:
         """Start a new leader after ``last``, unless there is one."""
         if self.leader is not last:
             return
@@ -217,7 +217,7 @@ class World:
         coordinator = self.leader if self.leader.is_up and self.net.random() < 0.7 else self.net.choice(up)
         self._serve(coordinator, worker, process, request)
 
-    def _serve(self, coordinator: Coordinator, worker: Worker, process: int, request: Request) -> None:
+    def _serve(self, coordinator: SimulatedCoordinator, worker: Worker, process: int, request: Request) -> None:
         if not coordinator.is_up:
             self._no_answer(worker, process, request)
             return

@@ -35,9 +35,9 @@ from batonpass.worker.protocol import (
     StopCopy,
     StopForGood,
 )
+from batonpass.worker.task_runner import TaskRunner, Terms
 from batonpass.worker.tasks import Callbacks, Reports, Task
 from batonpass.worker.wire import Wire
-from batonpass.worker.work import Terms, Work
 
 if TYPE_CHECKING:
     from batonpass.worker.options import Options
@@ -63,7 +63,7 @@ class Driver:
         self.machine = MemberProtocol(
             options.settings(), options.new_member_id, on_disk=options.on_disk, replaces=options.replaces
         )
-        self.works: dict[str, Work] = {}
+        self.works: dict[str, TaskRunner] = {}
         self.join_problem: Problem | None = None
         self.end: str | None = None
         self.is_closed = False
@@ -208,10 +208,10 @@ class Driver:
         except Exception:
             log.exception("a callback raised")
 
-    def _work(self, task_id: str) -> Work:
+    def _work(self, task_id: str) -> TaskRunner:
         work = self.works.get(task_id)
         if work is None:
-            work = Work(task_id, self._terms, lambda role, was: Task(task_id, role, self._reports, was=was))
+            work = TaskRunner(task_id, self._terms, lambda role, was: Task(task_id, role, self._reports, was=was))
             self.works[task_id] = work
         return work
 

@@ -2,7 +2,7 @@
 
 It reads the same rows by the same queries, made flat by the same code, holds them to the same laws, and comes to the
 same findings and measures. What it leaves out is what the benchmark's audit leaves out as well: replay, what-if,
-pictures, and whatever is written.
+assignments, and whatever is written.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def unreadable(day: Day) -> Iterator[Finding]:
 
 
 def member_epochs(day: Day) -> Iterator[Finding]:
-    """Yield members whose epoch fell, or grew by more than one a picture (L2: a picture was lost or undone)."""
+    """Yield members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone)."""
     # Lost commits and adoptions raise epochs out of turn.
     raised = day.of("raised", "adopted")[GROUP].unique()
     rows = day.of("active", "standby", "warmup", "revoked", "demoted")
@@ -85,7 +85,7 @@ def member_epochs(day: Day) -> Iterator[Finding]:
     for row in day.today(pictures[is_off]).itertuples():
         follows = f"its epoch {told(row.number)} follows {told(row.number_before)} at {time_of(row.at_ms)}"
         proof = [(row.seq_before, row.at_ms_before), (row.seq, row.at_ms)]
-        yield finding("L2", FATAL, f"{follows}; each change of a picture adds one", row, proof, of="member")
+        yield finding("L2", FATAL, f"{follows}; each change of an assignment adds one", row, proof, of="member")
 
 
 def generations_told(day: Day) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ class Player:
         return player
 
     def take(self, answer: Answer) -> bool:
-        """Follow an answer; say whether the picture changed."""
+        """Follow an answer; say whether the assignment changed."""
         if answer.status not in (200, 201):
             return False
         said = decode(answer.body)

@@ -48,7 +48,7 @@ class Played:
     tail: bytes = b""
 
     def take(self, answer: Answer) -> None:
-        """Follow an answer: do what the picture says, at once and without fail."""
+        """Follow an answer: do what the assignment says, at once and without fail."""
         said = decode(answer.body)
         if answer.status not in (200, 201):
             raise RuntimeError(f"{self.path}: {answer.status} {answer.body!r}")

@@ -38,7 +38,7 @@ def test_a_raised_acceptable_lag_promotes_without_a_restart() -> None:
         scene.beat("b", {task: copy("warmup", 70)})
     assert scene.task(task).owner == "a"
     scene.change(acceptable_recovery_lag=100)
-    assert scene.task(task).heir == "b"
+    assert scene.task(task).next_owner == "b"
 
 
 def test_two_joiners_share_one_slot_and_nobody_restores_as_an_owner() -> None:

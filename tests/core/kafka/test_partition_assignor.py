@@ -10,7 +10,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, PartitionCounts
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Role, Subtopology, Topology
-from batonpass.core.records import PictureChanged
+from batonpass.core.records import AssignmentChanged
 from batonpass.core.soft import TaskReport
 from batonpass.core.view import View
 
@@ -51,7 +51,7 @@ def test_ends_that_cannot_be_read_leave_everything_where_it_is() -> None:
     assert scene.held("b", Role.WARMUP) == [task]
     assert scene.group.next_probe_ms is not None
     scene.do(EndOffsets({("log", int(task[-1])): 95}, scene.now_ms))
-    assert scene.task(task).heir == "b"
+    assert scene.task(task).next_owner == "b"
 
 
 def test_the_timer_belongs_to_the_group_and_not_to_a_member() -> None:
@@ -85,10 +85,10 @@ def test_a_task_given_to_another_is_granted_with_the_very_heartbeat_that_confirm
     scene.obey()
     scene.join("b")
     scene.obey()
-    (task,) = [one for one in scene.owners() if scene.task(one).heir == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
     assert scene.owners() == {"0_0": None, "0_1": "a"}
     scene.obey("a")
-    assert scene.of(PictureChanged)[0].member_id == "b"
+    assert scene.of(AssignmentChanged)[0].member_id == "b"
     assert scene.task(task).owner == "b"
     assert scene.grant("b", task) is not None
     assert scene.task(task).token == 2
@@ -122,7 +122,7 @@ def test_the_previous_owner_keeps_its_copy_until_the_new_one_runs() -> None:
     scene.obey()
     scene.join("b")
     scene.obey("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).heir == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
     assert scene.held("a", Role.STANDBY) == [task]
     scene.obey("a")
     assert scene.task(task).owner == "b"
@@ -207,8 +207,8 @@ def test_a_position_beyond_the_end_is_another_incarnation() -> None:
     scene.now_ms += 1_000
     scene.do(EndOffsets({("log", 0): 500}, scene.now_ms))
     assert view(scene).copy(scene.task("0_0"), MemberId("b")).readiness is Readiness.UNKNOWN
-    report = scene.soft.members[MemberId("b")].reports[TaskId("0_0")]
-    assert report.other_incarnation
+    measured = scene.soft.members[MemberId("b")].reports[TaskId("0_0")]
+    assert measured.other_incarnation
 
 
 def test_a_task_with_several_changelogs_is_known_only_with_all_of_them() -> None:
@@ -226,7 +226,7 @@ def test_a_task_with_several_changelogs_is_known_only_with_all_of_them() -> None
 
 
 def test_an_active_and_a_standby_of_one_task_on_one_client_cannot_be_said() -> None:
-    """Kafka refuses two copies of a task on one client with an exception; a picture of ours has one role a task."""
+    """Kafka refuses two copies of a task on one client with an exception; an assignment of ours has one role a task."""
     clients = [client("a", runs=["0_0"], stands_by={}), client("b", stands_by={"0_0": 0})]
     made = plan(clients, ["0_0"], settings=config(num_standby_replicas=1))
     assert (active(made, "a"), standby(made, "a"), warmup(made, "a")) == (["0_0"], [], [])
@@ -242,6 +242,6 @@ def test_an_owner_that_restores_yields_to_a_copy_that_is_caught_up() -> None:
     scene.join("b")
     scene.settle()
     scene.beat("a", {"0_0": restoring(lost=True)})
-    assert scene.task("0_0").heir == "b"
+    assert scene.task("0_0").next_owner == "b"
     scene.beat("a", {"0_0": copy("standby", None)})
     assert scene.task("0_0").owner == "b"

@@ -9,14 +9,14 @@ import pytest
 from tests.core.relay import COLD_LAG, Relay, moved
 from tests.core.scene import Scene, copy, running, topology
 
-from batonpass.core.describe import describe_group
 from batonpass.core.errors import Fenced
 from batonpass.core.evolve import evolve
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, EndOffsets, PollOpened, Started
 from batonpass.core.model import Group, Role, Subtopology, Topology
 from batonpass.core.reasons import Held
-from batonpass.core.records import PictureChanged, WarmupStalled
+from batonpass.core.records import AssignmentChanged, WarmupStalled
 from batonpass.core.soft import Soft, TaskReport
 
 
@@ -113,21 +113,21 @@ def test_readiness_that_flaps_does_not_flap_the_owner() -> None:
         scene.tick(1_000)
         lag = (90, 110)[number % 2]
         for name in ("b", "a"):
-            picture = scene.member(name).picture
-            said: dict[str, TaskReport] = {}
-            for task, grant in picture.items():
-                said[task] = running() if grant.role is Role.ACTIVE else copy(grant.role, lag)
-            scene.beat(name, said)
+            assignment = scene.member(name).assignment
+            reports: dict[str, TaskReport] = {}
+            for task, grant in assignment.items():
+                reports[task] = running() if grant.role is Role.ACTIVE else copy(grant.role, lag)
+            scene.beat(name, reports)
         owners.append(scene.task("0_0").owner)
     changes = [one for at, one in enumerate(owners) if at == 0 or owners[at - 1] != one]
     assert [one for one in changes if one is not None][-1] == "b"
     assert Counter(changes)[MemberId("b")] == 1
-    taken = [record for record in scene.log if isinstance(record, PictureChanged) and "0_0" in record.demoted]
+    taken = [record for record in scene.log if isinstance(record, AssignmentChanged) and "0_0" in record.demoted]
     assert len(taken) == 1
 
 
 def test_a_standby_that_flaps_around_the_threshold_moves_nothing_and_writes_next_to_nothing() -> None:
-    """A standby at rest that is now within the acceptable lag and now beyond it changes no picture."""
+    """A standby at rest that is now within the acceptable lag and now beyond it changes no assignment."""
     scene = Scene()
     scene.declare(topology(1), acceptable_recovery_lag=100, num_standby_replicas=1)
     scene.join("a")
@@ -174,11 +174,11 @@ def test_one_missing_end_of_two_makes_that_task_unknown_alone() -> None:
     scene.do(EndOffsets(ends, scene.now_ms))
     level = TaskReport("warmup", positions=(("left", 100), ("right", 50)))
     scene.beat("b", {first: level, second: level})
-    assert scene.task(second).heir == "b"
-    assert scene.task(first).heir is None
+    assert scene.task(second).next_owner == "b"
+    assert scene.task(first).next_owner is None
     assert scene.task(first).owner == "a"
     scene.do(EndOffsets({("right", int(first[-1])): 50}, scene.now_ms))
-    assert scene.task(first).heir == "b"
+    assert scene.task(first).next_owner == "b"
 
 
 @pytest.mark.parametrize("jump_ms", [-600_000, -1, 3_600_000])
@@ -239,7 +239,7 @@ def _restart_after(relay: Relay, step: int, begin: Callable[[], None]) -> None:
 
 
 def test_a_drain_deadline_that_passes_while_a_revocation_is_out_does_not_send_another() -> None:
-    """The deadline is over while the owner still has to confirm: the handover under way goes on to the chosen heir."""
+    """The deadline is over while the owner still has to confirm: the handover goes on to the chosen next owner."""
     scene = Scene()
     scene.declare(topology(1))
     scene.join("a")
@@ -247,15 +247,15 @@ def test_a_drain_deadline_that_passes_while_a_revocation_is_out_does_not_send_an
     scene.join("b")
     scene.join("c")
     scene.do(DrainRequest(MemberId("a"), 3_000))
-    (heir,) = scene.task("0_0").warmups
-    scene.obey(heir)
-    assert scene.task("0_0").heir == heir
+    (next_owner,) = scene.task("0_0").warmups
+    scene.obey(next_owner)
+    assert scene.task("0_0").next_owner == next_owner
     scene.tick(10_000)
-    assert scene.task("0_0").heir == heir
+    assert scene.task("0_0").next_owner == next_owner
     assert scene.task("0_0").owner is None
     scene.obey("a")
-    assert scene.task("0_0").owner == heir
-    taken = [record for record in scene.log if isinstance(record, PictureChanged) and "0_0" in record.demoted]
+    assert scene.task("0_0").owner == next_owner
+    taken = [record for record in scene.log if isinstance(record, AssignmentChanged) and "0_0" in record.demoted]
     assert len(taken) == 1
 
 
@@ -270,7 +270,7 @@ def test_a_member_that_never_confirms_is_fenced_and_its_task_waits_for_its_lease
     scene.obey()
     scene.join("b")
     scene.obey("b")
-    (task,) = [one for one in scene.owners() if scene.task(one).heir == "b"]
+    (task,) = [one for one in scene.owners() if scene.task(one).next_owner == "b"]
     stubborn = {"0_0": running(), "0_1": running()}
     while "a" in scene.group.members:
         scene.tick(1_000)

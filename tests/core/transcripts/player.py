@@ -65,7 +65,7 @@ class Listening(Scene):
         reply = super().do(item)
         assert self.last is not None
         self.happened.append(Happened(item, self.now_ms, before, self.last, reply))
-        self.disks |= {name: [*member.picture] for name, member in self.group.members.items() if member.picture}
+        self.disks |= {name: [*member.assignment] for name, member in self.group.members.items() if member.assignment}
         return reply
 
     def restart(self) -> None:
@@ -203,7 +203,7 @@ def _reports(words: str) -> dict[str, TaskReport]:
             ActiveState(state) if state else None,
             int(lag) if lag else None,
             lost=bool(found["lost"]),
-            final=(("", int(final)),) if final else (),
+            final_position=(("", int(final)),) if final else (),
         )
     return reports
 
@@ -214,10 +214,10 @@ def _obey(scene: Listening, members: str, lag: str = "", final: str = "") -> Non
         member = scene.member(name)
         reports = {
             str(task): running() if grant.role is Role.ACTIVE else copy(grant.role, int(lag or 0))
-            for task, grant in member.picture.items()
+            for task, grant in member.assignment.items()
         }
         for task in member.revoking if final else ():
-            reports[task] = reports.get(task, copy("none", None))._replace(final=(("", int(final)),))
+            reports[task] = reports.get(task, copy("none", None))._replace(final_position=(("", int(final)),))
         scene.beat(name, reports)
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple, assert_never
 from batonpass.core import records as r
 from batonpass.core.decide import Decision
 from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import Heartbeat, Input
 from batonpass.core.model import Grant, Group, Member, Role
-from batonpass.core.reasons import Held, Quiet, Why
+from batonpass.core.reasons import Held, NoChange, Why
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress, Reply
 from batonpass.core.soft import Positions
 
@@ -37,7 +37,7 @@ def duration(ms: int) -> str:
 
 def tasks_of(tasks: Iterable[str]) -> str:
     """Return tasks in order."""
-    return " ".join(sorted(tasks, key=task_order))
+    return " ".join(sorted(tasks, key=task_sort_key))
 
 
 def lines_of(happened: Happened, *, brief: bool = False) -> list[str]:
@@ -85,26 +85,26 @@ def _told(before: Group, after: Group) -> Iterator[str]:
     """Yield what changed about what each member may hold; it learns so at once, from an answer or its long-poll."""
     for member_id in sorted(after.members):
         old, new = before.members.get(member_id), after.members[member_id]
-        if old is not None and old.picture is not new.picture and new.away_until_ms is None:
+        if old is not None and old.assignment is not new.assignment and new.away_until_ms is None:
             changes = [*_taken(old, new), *_changed_role(old, new), *_given(old, new)]
-            kept = [task for task, grant in new.picture.items() if old.picture.get(task) == grant]
+            kept = [task for task, grant in new.assignment.items() if old.assignment.get(task) == grant]
             if changes:
                 keep = f"; keep {tasks_of(kept)}" if kept else ""
                 yield f"{member_id} is told (epoch {new.epoch}): {'; '.join(changes)}{keep}"
 
 
 def _taken(old: Member, new: Member) -> Iterator[str]:
-    gone = [task for task in old.picture if task not in new.picture]
+    gone = [task for task in old.assignment if task not in new.assignment]
     for role in Role:
-        tasks = [task for task in gone if old.picture[task].role is role]
+        tasks = [task for task in gone if old.assignment[task].role is role]
         if tasks:
             yield f"give up {tasks_of(tasks)} ({role})"
 
 
 def _changed_role(old: Member, new: Member) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
-    for task, now in new.picture.items():
-        was = old.picture.get(task)
+    for task, now in new.assignment.items():
+        was = old.assignment.get(task)
         if was is not None and was.role is not now.role:
             verb = "run" if now.role is Role.ACTIVE else "stop" if was.role is Role.ACTIVE else "keep"
             words = f"{verb} {{}} ({was.role} becomes {now.role}{_rights(now)})"
@@ -114,8 +114,8 @@ def _changed_role(old: Member, new: Member) -> Iterator[str]:
 
 def _given(old: Member, new: Member) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
-    for task, grant in new.picture.items():
-        if task not in old.picture:
+    for task, grant in new.assignment.items():
+        if task not in old.assignment:
             verb = "run" if grant.role is Role.ACTIVE else "build up"
             alike.setdefault(f"{verb} {{}} ({grant.role}{_rights(grant)})", []).append(task)
     yield from (words.format(tasks_of(tasks)) for words, tasks in sorted(alike.items(), reverse=True))
@@ -147,7 +147,7 @@ def _reasons(decision: Decision) -> list[str]:
     for (code, to, detail), tasks in sorted(alike.items(), key=lambda entry: (entry[0][0], min(entry[1], default=""))):
         where = " -> ".join([*([tasks_of(tasks)] if tasks else []), *([to] if to else [])])
         words = (f"{where}: {code}" if where else code) + (f" ({detail})" if detail else "")
-        if code in set(Quiet):
+        if code in set(NoChange):
             quiet.append(f"{'why' if decision.records else 'nothing changes'}: {words}")
         elif tasks and code in set(Held):
             held.append(f"held back: {words}")
@@ -165,7 +165,7 @@ def _recorded(happened: Happened) -> Iterator[str]:
     for record in happened.decision.records:
         if isinstance(record, r.TargetPlaced):
             alike |= {line: [] for line in _target(record, happened.before)}
-        elif not isinstance(record, r.PictureChanged):
+        elif not isinstance(record, r.AssignmentChanged):
             words, subjects = in_words(record, happened.at_ms)
             alike.setdefault(words, []).extend(subjects)
     for words, subjects in alike.items():
@@ -196,7 +196,7 @@ def _of_a_member(record: r.Record, now_ms: int) -> tuple[str, str] | None:
         case r.MemberAway():
             words = f"away; its place is kept for {duration(record.until_ms - record.at_ms)}"
         case r.PlaceInherited():
-            words = f"{record.heir} stands in its place"
+            words = f"{record.successor} stands in its place"
         case r.DrainStarted():
             end = "" if record.deadline_ms is None else f", within {duration(record.deadline_ms - now_ms)}"
             words = (
@@ -224,11 +224,11 @@ def _of_a_task(record: r.Record) -> tuple[str, str] | None:
             words = f"{record.state.value} on {record.member_id}"
         case r.TaskReleased():
             words = f"given up by {record.member_id}" + (
-                f", which stopped at {_offsets(record.final)}" if record.final else ""
+                f", which stopped at {_offsets(record.final_position)}" if record.final_position else ""
             )
-        case r.HeirChosen():
-            words = f"{record.heir or 'nobody'} is to have it next"
-        case r.ClaimsWaived():
+        case r.NextOwnerChosen():
+            words = f"{record.next_owner or 'nobody'} is to have it next"
+        case r.ReleaseWaived():
             words = f"{record.member_id} is not waited for"
         case r.WarmupStalled():
             words = f"its warmup on {record.member_id} comes no closer"
@@ -305,7 +305,7 @@ def _target(record: r.TargetPlaced, before: Group) -> Iterator[str]:
 def table_of(group: Group) -> list[str]:
     """Return where every task is and should be, a line a task; tasks that are alike share one."""
     alike: dict[str, list[TaskId]] = {}
-    for task_id in sorted(group.tasks, key=task_order):
+    for task_id in sorted(group.tasks, key=task_sort_key):
         alike.setdefault(_where(group, task_id), []).append(task_id)
     return [f"{tasks_of(tasks)}: {where}" for where, tasks in alike.items()]
 
@@ -316,7 +316,7 @@ def _where(group: Group, task_id: TaskId) -> str:
     words = [
         f"{doing.get(task.state.value, task.state.value + ' on')} {task.owner}" if task.owner else "nobody runs it"
     ]
-    unsure: list[MemberId] = [claim.member_id for claim in task.claims]
+    unsure: list[MemberId] = [entry.member_id for entry in task.unreleased]
     words += [f"{' '.join(unsure)} may still run it"] if unsure else []
     words += [f"standby on {' '.join(task.standbys)}"] if task.standbys else []
     words += [f"warmup on {' '.join(task.warmups)}"] if task.warmups else []

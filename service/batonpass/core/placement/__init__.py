@@ -96,7 +96,7 @@ def place(request: PlacementRequest) -> Placed:
     else:
         lower_bound = place_weighted(state)
     load = state.stateful_load(state.owner)
-    if state.open and request.table.stateless_ranks:
+    if state.open and request.table.stateless_indexes:
         _place_stateless(state, load)
     standbys, short = place_standbys(state)
     why = _reasons(state)
@@ -117,7 +117,7 @@ def place(request: PlacementRequest) -> Placed:
 
 def _place_stateless(state: PlacementState, load: list[float]) -> None:
     table = state.request.table
-    weights = {table.weight[task] for task in table.stateless_ranks}
+    weights = {table.weight[task] for task in table.stateless_indexes}
     if len(weights) == 1 and not state.restricted:
         unit = weights.pop()
         place_stateless(state, [part / unit for part in load])

@@ -676,7 +676,7 @@ def _as_before(request: PlacementRequest) -> PlacementState | None:
     """Return the placement that the moves under way lead to; None if some member cannot hold what it would get."""
     state = PlacementState(request)
     table = request.table
-    for task in table.stateful_ranks:
+    for task in table.stateful_indexes:
         member = request.bound.get(task, request.previous.get(task, state.owner[task]))
         if task in request.bound or state.is_open[member]:
             state.owner[task] = member
@@ -710,7 +710,7 @@ def _relieve(scales: _Scales) -> None:
     state, weight = scales.state, scales.weight
     loads = [0.0] * len(state.capacity)
     slots = list(scales.held.limit)
-    for task in state.request.table.stateful_ranks:
+    for task in state.request.table.stateful_indexes:
         member = state.owner[task]
         if member != UNASSIGNED:
             loads[member] += weight[task]
@@ -778,7 +778,7 @@ class _Board:
             for limit, actives in zip(state.limit, state.count_actives(stateful=True).tolist(), strict=True)
         ]
         self.tasks: dict[int, list[tuple[float, int]]] = {member: [] for member in state.open}
-        for task in request.table.stateless_ranks:
+        for task in request.table.stateless_indexes:
             member = state.owner[task]
             if member in self.tasks:
                 self.load[member] += self.weight[task]

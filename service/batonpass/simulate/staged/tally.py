@@ -80,13 +80,13 @@ class Tally:
                     self._gone(member_id, record.at_ms, expired=False)
                 case r.TargetPlaced():
                     self._placed(record)
-                case r.PlaceInherited(member_id=member_id, heir=heir):
+                case r.PlaceInherited(member_id=member_id, successor=next_owner):
                     for task in [one for one, target in self._targets.items() if target == member_id]:
-                        self._targets[task] = heir
+                        self._targets[task] = next_owner
                         self._look(task, at_ms)
-                case r.PictureChanged():
+                case r.AssignmentChanged():
                     self._granted(record)
-                case r.ClaimsWaived(task=task, member_id=member_id):
+                case r.ReleaseWaived(task=task, member_id=member_id):
                     self._died(task, member_id, at_ms, silent_ms=self._config.suspect_timeout_ms)
                 case r.TaskParked(task=task):
                     self._down_ms.pop(task, None)
@@ -160,7 +160,7 @@ class Tally:
             self._stops += at_ms >= self._begin_ms
             self._look(task, at_ms)
 
-    def _granted(self, record: r.PictureChanged) -> None:
+    def _granted(self, record: r.AssignmentChanged) -> None:
         if record.at_ms >= self._begin_ms:
             self._warmups += sum(one.role is Role.WARMUP for one in record.granted.values())
         for task, grant in record.granted.items():

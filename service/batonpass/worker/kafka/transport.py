@@ -2,7 +2,7 @@
 
     Member("http://kafka", "orders", callbacks, transport=KafkaTransport(connection))
 
-A heartbeat is answered when ``batonpass.acks`` has its ``seq``; a join, a refusal and every new picture come by
+A heartbeat is answered when ``batonpass.acks`` has its ``seq``; a join, a refusal and every new assignment come by
 ``batonpass.assignments``. Of the URL nothing but the path counts. The member sees no difference but the time that an
 acknowledgement takes: up to one heartbeat interval.
 """
@@ -110,7 +110,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 return _answer(self._records[key][1], 200)
             known = self._records.get(key, (0, None))[1]
         if known is None or "member_epoch" not in known:
-            # Acknowledged, while its picture has not arrived: it is not known what to answer, so it is sent again.
+            # Acknowledged, while its assignment has not arrived: it is not known what to answer, so it is sent again.
             return _response(
                 503, {"type": "coordinator-loading", "title": "Loading", "status": 503, "retry_after_ms": 200}
             )
@@ -212,7 +212,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
 
 
 def _answer(record: dict[str, Any] | None, status: int) -> httpx.Response:
-    """Return what a record of a member amounts to: its picture, a refusal, or that it is gone."""
+    """Return what a record of a member amounts to: its assignment, a refusal, or that it is gone."""
     if record is None:
         return _response(409, _GONE)
     if "member_epoch" not in record:

@@ -1,7 +1,7 @@
 """Answers and refusals as they come over the wire, read into values, or refused as malformed.
 
 An unknown field is ignored, so that a newer coordinator can talk to an older worker. A known field of the wrong shape
-makes the whole answer malformed: acting on half a picture could run a task that somebody else has.
+makes the whole answer malformed: acting on half an assignment could run a task that somebody else has.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Assignment:
     """Everything that a member may hold: a role for each task, and a grant for each active one."""
 
     roles: Mapping[str, Role] = field(default_factory=dict)
     grants: Mapping[str, Grant] = field(default_factory=dict)
 
 
-NOTHING = Picture()
-"""The picture of a member that may hold nothing."""
+NOTHING_HELD = Assignment()
+"""The assignment of a member that may hold nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to a join, a heartbeat or a long-poll. ``picture`` is None where the caller has the current one."""
+    """One answer to a join, a heartbeat or a long-poll. ``assignment`` is None where the caller has the current one."""
 
     member_id: str
     member_epoch: int
@@ -48,7 +48,7 @@ class Answer:
     acceptable_recovery_lag: int
     acceptable_catchup_ms: int | None
     wants_full_report: bool
-    picture: Picture | None
+    assignment: Assignment | None
     statuses: tuple[Status, ...]
 
 
@@ -69,13 +69,13 @@ def parse_answer(body: object) -> Answer:
         acceptable_recovery_lag=_count(fields.get("acceptable_recovery_lag", 0), "acceptable_recovery_lag"),
         acceptable_catchup_ms=None if catchup is None else _count(catchup, "acceptable_catchup_ms"),
         wants_full_report=fields.get("report") == "full",
-        picture=None if assignment is None else _picture(assignment),
+        assignment=None if assignment is None else _assignment(assignment),
         statuses=tuple(_status(entry) for entry in _items(fields.get("status", ()), "status")),
     )
 
 
 def answer_to(request: Request, body: object) -> Answer:
-    """Return the answer to this request, which must be for its member, and after a join hold a picture.
+    """Return the answer to this request, which must be for its member, and after a join hold an assignment.
 
     Raises:
         MalformedAnswer: naming what is wrong.
@@ -83,7 +83,7 @@ def answer_to(request: Request, body: object) -> Answer:
     answer = parse_answer(body)
     if answer.member_id != request.member_id:
         raise MalformedAnswer(f"the answer is for {answer.member_id!r}, the request was {request.member_id!r}'s")
-    if request.kind is RequestKind.JOIN and answer.picture is None:
+    if request.kind is RequestKind.JOIN and answer.assignment is None:
         raise MalformedAnswer("the answer to a join must hold the assignment")
     return answer
 
@@ -114,7 +114,7 @@ def parse_problem(status: int, body: object) -> Problem:
     )
 
 
-def _picture(value: object) -> Picture:
+def _assignment(value: object) -> Assignment:
     fields = _mapping(value, "assignment")
     roles: dict[str, Role] = {}
     grants: dict[str, Grant] = {}
@@ -130,7 +130,7 @@ def _picture(value: object) -> Picture:
     for role in (Role.STANDBY, Role.WARMUP):
         for entry in _items(fields.get(role.value, ()), f"assignment.{role}"):
             roles[_task(entry, roles)] = role
-    return Picture(roles, grants)
+    return Assignment(roles, grants)
 
 
 def _task(value: object, taken: Mapping[str, Role]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from batonpass.worker.protocol.answers import NOTHING, Answer, answer_to
+from batonpass.worker.protocol.answers import NOTHING_HELD, Answer, answer_to
 from batonpass.worker.protocol.holdings import Holdings
 from batonpass.worker.protocol.lanes import LEAST_GAP_MS, NEVER_SENT_MS, Lane
 from batonpass.worker.protocol.refusals import Verdict, judge, wait_ms
@@ -129,12 +129,12 @@ class Conversation:
         return out
 
     def follow(self, out: list[Instruction], *, changed: bool = False) -> None:
-        """Bring the holdings toward the picture: stop what is not in it, then start what may start."""
+        """Bring the holdings toward the assignment: stop what is not in it, then start what may start."""
         if self.phase is Phase.JOINED:
             may_start = self.run.lease.may_start(self.now_ms)
-            done = self.holdings.follow(self.run.picture, may_start=may_start)
+            done = self.holdings.follow(self.run.assignment, may_start=may_start)
         elif self.phase is Phase.LEAVING:
-            done = self.holdings.follow(NOTHING, may_start=False)
+            done = self.holdings.follow(NOTHING_HELD, may_start=False)
         else:
             return
         # An active that is to stop is news when it has. A heartbeat before that would keep the next one waiting.
@@ -228,7 +228,7 @@ class Conversation:
         self._seen.pop(request.kind, None)
 
     def _heard(self, request: Request, answer: Answer, out: list[Instruction]) -> None:
-        """Take the answer to a join or heartbeat: it renews the lease, confirms what was reported, brings a picture."""
+        """Take the answer to a join or heartbeat: it renews the lease, confirms reports, may bring an assignment."""
         run, lease = self.run, self.run.lease
         could_start = lease.may_start(self.now_ms)
         changed = run.take(answer, seq=self.holdings.seq)
@@ -254,7 +254,7 @@ class Conversation:
             self.ask_about_drain(self._drain_wish)
 
     def _polled(self, request: Request, answer: Answer | None, out: list[Instruction]) -> None:
-        """Take the answer to a long-poll, which may bring a picture but never renews the lease."""
+        """Take the answer to a long-poll, which may bring an assignment but never renews the lease."""
         is_mine = self.poll.is_answer_to(request)
         if is_mine:
             self.poll.answered()
@@ -283,7 +283,7 @@ class Conversation:
         """Take a refusal, by the table of errors.
 
         Raises:
-            MalformedAnswer: when a picture that came with it is not what PROTOCOL says.
+            MalformedAnswer: when an assignment that came with it is not what PROTOCOL says.
         """
         lane = self.lane_of(request.kind)
         verdict = judge(request.kind, problem)
@@ -305,7 +305,7 @@ class Conversation:
                     lane.due_ms = None
 
     def _take_instead(self, request: Request, problem: Problem, out: list[Instruction]) -> None:
-        """Take the picture that stands in a refusal; the next heartbeat echoes it, and it renews nothing."""
+        """Take the assignment that stands in a refusal; the next heartbeat echoes it, and it renews nothing."""
         changed = self.run.take(answer_to(request, problem.answer), seq=self.holdings.seq)
         if self.main.is_waiting_for(request):
             if changed:

@@ -1,4 +1,4 @@
-"""What one member has of each task, and what has to happen so that it has what its picture says.
+"""What one member has of each task, and what has to happen so that it has what its assignment says.
 
 Laws of this file:
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from batonpass.core.ids import task_order
-from batonpass.worker.protocol.answers import Picture
+from batonpass.core.ids import task_sort_key
+from batonpass.worker.protocol.answers import Assignment
 from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,
     DemoteActive,
@@ -93,8 +93,8 @@ class Holding:
 class Final:
     """Where an active of this member stopped, until the coordinator knows.
 
-    ``since_seq`` is the first heartbeat that can confirm it; None while the picture still grants the task, because then
-    nothing has been revoked that could be confirmed.
+    ``since_seq`` is the first heartbeat that can confirm it; None while the assignment still grants the task, because
+    then nothing has been revoked that could be confirmed.
     """
 
     position: Offsets | None
@@ -110,7 +110,8 @@ class Holdings:
     finals: dict[str, Final] = field(default_factory=dict)
     # A task that stopped of its own accord starts again only after a heartbeat above this seq was answered.
     barred: dict[str, int] = field(default_factory=dict)
-    # The token under which a picture last took a task away. A grant under it, or an older one, is a word of the past.
+    # The token under which an assignment last took a task away. A grant under it, or an older one, is a word of the
+    # past.
     taken_away: dict[str, int] = field(default_factory=dict)
     seq: int = 0
     # Whether the next report differs from the last one that was composed.
@@ -120,28 +121,28 @@ class Holdings:
         """Whether any task is active here, one that is stopping included."""
         return any(holding.role is Role.ACTIVE for holding in self.held.values())
 
-    # --- toward the picture -------------------------------------------------------------------------------------
+    # --- toward the assignment -------------------------------------------------------------------------------------
 
-    def follow(self, picture: Picture, *, may_start: bool) -> list[Instruction]:
-        """Return what to stop, and after that, if anything may start, what to start, so that the picture comes true.
+    def follow(self, assignment: Assignment, *, may_start: bool) -> list[Instruction]:
+        """Return what to stop, and after that, if anything may start, what to start, so that the assignment comes true.
 
         Calling it again without news returns nothing.
         """
         out: list[Instruction] = []
         for task in _in_order(self.held):
-            self._yield_to(picture, self.held[task], out)
+            self._yield_to(assignment, self.held[task], out)
         for task, final in self.finals.items():
-            if final.since_seq is None and picture.roles.get(task) is not Role.ACTIVE:
+            if final.since_seq is None and assignment.roles.get(task) is not Role.ACTIVE:
                 final.since_seq = self.seq + 1
                 self.changed = True
         if may_start:
-            for task in _in_order(picture.roles):
-                self._start(picture, task, out)
+            for task in _in_order(assignment.roles):
+                self._start(assignment, task, out)
         return out
 
-    def _yield_to(self, picture: Picture, holding: Holding, out: list[Instruction]) -> None:
-        """Stop, demote or rename one holding where the picture no longer has it as it is."""
-        wanted = picture.roles.get(holding.task)
+    def _yield_to(self, assignment: Assignment, holding: Holding, out: list[Instruction]) -> None:
+        """Stop, demote or rename one holding where the assignment no longer has it as it is."""
+        wanted = assignment.roles.get(holding.task)
         if holding.role is not Role.ACTIVE:
             if holding.pending is not Pending.NONE or wanted in (holding.role, Role.ACTIVE):
                 return
@@ -151,7 +152,7 @@ class Holdings:
             else:
                 self._rename(holding, wanted, out)
             return
-        if wanted is Role.ACTIVE and picture.grants[holding.task].fencing_token == holding.token:
+        if wanted is Role.ACTIVE and assignment.grants[holding.task].fencing_token == holding.token:
             return
         if holding.token is not None:
             self.taken_away[holding.task] = max(holding.token, self.taken_away.get(holding.task, 0))
@@ -167,13 +168,13 @@ class Holdings:
             return
         self._stop_active(holding, out, commit=sound and wanted is not Role.ACTIVE)
 
-    def _start(self, picture: Picture, task: str, out: list[Instruction]) -> None:
-        """Start or promote one task of the picture, unless it is here already or still stopping."""
-        wanted = picture.roles[task]
+    def _start(self, assignment: Assignment, task: str, out: list[Instruction]) -> None:
+        """Start or promote one task of the assignment, unless it is here already or still stopping."""
+        wanted = assignment.roles[task]
         holding = self.held.get(task)
         if task in self.barred or (holding and (holding.role is wanted or holding.pending is not Pending.NONE)):
             return
-        if wanted is Role.ACTIVE and picture.grants[task].fencing_token <= self.taken_away.get(task, -1):
+        if wanted is Role.ACTIVE and assignment.grants[task].fencing_token <= self.taken_away.get(task, -1):
             # A coordinator whose store lost commits says what was so once. Tokens never repeat: it has to grant anew.
             return
         progress = holding.progress if holding else self.on_disk.pop(task, UNKNOWN_PROGRESS)
@@ -183,7 +184,7 @@ class Holdings:
             self.held[task] = Holding(task, wanted, progress=progress)
             out.append(StartStandby(task) if wanted is Role.STANDBY else StartWarmup(task))
             return
-        grant = picture.grants[task]
+        grant = assignment.grants[task]
         active = Holding(task, Role.ACTIVE, progress=progress, token=grant.fencing_token, stage=Stage.RESTORING)
         if holding is not None:
             active.lost_since_seq = holding.lost_since_seq
@@ -377,7 +378,7 @@ class Holdings:
 
 
 def _in_order(tasks: Iterable[str] | Mapping[str, object]) -> list[str]:
-    return sorted(tasks, key=task_order)
+    return sorted(tasks, key=task_sort_key)
 
 
 def _is_ready(progress: Progress, acceptable_lag: int, acceptable_catchup_ms: int | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from batonpass.worker.protocol.answers import MalformedAnswer, Picture, parse_problem
+from batonpass.worker.protocol.answers import Assignment, MalformedAnswer, parse_problem
 from batonpass.worker.protocol.conversation import TALKING, Conversation
 from batonpass.worker.protocol.holdings import Holding, Pending
 from batonpass.worker.protocol.requests import DrainWish
@@ -72,9 +72,9 @@ class MemberProtocol:
         return self._talk.holdings.seq
 
     @property
-    def picture(self) -> Picture:
+    def assignment(self) -> Assignment:
         """What this member may hold, as far as it knows."""
-        return self._talk.run.picture
+        return self._talk.run.assignment
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
@@ -189,9 +189,9 @@ class MemberProtocol:
         """Take it that nothing of the task runs here any more; an active's changelog ends at `final_position`.
 
         That is by topic where it has several. Said unasked, the task starts again once a later heartbeat is answered
-        with the task still in the picture.
+        with the task still in the assignment.
         """
-        granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
+        granted = self._talk.run.assignment.roles.get(task) is Role.ACTIVE
         # First of all, so that the end of the lease does not ask for the stop of what has stopped.
         asked = self._talk.holdings.stopped(task, final_position, still_granted=granted)
         out = self._talk.open(now_ms)
@@ -201,7 +201,7 @@ class MemberProtocol:
 
     def task_demoted(self, task: str, *, now_ms: int, final_position: Offsets | None = None) -> list[Instruction]:
         """Take it that an active has stopped, with its last commit done, and goes on as a copy in place."""
-        granted = self._talk.run.picture.roles.get(task) is Role.ACTIVE
+        granted = self._talk.run.assignment.roles.get(task) is Role.ACTIVE
         # First of all, so that the end of the lease does not ask for the stop of what has stopped.
         asked = self._talk.holdings.demoted(task, final_position, still_granted=granted)
         out = self._talk.open(now_ms)
@@ -235,7 +235,7 @@ class MemberProtocol:
     def producer_fenced(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Take it that an active's producer was fenced: somebody may have a newer token.
 
-        The task stops, and starts again only if a later heartbeat is answered with the task still in the picture.
+        The task stops, and starts again only if a later heartbeat is answered with the task still in the assignment.
         """
         out = self._talk.open(now_ms)
         stops = self._talk.holdings.fenced(task)

@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     REJOIN = "rejoin"
     # Stop for good: a newer process has this one's place.
     STOP = "stop"
-    # Take the picture that came with it, and go on.
+    # Take the assignment that came with it, and go on.
     TAKE_PICTURE = "take-picture"
     # Keep what is held, within the lease, and try again after a while.
     RETRY = "retry"

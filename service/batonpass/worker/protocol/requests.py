@@ -79,7 +79,7 @@ def heartbeat_request(run: Run, holdings: Holdings, *, now_ms: int) -> Request:
 
 
 def poll_request(settings: MemberSettings, run: Run, *, now_ms: int) -> Request:
-    """Return the long-poll that is answered as soon as the picture is no longer the one known here."""
+    """Return the long-poll that is answered as soon as the assignment is no longer the one known here."""
     query = {"after": run.epoch, "wait_ms": settings.poll_wait_ms}
     patience_ms = settings.poll_wait_ms + settings.request_timeout_ms
     return _request(RequestKind.POLL, run.member_id, patience_ms, now_ms, query=query)

@@ -1,6 +1,6 @@
 """One run of a member: from the id that it joined with to the day when that id is refused.
 
-Epochs, the picture, the lease and ``seq`` all belong to a run and begin anew with the next one.
+Epochs, the assignment, the lease and ``seq`` all belong to a run and begin anew with the next one.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from batonpass.worker.protocol.answers import NOTHING, Answer, Picture
+from batonpass.worker.protocol.answers import NOTHING_HELD, Answer, Assignment
 from batonpass.worker.protocol.lease import Lease, backoff_ms
 from batonpass.worker.protocol.requests import join_request
 
@@ -28,10 +28,10 @@ class Run:
 
     member_id: str
     lease: Lease = field(default_factory=Lease)
-    # The highest epoch seen on any channel, and the picture that came with it. They change together or not at all.
+    # The highest epoch seen on any channel, and the assignment that came with it. They change together or not at all.
     epoch: int = -1
-    picture: Picture = NOTHING
-    # The last answer that was not older than the picture; None before the first.
+    assignment: Assignment = NOTHING_HELD
+    # The last answer that was not older than the assignment; None before the first.
     latest: Answer | None = None
     # The last heartbeat that listed the tasks, the epoch that it echoed, and whether it was answered 200.
     told_seq: int = 0
@@ -43,7 +43,7 @@ class Run:
     is_established: bool = False
 
     def take(self, answer: Answer, *, seq: int) -> bool:
-        """Take an answer from any channel unless it is older than what is known; return whether the picture changed.
+        """Take an answer from any channel unless it is older than what is known; return whether the assignment changed.
 
         ``seq`` is the last heartbeat composed: a full report that is asked for now can only be in a later one.
         """
@@ -54,11 +54,12 @@ class Run:
         if answer.member_epoch == self.epoch:
             self.latest = answer
             return False
-        if answer.picture is None:
-            # A later epoch without its picture would make the member echo what it has not seen, and so confirm what
-            # it has not done. The coordinator sends the whole picture again for as long as the lower epoch is echoed.
+        if answer.assignment is None:
+            # A later epoch without its assignment would make the member echo what it has not seen, and so confirm what
+            # it has not done. The coordinator sends the whole assignment again for as long as the lower epoch is
+            # echoed.
             return False
-        self.latest, self.epoch, self.picture = answer, answer.member_epoch, answer.picture
+        self.latest, self.epoch, self.assignment = answer, answer.member_epoch, answer.assignment
         return True
 
     def lease_answered(self, answer: Answer, *, seq: int, first_sent_ms: int) -> None:

@@ -188,7 +188,7 @@ class Status:
 class Problem:
     """A refusal, as RFC 9457 and PROTOCOL's table have it.
 
-    ``errors`` lists path and reason of each fault; ``answer`` is the picture that comes with ``stale-member-epoch``.
+    ``errors`` lists path and reason of each fault; ``answer`` is the assignment that comes with ``stale-member-epoch``.
     """
 
     type: str

@@ -18,11 +18,11 @@ from batonpass.codec.bodies import DrainQuery, EvictQuery, LeaveQuery, PollQuery
 from batonpass.codec.requests import checked_name, read_declaration, read_heartbeat, read_join
 from batonpass.codec.shape import Shape
 from batonpass.codec.views import assignments_body, group_summary
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import decide
-from batonpass.core.describe import describe_assignments, describe_group
 from batonpass.core.errors import InvalidRequest, ProtocolError
 from batonpass.core.evolve import evolve
+from batonpass.core.explain.status import describe_assignments, describe_group
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Input, Leave, ProbeRequest
 from batonpass.core.invariants import check_step
@@ -125,7 +125,7 @@ class LocalCoordinator:
             observer=self._observer,
             decide=decide,
             evolve=evolve,
-            poll=poll,
+            poll=answer_to_poll,
             check_step=check_step,
             stalls=lambda: 0,
             policy=Policy(max_tasks_per_heartbeat=TASKS_MAX),

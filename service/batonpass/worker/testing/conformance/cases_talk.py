@@ -112,7 +112,7 @@ async def late_answer(stage: Stage) -> None:
 
 @case("doubled-answer", "An answer that says what is so already changes nothing.")
 async def doubled_answer(stage: Stage) -> None:
-    """The long-poll brings the same picture again and again."""
+    """The long-poll brings the same assignment again and again."""
     await stage.runs("0_0", token=1)
     count = 0
 
@@ -184,9 +184,9 @@ async def lost_join(stage: Stage) -> None:
     await stage.runs("0_0")
 
 
-@case("half-an-answer", "An answer that cannot be read is none: nothing is started or stopped by half a picture.")
+@case("half-an-answer", "An answer that cannot be read is none: nothing is started or stopped by half an assignment.")
 async def half_an_answer(stage: Stage) -> None:
-    """Answers that break off, that are no JSON, and that hold a picture of the wrong shape."""
+    """Answers that break off, that are no JSON, and that hold an assignment of the wrong shape."""
     await stage.runs("0_0", token=1)
     broken = [b'{"member_id": "x", "assignm', b"<html>bad gateway</html>", b"", b"[]", b"null"]
     bent = stage.body(stage.member) | {"member_epoch": 99, "assignment": {"active": [{"task": "0_1"}]}}
@@ -241,9 +241,9 @@ async def report_full(stage: Stage) -> None:
     needs(roles == {"0_0": "active", "0_1": "standby"}, f"the full report says {roles}")
 
 
-@case("stale-epoch", "On 409 stale-member-epoch the member takes the picture in the answer and goes on.")
+@case("stale-epoch", "On 409 stale-member-epoch the member takes the assignment in the answer and goes on.")
 async def stale_epoch(stage: Stage) -> None:
-    """A picture comes with a refusal."""
+    """An assignment comes with a refusal."""
     await stage.runs("0_0", token=1)
     member, refused = stage.member, False
 
@@ -265,7 +265,7 @@ async def stale_epoch(stage: Stage) -> None:
         lambda: [one for one in stage.of("heartbeat") if one.epoch == 2], "the epoch of the answer is echoed"
     )
     await stage.runs("0_1", token=1)
-    needs(len(stage.of("join")) == 1, "it joined anew instead of taking the picture")
+    needs(len(stage.of("join")) == 1, "it joined anew instead of taking the assignment")
 
 
 @case("unavailable", "503 means: keep processing within the lease, and retry.")

@@ -73,7 +73,7 @@ async def promotion(stage: Stage) -> None:
     await stage.runs("0_1", token=1)
 
 
-@case("skipped-epochs", "A picture that is several epochs ahead revokes and grants at once; both are done.")
+@case("skipped-epochs", "An assignment that is several epochs ahead revokes and grants at once; both are done.")
 async def skipped_epochs(stage: Stage) -> None:
     """A revocation and, an epoch later, a grant reach the member together."""
     await stage.runs("0_0", token=1)
@@ -95,7 +95,7 @@ async def skipped_epochs(stage: Stage) -> None:
     silent_since(stage, "0_0", confirmed.at)
 
 
-@case("granted-and-revoked", "A task that came and went between two pictures is given up by a list without it.")
+@case("granted-and-revoked", "A task that came and went between two assignments is given up by a list without it.")
 async def granted_and_revoked(stage: Stage) -> None:
     """The member never saw the grant; the coordinator waits for its word all the same."""
     await stage.runs("0_0", token=1)

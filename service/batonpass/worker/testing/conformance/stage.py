@@ -126,14 +126,14 @@ class Stage:
         return self.seats[self.member]
 
     def give(self, task: str, role: str) -> int:
-        """Put a task into the picture; return the new epoch."""
+        """Put a task into the assignment; return the new epoch."""
         if role == "active":
             self.tokens[task] = self.tokens.get(task, 0) + 1
         self.seat.roles[task] = role
         return self._new_epoch()
 
     def take(self, task: str) -> int:
-        """Take a task out of the picture; return the new epoch."""
+        """Take a task out of the assignment; return the new epoch."""
         del self.seat.roles[task]
         return self._new_epoch()
 
@@ -299,7 +299,7 @@ class Stage:
         return Reply(200, json.dumps(self.body(call.member)).encode())
 
     def told(self, member: str, *, echoed: int | None = None, status: int = 200) -> Reply:
-        """Return the present answer for a member, without the picture if it has echoed it."""
+        """Return the present answer for a member, without the assignment if it has echoed it."""
         seat = self.seats[member]
         seat.answered_seq = max(seat.answered_seq, seat.seq)
         return Reply(status, json.dumps(self.body(member, echoed=echoed)).encode())
@@ -310,7 +310,7 @@ class Stage:
         actives = [
             {"task": task, "fencing_token": self.tokens[task]} for task, role in seat.roles.items() if role == "active"
         ]
-        picture = {
+        assignment = {
             "active": actives,
             "standby": [task for task, role in seat.roles.items() if role == "standby"],
             "warmup": [task for task, role in seat.roles.items() if role == "warmup"],
@@ -325,7 +325,7 @@ class Stage:
             "acceptable_recovery_lag": 100,
             "acceptable_catchup_ms": None,
             "report": None,
-            "assignment": None if echoed == seat.epoch else picture,
+            "assignment": None if echoed == seat.epoch else assignment,
             "status": [],
         } | self.extra
 

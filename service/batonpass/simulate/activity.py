@@ -9,7 +9,7 @@ from batonpass.simulate.scenario import WorkerPlan
 from batonpass.worker.protocol import MemberSettings, OnLeaseLost
 
 
-class Work(StrEnum):
+class Activity(StrEnum):
     """What the process does with a task."""
 
     TAILING = "tailing"
@@ -19,7 +19,7 @@ class Work(StrEnum):
     FAILED = "failed"
 
 
-WRITING = frozenset({Work.RUNNING, Work.STOPPING})
+WRITING = frozenset({Activity.RUNNING, Activity.STOPPING})
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class LocalTask:
     """One task in one process. ``position`` was reached at ``at_ms``, world time; ``turn`` tells stale plans."""
 
     task: str
-    work: Work
+    activity: Activity
     position: int
     at_ms: int
     token: int = 0

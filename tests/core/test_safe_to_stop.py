@@ -7,8 +7,8 @@ from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, Tick
 from batonpass.core.model import ActiveState, Group, Revocation, Subtopology, Topology
 from batonpass.core.policy import Policy
+from batonpass.core.safe_to_stop import reasons_to_stay
 from batonpass.core.soft import Soft, TaskReport
-from batonpass.core.stopping import reasons_to_stay
 
 M1, M2 = MemberId("m1"), MemberId("m2")
 STATE, FREE = TaskId("0_0"), TaskId("1_0")
@@ -33,11 +33,11 @@ class Relay:
     def beat(self, member_id: MemberId, seq: int, **lags: int) -> None:
         """Let a member report what it holds: actives running, copies with the lag given by task."""
         member = self.group.members[member_id]
-        said = {
+        reports = {
             task: RUNNING if grant.role.value == "active" else TaskReport(grant.role.value, lag=lags.get(task, 0))
-            for task, grant in member.picture.items()
+            for task, grant in member.assignment.items()
         }
-        self.do(Heartbeat(member_id, seq, member.epoch, said))
+        self.do(Heartbeat(member_id, seq, member.epoch, reports))
 
     def reasons(self, member_id: MemberId) -> list[str]:
         """Return the tasks that speak against stopping a member."""
@@ -61,14 +61,14 @@ def test_a_caught_up_standby_makes_its_owner_safe_to_stop() -> None:
     relay.beat(M1, 1)
     relay.do(Join(M2))
     relay.do(Tick())
-    assert STATE in relay.group.members[M2].picture
+    assert STATE in relay.group.members[M2].assignment
     relay.beat(M2, 1, **{STATE: 1_000_000})
     relay.beat(M1, 2)
     assert relay.reasons(M1) == [STATE]
     relay.beat(M2, 2, **{STATE: 0})
     relay.beat(M1, 3)
     assert relay.reasons(M1) == []
-    assert FREE in relay.group.members[M2].picture
+    assert FREE in relay.group.members[M2].assignment
     assert relay.reasons(M2) == []
 
 
@@ -78,5 +78,5 @@ def test_a_revocation_that_is_not_confirmed_is_waited_for() -> None:
     relay.do(Join(M1))
     member = relay.group.members[M1]
     revoking = member.revoking.updated({STATE: Revocation(2, 0, active=True), FREE: Revocation(2, 0, active=False)})
-    told = replace(member, picture=type(member.picture)(), revoking=revoking)
+    told = replace(member, assignment=type(member.assignment)(), revoking=revoking)
     assert [task for task, _ in reasons_to_stay(relay.group, relay.soft, told, 0, Policy())] == [STATE]

@@ -64,7 +64,7 @@ def _on_copies(view: View) -> Iterator[str]:
     unread = []
     for task_id in view.group.unsettled:
         task = view.group.tasks[task_id]
-        holders = [one for one in view.holders(task) if view.member(one) is not None]
+        holders = [one for one in view.holders(task) if view.present_member(one) is not None]
         unread += [one for one in holders if _is_unread(view, one) and view.copy(task, one).readiness is _UNKNOWN]
     if unread:
         yield (
@@ -78,8 +78,8 @@ _UNKNOWN = Readiness.UNKNOWN
 
 def _is_unread(view: View, member_id: MemberId) -> bool:
     """Say whether a member has spoken since the coordinator started; before, its copies are merely not known yet."""
-    heard = view.soft.members.get(member_id)
-    return heard is not None and heard.full
+    member_soft = view.soft.members.get(member_id)
+    return member_soft is not None and member_soft.full
 
 
 def _named(members: list[Member]) -> str:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from batonpass.core.budget import HeldBack, fund, held_back
-from batonpass.core.copies import Staged, stage
+from batonpass.core.budget import HeldBack, give_slots, held_back
+from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.dry_run.snapshot import Snapshot, to_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Pending, Role, Task, with_target
 from batonpass.core.placement_types import Placed
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Reason, Why
-from batonpass.core.retarget import aim
-from batonpass.core.snapshot import Snapshot, to_group
+from batonpass.core.retarget import plan_target
 from batonpass.core.soft import Soft
-from batonpass.core.targets import Change
+from batonpass.core.targets import Target
 from batonpass.core.view import View
 
 Roles = Mapping[str, tuple[TaskId, ...]]
@@ -60,30 +60,30 @@ def plan_snapshot(snapshot: Snapshot, policy: Policy) -> Plan:
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
     """Return the plan for a group as it stands, with a new target placed."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
-    before = View(everything, soft, now_ms, policy, complete=True)
-    found = aim(before)
-    placed_group = _with_target(before, found.changes)
-    view = View(placed_group, soft, now_ms, policy, complete=True)
-    staged = [stage(view, task) for task in view.tasks.pick(placed_group.table.ids)]
-    slots = fund(view, staged)
-    return _answer(view, staged, held_back(view, slots, staged), found.placed)
+    before = View(everything, soft, now_ms, policy, as_if_released=True)
+    target_plan = plan_target(before)
+    placed_group = _with_target(before, target_plan.changes)
+    view = View(placed_group, soft, now_ms, policy, as_if_released=True)
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(placed_group.table.ids)]
+    slots = give_slots(view, task_plans)
+    return _answer(view, task_plans, held_back(view, slots, task_plans), target_plan.placed)
 
 
-def _with_target(view: View, changes: Mapping[TaskId, Change]) -> Group:
+def _with_target(view: View, changes: Mapping[TaskId, Target]) -> Group:
     group = view.group
     tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
     return replace(group, tasks=group.tasks.updated(tasks))
 
 
-def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Placed) -> Plan:
+def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed: Placed) -> Plan:
     group = view.group
     target = _blank(group, ("active", "standby"))
     assignment = _blank(group, ("active", "standby", "warmup"))
     is_same = is_aimed = is_ready = True
     to_come = False
     moves = 0
-    for one in staged:
-        task, active = one.task, one.choice.active
+    for plan in task_plans:
+        task, active = plan.task, plan.choice.active
         aim = task.target
         if aim is not None:
             target[aim]["active"].append(task.id)
@@ -91,20 +91,20 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
             target[member_id]["standby"].append(task.id)
         if active is not None:
             assignment[active]["active"].append(task.id)
-        for member_id, role in one.copies.items():
+        for member_id, role in plan.copies.items():
             assignment[member_id][role].append(task.id)
         moves += view.is_stateful(task.id) and task.target is not None and _present_owner(task) != task.target
-        is_same = is_same and _holds_already(task, one)
-        aimed = active == aim and one.copies == dict.fromkeys(task.target_standbys, Role.STANDBY)
+        is_same = is_same and _holds_already(task, plan)
+        aimed = active == aim and plan.copies == dict.fromkeys(task.target_standbys, Role.STANDBY)
         is_aimed = is_aimed and aimed
-        ready = _is_ready(view, one)
+        ready = _is_ready(view, plan)
         is_ready = is_ready and ready
         to_come = to_come or not aimed or not ready
     # Without members nothing differs from what they hold, but what waits for somebody does not rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
     waits = {entry.task: entry for entry in held}
     texts: _Texts = {}
-    there = {one.task.id for one in staged if one.task.target in (one.choice.active or "", *one.copies)}
+    there = {plan.task.id for plan in task_plans if plan.task.target in (plan.choice.active or "", *plan.copies)}
     return Plan(
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
@@ -115,34 +115,34 @@ def _answer(view: View, staged: list[Staged], held: list[HeldBack], placed: Plac
         probing_needed=to_come and not at_rest,
         # What failed where it belongs, or waits beside a copy that is ready, has a reason and is not on this list.
         held_back=tuple(one for one in held if view.is_stateful(one.task) and one.task not in there),
-        reasons=tuple([_reason(view, one, waits.get(one.task.id), texts) for one in staged]),
+        reasons=tuple([_reason(view, plan, waits.get(plan.task.id), texts) for plan in task_plans]),
     )
 
 
 def _present_owner(task: Task) -> MemberId | None:
     """Return who runs the task now: the last owner, while its revocation is not confirmed."""
-    return task.claims[0].member_id if task.owner is None and task.claims else task.owner
+    return task.unreleased[0].member_id if task.owner is None and task.unreleased else task.owner
 
 
-def _holds_already(task: Task, one: Staged) -> bool:
-    if task.owner != one.choice.active or task.claims:
+def _holds_already(task: Task, plan: TaskPlan) -> bool:
+    if task.owner != plan.choice.active or task.unreleased:
         return False
     held: dict[MemberId, Role] = dict.fromkeys(task.standbys, Role.STANDBY)
     if task.warmups:
         held.update(dict.fromkeys(task.warmups, Role.WARMUP))
-    return held == one.copies
+    return held == plan.copies
 
 
-def _is_ready(view: View, one: Staged) -> bool:
+def _is_ready(view: View, plan: TaskPlan) -> bool:
     """Say whether every copy of the task is caught up, and its active runs."""
-    task, active = one.task, one.choice.active
+    task, active = plan.task, plan.choice.active
     if task.state is ActiveState.FAILED and active == task.owner:
         return False
     if not view.is_stateful(task.id):
         return True
     if active is not None and not view.copy(task, active).is_caught_up:
         return False
-    return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in one.copies)
+    return all(member_id == task.owner or view.copy(task, member_id).is_caught_up for member_id in plan.copies)
 
 
 def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, list[TaskId]]]:
@@ -150,9 +150,9 @@ def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, lis
 
 
 def _sorted(group: Group, found: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
-    rank = group.table.rank
+    index_of = group.table.index_of
     return {
-        member_id: {role: tuple(sorted(tasks, key=rank.__getitem__)) for role, tasks in roles.items()}
+        member_id: {role: tuple(sorted(tasks, key=index_of.__getitem__)) for role, tasks in roles.items()}
         for member_id, roles in found.items()
     }
 
@@ -174,8 +174,8 @@ _CODE: Mapping[Why, str] = {why: why.value for why in Why}
 _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
 
 
-def _reason(view: View, one: Staged, back: HeldBack | None, texts: _Texts) -> Reason:
-    task, choice = one.task, one.choice
+def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
+    task, choice = plan.task, plan.choice
     if back is not None and back.reason is Held.FAILED:
         return Reason(
             back.reason.value, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from batonpass.core.answers import why_drain_is_blocked
-from batonpass.core.budget import HeldBack, extra_copies
-from batonpass.core.copies import Staged, is_for_drain
-from batonpass.core.describe import GroupState, GroupStatus, idle_tasks, status_of
-from batonpass.core.explain import HELD, SILENT, TaskState, Wait, lasting, state_of, waits_of
-from batonpass.core.handover import choose
-from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.budget import HeldBack, slots_used
+from batonpass.core.copies import TaskPlan, is_for_drain
+from batonpass.core.explain.status import GroupState, GroupStatus, idle_tasks, status_of
+from batonpass.core.explain.task import MEANINGS, SILENT_SUFFIX, TaskState, Wait, duration_text, state_of, waits_of
+from batonpass.core.handover import choose_active
+from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
@@ -47,7 +47,7 @@ class Obstacle(NamedTuple):
     detail: str
 
 
-class Waiting(NamedTuple):
+class WaitingTask(NamedTuple):
     """A task that is not yet as its target says, with what it waits for."""
 
     task: TaskId
@@ -62,7 +62,7 @@ class GroupExplanation:
 
     ``due_ms`` is when the next placement is made, for the ``triggers``; ``held_until_ms`` until when nothing is
     granted; ``judges_from_ms`` from when silent members are expired (None: now). ``full_members`` have all their warmup
-    slots taken. ``waiting`` lists the first of the ``waiting_total`` tasks that are not settled.
+    slots taken. ``waiting_reason`` lists the first of the ``waiting_total`` tasks that are not settled.
     """
 
     status: GroupStatus
@@ -76,7 +76,7 @@ class GroupExplanation:
     full_members: tuple[MemberId, ...]
     states: Mapping[TaskState, int]
     obstacles: tuple[Obstacle, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingTask, ...]
     waiting_total: int
     sentences: tuple[str, ...]
 
@@ -84,20 +84,20 @@ class GroupExplanation:
 def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limit: int) -> GroupExplanation:
     """Return why the group is where it is, with at most ``limit`` of its waiting tasks."""
     view = View(group, soft, now_ms, policy)
-    staged, held = plan_step(view)
+    task_plans, held = plan_step(view)
     held_of = {entry.task: entry for entry in held}
-    unsettled = [one for one in staged if one.task.id in group.table.rank]
-    waiting = [_waiting(view, one, held_of.get(one.task.id)) for one in unsettled[:limit]]
+    unsettled = [plan for plan in task_plans if plan.task.id in group.table.index_of]
+    waiting = [_waiting(view, plan, held_of.get(plan.task.id)) for plan in unsettled[:limit]]
     status = status_of(view, held)
     behind = [] if unsettled or status.at_rest else list(_behind(view))
     idle = idle_tasks(view)
     warmups, drains, full = _budgets(view, unsettled)
     obstacles = tuple(_obstacles(view))
-    states = Counter(state_of(view, one.task) for one in unsettled)
+    states = Counter(state_of(view, plan.task) for plan in unsettled)
     states[TaskState.RUNNING] += len(group.table.ids) - len(unsettled)
     return GroupExplanation(
         status=status,
-        due_ms=group.due_ms,
+        due_ms=group.placement_due_ms,
         triggers=group.triggers,
         held_until_ms=group.grants_from_ms if group.grants_from_ms > now_ms else None,
         judges_from_ms=soft.judge_from_ms if soft.judge_from_ms > now_ms else None,
@@ -113,25 +113,29 @@ def explain_group(group: Group, soft: Soft, now_ms: int, policy: Policy, *, limi
     )
 
 
-def _waiting(view: View, one: Staged, held: HeldBack | None) -> Waiting:
-    return Waiting(one.task.id, state_of(view, one.task), held, tuple(waits_of(view, one.task, one.choice, held)))
+def _waiting(view: View, plan: TaskPlan, held: HeldBack | None) -> WaitingTask:
+    return WaitingTask(
+        plan.task.id, state_of(view, plan.task), held, tuple(waits_of(view, plan.task, plan.choice, held))
+    )
 
 
-def _behind(view: View) -> Iterator[Waiting]:
+def _behind(view: View) -> Iterator[WaitingTask]:
     """Yield the settled tasks with a copy that is not caught up, by member and task."""
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
-        for task_id in sorted(member.picture, key=task_order):
+        for task_id in sorted(member.assignment, key=task_sort_key):
             task = view.group.tasks[task_id]
-            if member.picture[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
-                yield Waiting(
-                    task_id, state_of(view, task), None, tuple(waits_of(view, task, choose(view, task), None))
+            if member.assignment[task_id].role is not Role.ACTIVE and not view.copy(task, member_id).is_caught_up:
+                yield WaitingTask(
+                    task_id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
                 )
 
 
-def _idle(view: View, idle: list[TaskId]) -> Iterator[Waiting]:
+def _idle(view: View, idle: list[TaskId]) -> Iterator[WaitingTask]:
     for task in map(view.group.tasks.__getitem__, idle):
-        yield Waiting(task.id, state_of(view, task), None, tuple(waits_of(view, task, choose(view, task), None)))
+        yield WaitingTask(
+            task.id, state_of(view, task), None, tuple(waits_of(view, task, choose_active(view, task), None))
+        )
 
 
 def _of_idle(idle: list[TaskId]) -> Iterator[str]:
@@ -139,21 +143,23 @@ def _of_idle(idle: list[TaskId]) -> Iterator[str]:
         yield f"{_count(len(idle), 'task ran, and its owner reports', 'tasks ran, and their owners report')} now that nobody runs it."
 
 
-def _of_copies(behind: list[Waiting]) -> Iterator[str]:
+def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:
     if behind:
         yield f"{_count(len(behind), 'copy is', 'copies are')} not caught up."
 
 
-def _budgets(view: View, staged: list[Staged]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
+def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
     """Return the slots of the group, those for drains, and the members that have no slot left."""
-    stateful, config = len(view.group.table.stateful_ranks), view.config
+    stateful, config = len(view.group.table.stateful_indexes), view.config
     used = {True: 0, False: 0}
     per_member: Counter[MemberId] = Counter()
-    for one in [one for one in staged if one.task.standbys or one.task.warmups]:
+    for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
         # The copy of whoever is to have the task is the active to be, and no warmup any more.
-        copies = {member_id: role for member_id, role in view.holders(one.task).items() if member_id != one.task.heir}
-        present = one._replace(copies=copies)
-        used[is_for_drain(view, one.task)] += max(0, extra_copies(present, config.num_standby_replicas))
+        copies = {
+            member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
+        }
+        present = plan._replace(copies=copies)
+        used[is_for_drain(view, plan.task)] += max(0, slots_used(present, config.num_standby_replicas))
         per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
     full = tuple(sorted(one for one, count in per_member.items() if count >= config.max_warmups_per_member))
     return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
@@ -163,24 +169,26 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
     for member_id in sorted(view.group.members):
         member = view.group.members[member_id]
         if member.away_until_ms is not None:
-            awaited = sum(task.awaits == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled))
+            awaited = sum(
+                task.away_owner == member_id for task in map(view.group.tasks.__getitem__, view.group.unsettled)
+            )
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.revoking:
             since_ms = min(one.since_ms for one in member.revoking.values())
             until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
             detail = "it was told to give tasks up and has not confirmed it"
-            detail += SILENT if is_silent else "; after that it is fenced"
+            detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
             yield Obstacle(member_id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
         if member.suspected:
             yield Obstacle(
-                member_id, "suspected", len(member.picture), None, None, "it broke off and has not spoken since"
+                member_id, "suspected", len(member.assignment), None, None, "it broke off and has not spoken since"
             )
         if member.drain is not None:
             yield _draining(view, member)
 
 
 def _draining(view: View, member: Member) -> Obstacle:
-    left = sum(grant.role is Role.ACTIVE for grant in member.picture.values())
+    left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
     left += sum(one.active for one in member.revoking.values())
     drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
@@ -198,31 +206,33 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     yield _headline(view, status)
     group, now_ms = view.group, view.now_ms
     if group.recovering_until_ms > now_ms:
-        left = lasting(group.recovering_until_ms - now_ms)
+        left = duration_text(group.recovering_until_ms - now_ms)
         yield f"The store lost commits: what members run is adopted, and nothing is granted for another {left}."
     elif group.grants_from_ms > now_ms:
-        yield f"Nothing is granted for another {lasting(group.grants_from_ms - now_ms)}."
+        yield f"Nothing is granted for another {duration_text(group.grants_from_ms - now_ms)}."
     if group.storm_since_ms is not None:
         yield (
-            f"Too many members vanished at once, {lasting(now_ms - group.storm_since_ms)} ago: balance moves and cold "
+            f"Too many members vanished at once, {duration_text(now_ms - group.storm_since_ms)} ago: balance moves and cold "
             "takeovers wait until they return, or until an operator resumes the group."
         )
-    if group.due_ms is not None and group.members:
+    if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
-        yield f"The next placement is due in {lasting(group.due_ms - now_ms)} ({why})."
+        yield f"The next placement is due in {duration_text(group.placement_due_ms - now_ms)} ({why})."
     if status.warmups:
         soon = (
-            "" if status.eta_ms is None else f"; the last of them should be caught up in about {lasting(status.eta_ms)}"
+            ""
+            if status.eta_ms is None
+            else f"; the last of them should be caught up in about {duration_text(status.eta_ms)}"
         )
         yield f"{_count(status.warmups, 'copy warms', 'copies warm')} up ({_slots(warmups)}){soon}."
     reasons = Counter(entry.reason.value for entry in status.held_back)
     for reason, count in reasons.most_common():
-        yield f"{_count(count, 'task is', 'tasks are')} held back: {HELD.get(reason, (None, reason))[1]}."
+        yield f"{_count(count, 'task is', 'tasks are')} held back: {MEANINGS.get(reason, (None, reason))[1]}."
     for one in obstacles:
-        left = "" if one.until_ms is None else f" (until then {lasting(one.until_ms - now_ms)})"
+        left = "" if one.until_ms is None else f" (until then {duration_text(one.until_ms - now_ms)})"
         yield f"{one.member_id} is {one.what} with {_count(one.tasks, 'task', 'tasks')}: {one.detail}{left}."
     if status.next_probe_ms is not None and status.state is GroupState.BALANCING:
-        left = lasting(status.next_probe_ms - now_ms)
+        left = duration_text(status.next_probe_ms - now_ms)
         yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
 
 
@@ -247,7 +257,7 @@ def _headline(view: View, status: GroupStatus) -> str:
             why = f" ({status.detail})" if status.detail else ""
             until = ""
             if pause is not None and pause.expires_ms is not None:
-                until = f" for another {lasting(pause.expires_ms - view.now_ms)}"
+                until = f" for another {duration_text(pause.expires_ms - view.now_ms)}"
             return f"An operator holds {scope}{until}{why}."
         case GroupState.AT_REST:
             return "Every task is where it belongs, and every copy is caught up."

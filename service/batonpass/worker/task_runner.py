@@ -51,7 +51,7 @@ class _End:
     becomes: Role | None
 
 
-class Work:
+class TaskRunner:
     """What is done here with the tasks of one id, one after another."""
 
     def __init__(self, task_id: str, terms: Terms, make: Callable[[Role, Role | None], Task]) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from batonpass.core.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_order, task_order
+from batonpass.core.ids import GroupId, MemberId, TaskId, split_task_id, subtopology_sort_key, task_sort_key
 from batonpass.core.model import (
     ActiveState,
-    Claim,
     Drain,
     Failure,
     Grant,
@@ -24,11 +23,12 @@ from batonpass.core.model import (
     Role,
     Stall,
     Task,
+    Unreleased,
 )
 from batonpass.core.placement_types import TaskTable
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import GroupConfig
-from batonpass.core.soft import MemberSoft, Report, Soft, TaskReport
+from batonpass.core.soft import MeasuredReport, MemberSoft, Soft, TaskReport
 
 _FAR_MS = 2**62
 _GROUP = GroupId("snapshot")
@@ -152,18 +152,18 @@ def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
         unsettled=PMap(dict.fromkeys(table.ids, Pending.OPEN)),
         pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
-    heard = {
+    member_softs = {
         one.id: MemberSoft(
             snapshot.now_ms, full=True, reports={task: _report(snapshot, copy) for task, copy in one.tasks.items()}
         )
         for one in snapshot.members
     }
-    return group, Soft(started_ms=-_FAR_MS, members=PMap(heard))
+    return group, Soft(started_ms=-_FAR_MS, members=PMap(member_softs))
 
 
 def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
-    ordered = sorted(tasks, key=lambda one: task_order(one.id))
-    names = sorted({split_task_id(one.id)[0] for one in ordered}, key=subtopology_order)
+    ordered = sorted(tasks, key=lambda one: task_sort_key(one.id))
+    names = sorted({split_task_id(one.id)[0] for one in ordered}, key=subtopology_sort_key)
     number = {name: index for index, name in enumerate(names)}
     return TaskTable(
         tuple(one.id for one in ordered),
@@ -216,18 +216,18 @@ def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tup
 
 
 def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, SnapshotMember]) -> Task:
-    """Return the task between revocation and confirmation: its heir is set, and the last owner keeps a copy."""
-    heir = task.target if task.target not in (None, revoking) else None
-    if heir is None:
+    """Return the task between revocation and confirmation: its next owner is set, and the last owner keeps a copy."""
+    next_owner = task.target if task.target not in (None, revoking) else None
+    if next_owner is None:
         best = sorted(
             (_lag(members[one].tasks[task.id]), one) for one in (*task.warmups, *task.standbys) if one != revoking
         )
-        heir = best[0][1] if best else None
+        next_owner = best[0][1] if best else None
     return task._replace(
         owner=None,
-        claims=(Claim(revoking, None),),
-        heir=heir,
-        keeper=revoking if task.state is ActiveState.RUNNING else None,
+        unreleased=(Unreleased(revoking, None),),
+        next_owner=next_owner,
+        previous_owner=revoking if task.state is ActiveState.RUNNING else None,
         standbys=tuple(sorted({*task.standbys, revoking})),
     )
 
@@ -248,15 +248,15 @@ def _is_stalled(snapshot: Snapshot, copy: SnapshotCopy) -> bool:
 
 
 def _member(snapshot: Snapshot, told: SnapshotMember, tasks: Mapping[TaskId, Task]) -> Member:
-    picture: dict[TaskId, Grant] = {}
+    assignment: dict[TaskId, Grant] = {}
     for task_id in sorted(told.tasks):
         task = tasks[task_id]
         if task.owner == told.id:
-            picture[task_id] = Grant(Role.ACTIVE, 1, snapshot.now_ms, 1)
+            assignment[task_id] = Grant(Role.ACTIVE, 1, snapshot.now_ms, 1)
         elif told.id in task.standbys:
-            picture[task_id] = Grant(Role.STANDBY, 1, snapshot.now_ms)
+            assignment[task_id] = Grant(Role.STANDBY, 1, snapshot.now_ms)
         elif told.id in task.warmups:
-            picture[task_id] = Grant(Role.WARMUP, 1, snapshot.now_ms)
+            assignment[task_id] = Grant(Role.WARMUP, 1, snapshot.now_ms)
     return Member(
         id=told.id,
         joined_ms=snapshot.now_ms,
@@ -264,13 +264,13 @@ def _member(snapshot: Snapshot, told: SnapshotMember, tasks: Mapping[TaskId, Tas
         max_tasks=told.max_tasks,
         client_tags=told.client_tags,
         epoch=1,
-        picture=PMap(picture),
+        assignment=PMap(assignment),
         drain=Drain(snapshot.now_ms, None, _FAR_MS) if told.draining else None,
     )
 
 
-def _report(snapshot: Snapshot, copy: SnapshotCopy) -> Report:
+def _report(snapshot: Snapshot, copy: SnapshotCopy) -> MeasuredReport:
     position = () if copy.end_offset is None else (("", max(0, copy.end_offset - (copy.lag or 0))),)
-    said = TaskReport(copy.role, copy.state, None if copy.lost else copy.lag, position, lost=copy.lost)
+    report = TaskReport(copy.role, copy.state, None if copy.lost else copy.lag, position, lost=copy.lost)
     progress_ms = snapshot.now_ms if copy.progress_at_ms is None else copy.progress_at_ms
-    return Report(said, snapshot.now_ms, said.lag, progress_ms=progress_ms)
+    return MeasuredReport(report, snapshot.now_ms, report.lag, progress_ms=progress_ms)

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from batonpass.core.budget import HeldBack
-from batonpass.core.ids import MemberId, TaskId, task_order
+from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
+from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.lag import Copy
 from batonpass.core.model import ActiveState, Group, Role, Task
 from batonpass.core.policy import GroupConfig, Policy
 from batonpass.core.probing import is_at_rest
-from batonpass.core.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
-from batonpass.core.soft import Report, Soft
+from batonpass.core.soft import MeasuredReport, Soft
 from batonpass.core.state_size import state_sizes
 from batonpass.core.step import plan_step
-from batonpass.core.topology import is_ready, missing
+from batonpass.core.topology import is_ready, why_not_ready
 from batonpass.core.view import View
 
 Roles = Mapping[MemberId, Mapping[str, tuple[TaskId, ...]]]
@@ -69,12 +69,12 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     """Return where the group stands, given what the present step holds back."""
     group = view.group
     at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view)
-    waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.rank]
+    waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
     etas = [
         ready_in_ms(view.copy(task, member_id), group.config)
         for task in waits
         for member_id in task.warmups
-        if view.member(member_id) is not None
+        if view.present_member(member_id) is not None
     ]
     known = [eta for eta in etas if eta is not None]
     state, detail = _state(group, at_rest=at_rest)
@@ -98,21 +98,21 @@ def idle_tasks(view: View) -> list[TaskId]:
     Nothing moves for that: an owner whose lease was over may start them again. A group is not at rest meanwhile.
     """
     found = []
-    for member_id, heard in view.soft.members.items():
-        member = view.member(member_id)
-        if member is not None and heard.full:
-            actives = [task_id for task_id, grant in member.picture.items() if grant.role is Role.ACTIVE]
+    for member_id, member_soft in view.soft.members.items():
+        member = view.present_member(member_id)
+        if member is not None and member_soft.full:
+            actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
             found += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
-    return sorted(found, key=task_order)
+    return sorted(found, key=task_sort_key)
 
 
 def is_idle(view: View, task: Task) -> bool:
     """Say whether a task ran on its owner, which says now that it does not run it: not started again, or given up."""
-    heard = view.soft.members.get(task.owner) if task.owner is not None else None
-    if task.owner is None or task.state is not ActiveState.RUNNING or heard is None or not heard.full:
+    member_soft = view.soft.members.get(task.owner) if task.owner is not None else None
+    if task.owner is None or task.state is not ActiveState.RUNNING or member_soft is None or not member_soft.full:
         return False
-    grant, report = view.members[task.owner].picture[task.id], heard.reports.get(task.id)
-    return heard.echoed >= grant.epoch and (report is None or report.said.role != Role.ACTIVE)
+    grant, measured = view.members[task.owner].assignment[task.id], member_soft.reports.get(task.id)
+    return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
 
 
 def ready_in_ms(copy: Copy, config: GroupConfig) -> int | None:
@@ -130,7 +130,7 @@ def ready_in_ms(copy: Copy, config: GroupConfig) -> int | None:
 
 def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
     if not is_ready(group.topology):
-        return GroupState.NOT_READY, missing(group.topology)
+        return GroupState.NOT_READY, why_not_ready(group.topology)
     if not group.members:
         return GroupState.EMPTY, ""
     if group.pause is not None:
@@ -154,8 +154,8 @@ class Assignments:
 def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Assignments:
     """Return the three assignments of a group."""
     view = View(group, soft, now_ms, policy)
-    staged, _ = plan_step(view)
-    step = {one.task.id: one for one in staged}
+    task_plans, _ = plan_step(view)
+    step = {plan.task.id: plan for plan in task_plans}
     names = sorted(group.members)
     target: dict[MemberId, dict[str, list[TaskId]]] = {one: {"active": [], "standby": []} for one in names}
     middle: dict[MemberId, dict[str, list[TaskId]]] = {one: {role.value: [] for role in Role} for one in names}
@@ -169,27 +169,27 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
             target[task.target]["active"].append(task_id)
         for member_id in task.target_standbys:
             target[member_id]["standby"].append(task_id)
-        one = step.get(task_id)
-        active = task.owner if one is None else one.choice.active
-        copies = view.holders(task) if one is None else one.copies
+        plan = step.get(task_id)
+        active = task.owner if plan is None else plan.choice.active
+        copies = view.holders(task) if plan is None else plan.copies
         if active is not None:
             middle[active]["active"].append(task_id)
         for member_id, role in copies.items():
             middle[member_id][role].append(task_id)
     for member_id in names:
         member = group.members[member_id]
-        for task_id in _in_order(group, member.picture):
-            current[member_id][member.picture[task_id].role].append(task_id)
+        for task_id in _in_order(group, member.assignment):
+            current[member_id][member.assignment[task_id].role].append(task_id)
         current[member_id]["revoking"] = _in_order(group, member.revoking)
     return Assignments(_frozen(target), _frozen(middle), _frozen(current))
 
 
 def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
     """Return tasks in order; what the topology has dropped stands where it would stand in it."""
-    rank, found = group.table.rank, list(task_ids)
-    if all(task_id in rank for task_id in found):
-        return sorted(found, key=rank.__getitem__)
-    return sorted(found, key=task_order)
+    index_of, found = group.table.index_of, list(task_ids)
+    if all(task_id in index_of for task_id in found):
+        return sorted(found, key=index_of.__getitem__)
+    return sorted(found, key=task_sort_key)
 
 
 def _frozen(found: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
@@ -202,11 +202,11 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
     tasks = tuple(
         SnapshotTask(
             task_id,
-            stateful=table.stateful[rank],
-            weight=table.weight[rank],
+            stateful=table.stateful[task_index],
+            weight=table.weight[task_index],
             revoking=_revoking(group, group.tasks[task_id]),
         )
-        for rank, task_id in enumerate(table.ids)
+        for task_index, task_id in enumerate(table.ids)
     )
     sizes = state_sizes(group, soft)
     members = tuple(_snapshot_member(group, soft, member_id, sizes) for member_id in sorted(group.members))
@@ -226,19 +226,19 @@ def _revoking(group: Group, task: Task) -> MemberId | None:
     """Return the member that has still to confirm that it gave the task up; None once it runs elsewhere."""
     if task.owner is not None:
         return None
-    waits = (claim.member_id for claim in task.claims if claim.free_at_ms is None)
+    waits = (entry.member_id for entry in task.unreleased if entry.free_at_ms is None)
     return next((member_id for member_id in waits if member_id in group.members), None)
 
 
 def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mapping[int, int]) -> SnapshotMember:
     member = group.members[member_id]
-    heard = soft.members.get(member_id)
-    reports: Mapping[TaskId, Report] = heard.reports if heard is not None else {}
+    member_soft = soft.members.get(member_id)
+    reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft is not None else {}
     copies: dict[TaskId, SnapshotCopy] = {}
-    known = [one for one in {*member.picture, *reports, *member.revoking} if one in group.table.rank]
+    known = [one for one in {*member.assignment, *reports, *member.revoking} if one in group.table.index_of]
     for task_id in _in_order(group, known):
         copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
-        copies[task_id] = replace(copy, end_offset=sizes.get(group.table.rank[task_id]) or None)
+        copies[task_id] = replace(copy, end_offset=sizes.get(group.table.index_of[task_id]) or None)
     return SnapshotMember(
         id=member_id,
         capacity=member.capacity,
@@ -249,16 +249,16 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mappi
     )
 
 
-def _snapshot_copy(task: Task, member_id: MemberId, group: Group, report: Report | None) -> SnapshotCopy:
+def _snapshot_copy(task: Task, member_id: MemberId, group: Group, measured: MeasuredReport | None) -> SnapshotCopy:
     member = group.members[member_id]
-    grant = member.picture.get(task.id)
+    grant = member.assignment.get(task.id)
     is_active = member_id == (task.owner or _revoking(group, task))
     role = "active" if is_active else (grant.role.value if grant is not None else "none")
-    lag = report.lag if report is not None else None
-    is_lost = (report is not None and report.said.lost) or (is_active and task.state is ActiveState.LOST)
+    lag = measured.lag if measured is not None else None
+    is_lost = (measured is not None and measured.report.lost) or (is_active and task.state is ActiveState.LOST)
     state = None
     if is_active:
         state = ActiveState.RESTORING if task.state is ActiveState.GRANTED else task.state
         state = None if state is ActiveState.LOST else state
-    progress_ms = report.progress_ms if report is not None and role == "warmup" else None
+    progress_ms = measured.progress_ms if measured is not None and role == "warmup" else None
     return SnapshotCopy(role, state, lag, is_lost, progress_ms)

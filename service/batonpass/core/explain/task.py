@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from batonpass.core.budget import HeldBack, fund, held_back
-from batonpass.core.copies import Staged, stage
-from batonpass.core.describe import is_idle, ready_in_ms
-from batonpass.core.handover import Choice, choose
+from batonpass.core.budget import HeldBack, give_slots, held_back
+from batonpass.core.copies import TaskPlan, plan_task
+from batonpass.core.explain.status import is_idle, ready_in_ms
+from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
@@ -38,7 +38,7 @@ class TaskState(StrEnum):
     PARKED = "parked"
 
 
-class Awaited(StrEnum):
+class WaitsFor(StrEnum):
     """What something waits for."""
 
     WARMUP = "warmup"
@@ -57,7 +57,7 @@ class Awaited(StrEnum):
 class Wait(NamedTuple):
     """One thing that is waited for: from whom, until when at the latest, and for how long it should still take."""
 
-    what: Awaited
+    what: WaitsFor
     member_id: MemberId | None = None
     until_ms: int | None = None
     eta_ms: int | None = None
@@ -97,47 +97,47 @@ class TaskExplanation:
     sentences: tuple[str, ...]
 
 
-HELD: Final[Mapping[str, tuple[Awaited, str]]] = {
-    "warmup-budget": (Awaited.SLOT, "all warmup slots of the group are taken (max_warmup_replicas)"),
-    "member-warmup-budget": (Awaited.SLOT, "all warmup slots of the member are taken (max_warmups_per_member)"),
-    "drain-budget": (Awaited.SLOT, "all warmup slots for drains are taken (max_drain_warmups)"),
-    "no-capacity": (Awaited.ROOM, "no member has room for it (max_tasks)"),
-    "no-eligible-member": (Awaited.MEMBER, "no member may take it; all drain, or there is none"),
-    "stale-topology": (Awaited.MEMBER, "no member knows the topology epoch of the task yet"),
-    "state-unknown": (Awaited.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
-    "revoking": (Awaited.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
-    "lease-not-over": (Awaited.LEASE, "its last owner may run it until its lease is over"),
-    "member-must-revoke-first": (Awaited.CONFIRMATION, "the member that is to have it must give up others first"),
-    "parked": (Awaited.OPERATOR, "it failed on too many members; release it to have it tried again"),
-    "member-overdue": (Awaited.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
-    "failed": (Awaited.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
-    "paused": (Awaited.OPERATOR, "moves are held by a pause"),
-    "storm": (Awaited.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),
-    "rejoin-grace": (Awaited.MEMBER, "the instance that ran it is restarting, and its place is kept"),
-    "grants-held": (Awaited.TIME, "nothing is granted for a while"),
-    "warmup-stalled": (Awaited.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
-    "initial-delay": (Awaited.PLACEMENT, "members that are just joining are waited for"),
+MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
+    "warmup-budget": (WaitsFor.SLOT, "all warmup slots of the group are taken (max_warmup_replicas)"),
+    "member-warmup-budget": (WaitsFor.SLOT, "all warmup slots of the member are taken (max_warmups_per_member)"),
+    "drain-budget": (WaitsFor.SLOT, "all warmup slots for drains are taken (max_drain_warmups)"),
+    "no-capacity": (WaitsFor.ROOM, "no member has room for it (max_tasks)"),
+    "no-eligible-member": (WaitsFor.MEMBER, "no member may take it; all drain, or there is none"),
+    "stale-topology": (WaitsFor.MEMBER, "no member knows the topology epoch of the task yet"),
+    "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
+    "revoking": (WaitsFor.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
+    "lease-not-over": (WaitsFor.LEASE, "its last owner may run it until its lease is over"),
+    "member-must-revoke-first": (WaitsFor.CONFIRMATION, "the member that is to have it must give up others first"),
+    "parked": (WaitsFor.OPERATOR, "it failed on too many members; release it to have it tried again"),
+    "member-overdue": (WaitsFor.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
+    "failed": (WaitsFor.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
+    "paused": (WaitsFor.OPERATOR, "moves are held by a pause"),
+    "storm": (WaitsFor.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),
+    "rejoin-grace": (WaitsFor.MEMBER, "the instance that ran it is restarting, and its place is kept"),
+    "grants-held": (WaitsFor.TIME, "nothing is granted for a while"),
+    "warmup-stalled": (WaitsFor.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
+    "initial-delay": (WaitsFor.PLACEMENT, "members that are just joining are waited for"),
 }
 """What each reason for which something is held back waits for, and what it means."""
 
-SILENT: Final = "; it is silent, and expires when its lease is over"
+SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
 
 def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy: Policy) -> TaskExplanation:
     """Return why ``task_id``, which must be a task of the group, is where it is, and what it waits for."""
     view = View(group, soft, now_ms, policy)
     task = group.tasks[task_id]
-    staged, held = _in_step(view, task)
-    choice = staged.choice if staged is not None else choose(view, task)
+    task_plans, held = _plan_of(view, task)
+    choice = task_plans.choice if task_plans is not None else choose_active(view, task)
     copies = tuple(copies_of(view, task))
     waits = tuple(waits_of(view, task, choice, held))
     state = state_of(view, task)
-    rank = group.table.rank[task_id]
+    task_index = group.table.index_of[task_id]
     return TaskExplanation(
         task=task,
         state=state,
-        stateful=group.table.stateful[rank],
-        weight=group.table.weight[rank],
+        stateful=group.table.stateful[task_index],
+        weight=group.table.weight[task_index],
         to=choice.active,
         why=choice.why,
         held=held,
@@ -147,19 +147,19 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
     )
 
 
-def _in_step(view: View, task: Task) -> tuple[Staged | None, HeldBack | None]:
+def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
     """Return what the present step does with a task, and why its move is held back; settled tasks have no step."""
     if task.id not in view.group.unsettled:
         return None, None
-    alone = stage(view, task)
-    if alone.asks or any(member.max_tasks is not None for member in view.members.values()):
+    alone = plan_task(view, task)
+    if alone.requests or any(member.max_tasks is not None for member in view.members.values()):
         # The whole step, because slots and room are shared: alone, the task would get what others have taken.
-        staged, held = plan_step(view)
+        task_plans, held = plan_step(view)
     else:
-        staged = [alone]
-        held = held_back(view, fund(view, staged), staged)
-    one = next((one for one in staged if one.task.id == task.id), None)
-    return one, next((entry for entry in held if entry.task == task.id), None)
+        task_plans = [alone]
+        held = held_back(view, give_slots(view, task_plans), task_plans)
+    plan = next((plan for plan in task_plans if plan.task.id == task.id), None)
+    return plan, next((entry for entry in held if entry.task == task.id), None)
 
 
 def state_of(view: View, task: Task) -> TaskState:
@@ -167,12 +167,12 @@ def state_of(view: View, task: Task) -> TaskState:
     if task.parked:
         return TaskState.PARKED
     if task.owner is None:
-        return TaskState.HANDING_OVER if task.heir is not None else TaskState.WAITING
+        return TaskState.HANDING_OVER if task.next_owner is not None else TaskState.WAITING
     if task.state is ActiveState.GRANTED or is_idle(view, task):
         return TaskState.STARTING
     if task.state is not ActiveState.RUNNING:
         return TaskState(task.state.value)
-    target = view.member(task.target)
+    target = view.present_member(task.target)
     is_bound_elsewhere = target is not None and target.id != task.owner
     return TaskState.WARMING if is_bound_elsewhere and target and target.id in task.warmups else TaskState.RUNNING
 
@@ -187,8 +187,8 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
     roles.update({member_id: "none" for member_id in view.on_disk(task.id) if member_id not in roles})
     for member_id, role in roles.items():
         copy = view.copy(task, member_id)
-        heard = view.soft.members.get(member_id)
-        report = heard.reports.get(task.id) if heard is not None else None
+        member_soft = view.soft.members.get(member_id)
+        measured = member_soft.reports.get(task.id) if member_soft is not None else None
         stall = next((one for one in task.stalls if one.member_id == member_id and one.until_ms > view.now_ms), None)
         found.append(
             CopyStatus(
@@ -198,7 +198,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
                 copy.lag,
                 copy.rate,
                 None if role == Role.ACTIVE and task.state is ActiveState.RUNNING else ready_in_ms(copy, view.config),
-                report.progress_ms if report is not None else None,
+                measured.progress_ms if measured is not None else None,
                 stall.until_ms if stall is not None else None,
             )
         )
@@ -207,7 +207,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing when it is there and runs."""
-    found = [_claim_wait(view, task, claim.member_id, claim.free_at_ms) for claim in task.claims]
+    found = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
     if held is not None:
         found.append(_held_wait(view, task, held))
     elif choice.held is not None and choice.held is not Held.PARKED:
@@ -227,47 +227,51 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
     holders = view.holders(task)
     wanted = [task.target, *task.target_standbys, *task.warmups]
     for member_id in dict.fromkeys(one for one in wanted if one not in (None, task.owner)):
-        member = view.member(member_id)
+        member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
             continue
         if member.id in holders:
             copy = view.copy(task, member.id)
             if not copy.is_caught_up or (task.owner is not None and member.id in (task.target, *task.warmups)):
                 detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-                found.append(Wait(Awaited.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
+                found.append(Wait(WaitsFor.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             found.append(_others_first(view, member))
     leaving = [one for one in holders if one not in wanted and view.group.members[one].drain is not None]
     kept = "it drains, and keeps its copy until it goes"
-    return [*found, *(Wait(Awaited.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+    return [*found, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
 
 
-def _claim_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
+def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
     if free_at_ms is not None:
-        return Wait(Awaited.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), HELD["lease-not-over"][1])
-    # A claim without an end is one that its member has still to confirm.
+        return Wait(
+            WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), MEANINGS["lease-not-over"][1]
+        )
+    # Without an end, its member has still to confirm.
     member = view.group.members[member_id]
     since_ms = member.revoking[task.id].since_ms
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     detail = "it was told to stop and has not confirmed it"
-    return Wait(Awaited.CONFIRMATION, member_id, until_ms, None, detail + (SILENT if is_silent else ""))
+    return Wait(WaitsFor.CONFIRMATION, member_id, until_ms, None, detail + (SILENT_SUFFIX if is_silent else ""))
 
 
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
-    what, detail = HELD.get(held.reason.value, (Awaited.TIME, held.reason.value))
+    what, detail = MEANINGS.get(held.reason.value, (WaitsFor.TIME, held.reason.value))
     group, until_ms = view.group, None
     match held.reason:
         case Held.PAUSED if group.pause is not None:
             until_ms = group.pause.expires_ms
         case Held.INITIAL_DELAY:
-            until_ms = group.due_ms
+            until_ms = group.placement_due_ms
         case Held.STALLED:
             until_ms = max((one.until_ms for one in task.stalls if one.member_id == held.to), default=None)
         case Held.REJOIN_GRACE:
-            places = [group.members.get(one) for one in (task.target, task.awaits) if one is not None]
+            places = [group.members.get(one) for one in (task.target, task.away_owner) if one is not None]
             until_ms = max((one.away_until_ms for one in places if one and one.away_until_ms is not None), default=None)
         case Held.MEMBER_OVERDUE:
-            silent = sorted((heard.heard_ms, one) for one, heard in view.soft.members.items() if one in group.members)
+            silent = sorted(
+                (member_soft.heard_ms, one) for one, member_soft in view.soft.members.items() if one in group.members
+            )
             until_ms = silent[0][0] + group.config.session_timeout_ms if silent else None
             detail = f"{detail}; {silent[0][1]} has been silent longest" if silent else detail
         case _:
@@ -276,13 +280,13 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
 
 
 def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
-    """Return what keeps a task from being granted to whoever is to have it, claims apart."""
+    """Return what keeps a task from being granted to whoever is to have it, releases apart."""
     found: list[Wait] = []
     held_ms = view.group.grants_from_ms
     if held_ms > view.now_ms:
-        found.append(Wait(Awaited.TIME, None, held_ms, held_ms - view.now_ms, HELD["grants-held"][1]))
+        found.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, MEANINGS["grants-held"][1]))
     member = view.group.members.get(taker) if taker is not None else None
-    if member is not None and member.revoking and not task.claims:
+    if member is not None and member.revoking and not task.unreleased:
         found.append(_others_first(view, member))
     return found
 
@@ -293,24 +297,26 @@ def _others_first(view: View, member: Member) -> Wait:
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     count = len(member.revoking)
     detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
-    detail += SILENT if is_silent else ""
-    return Wait(Awaited.CONFIRMATION, member.id, until_ms, None, detail)
+    detail += SILENT_SUFFIX if is_silent else ""
+    return Wait(WaitsFor.CONFIRMATION, member.id, until_ms, None, detail)
 
 
 def _owner_waits(view: View, task: Task) -> list[Wait]:
     if task.owner is not None and is_idle(view, task):
-        return [Wait(Awaited.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
+        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it ran the task, and reports now that it does not")]
     if task.owner is None or task.state is ActiveState.RUNNING:
         return []
     if task.state is ActiveState.GRANTED:
-        return [Wait(Awaited.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
+        return [Wait(WaitsFor.REPORT, task.owner, None, None, "it was granted the task and has not reported it yet")]
     if task.state is ActiveState.RESTORING:
         copy = view.copy(task, task.owner)
         detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-        return [Wait(Awaited.RESTORE, task.owner, None, ready_in_ms(copy, view.config), detail)]
+        return [Wait(WaitsFor.RESTORE, task.owner, None, ready_in_ms(copy, view.config), detail)]
     if task.state is ActiveState.LOST:
-        return [Wait(Awaited.RESTORE, task.owner, None, None, "its state is gone; nobody else has a copy to take over")]
-    return [Wait(Awaited.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
+        return [
+            Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone; nobody else has a copy to take over")
+        ]
+    return [Wait(WaitsFor.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
 
 
 def _sentences(
@@ -322,13 +328,13 @@ def _sentences(
         found.append(_pin(view, task.pin))
     if task.target is not None and task.target != task.owner:
         found.append(f"It belongs to {task.target}.")
-    elif task.target is None and task.waiting:
-        found.append(f"It has no target: {HELD.get(task.waiting, (None, task.waiting))[1]}.")
+    elif task.target is None and task.waiting_reason:
+        found.append(f"It has no target: {MEANINGS.get(task.waiting_reason, (None, task.waiting_reason))[1]}.")
     if choice.active is not None and choice.active not in (task.owner, task.target):
         found.append(f"{choice.active} has it until then, because its copy is the most caught up.")
     said = ""
     if held is not None:
-        said = HELD.get(held.reason.value, (None, held.reason.value))[1]
+        said = MEANINGS.get(held.reason.value, (None, held.reason.value))[1]
         found.append(f"Its move is held back: {said}.")
     found.extend(sentence_of(wait) for wait in waits if wait.detail != said)
     if state is TaskState.RUNNING and not waits and task.target == task.owner:
@@ -344,14 +350,14 @@ def _pin(view: View, pin: MemberId) -> str:
 
 
 def _where(view: View, task: Task, state: TaskState) -> str:
-    since = lasting(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
+    since = duration_text(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
     match state:
         case TaskState.PARKED:
             failed = ", ".join(one.member_id for one in task.failures)
             return f"{task.id} is parked: it failed on {failed or 'several members'}."
         case TaskState.WAITING | TaskState.HANDING_OVER:
             stopped = f"{task.stop.member_id} had it ({task.stop.cause}); nobody" if task.stop is not None else "Nobody"
-            to = f"; {task.heir} gets it" if task.heir is not None else ""
+            to = f"; {task.next_owner} gets it" if task.next_owner is not None else ""
             ever = f" since {since}" if task.token else ", and never did"
             return f"{stopped} runs {task.id}{ever}{to}."
         case TaskState.STARTING:
@@ -368,28 +374,28 @@ def _where(view: View, task: Task, state: TaskState) -> str:
 def sentence_of(wait: Wait) -> str:
     """Return what is waited for as a sentence."""
     whom = f" {wait.member_id}" if wait.member_id is not None else ""
-    eta = f", about {lasting(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
+    eta = f", about {duration_text(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
     return f"It waits for {_WORDS[wait.what]}{whom}: {wait.detail}{eta}."
 
 
-_WORDS: Final[Mapping[Awaited, str]] = {
-    Awaited.WARMUP: "the copy on",
-    Awaited.CONFIRMATION: "the confirmation of",
-    Awaited.LEASE: "the end of the lease of",
-    Awaited.SLOT: "a warmup slot on",
-    Awaited.ROOM: "room",
-    Awaited.MEMBER: "a member",
-    Awaited.REPORT: "the report of",
-    Awaited.RESTORE: "the restore on",
-    Awaited.PLACEMENT: "the next placement",
-    Awaited.TIME: "time to pass",
-    Awaited.OPERATOR: "an operator",
+_WORDS: Final[Mapping[WaitsFor, str]] = {
+    WaitsFor.WARMUP: "the copy on",
+    WaitsFor.CONFIRMATION: "the confirmation of",
+    WaitsFor.LEASE: "the end of the lease of",
+    WaitsFor.SLOT: "a warmup slot on",
+    WaitsFor.ROOM: "room",
+    WaitsFor.MEMBER: "a member",
+    WaitsFor.REPORT: "the report of",
+    WaitsFor.RESTORE: "the restore on",
+    WaitsFor.PLACEMENT: "the next placement",
+    WaitsFor.TIME: "time to pass",
+    WaitsFor.OPERATOR: "an operator",
 }
 
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
-def lasting(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """Return a duration as people say it, to two digits."""
     for size, unit in _UNITS:
         if ms >= size:

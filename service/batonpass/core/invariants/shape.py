@@ -1,4 +1,4 @@
-"""Whether a group agrees with itself: tasks with pictures, indexes with what they index, the target with its rules.
+"""Whether a group agrees with itself: tasks with assignments, indexes with what they index, the target with its rules.
 
 Part of ``invariants``. Also what resting means (L9): a group looks again while anything is to come, and no longer.
 """
@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.invariants_ledger import Violation
+from batonpass.core.invariants.ledger import Violation
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 
 
 def check_task(group: Group, task: Task) -> list[Violation]:
-    """Return where a task contradicts the pictures, counts a member twice, or has a target that breaks the rules."""
-    found: list[Violation] = []
+    """Return where a task contradicts the assignments, counts a member twice, or has a target that breaks the rules."""
+    violations: list[Violation] = []
     holders = [*([task.owner] if task.owner is not None else []), *task.standbys, *task.warmups]
     if len(set(holders)) != len(holders):
-        found += [
+        violations += [
             Violation("L8", "holds two copies of the task", task.id, one)
             for one, count in Counter(holders).items()
             if count > 1
@@ -26,19 +26,21 @@ def check_task(group: Group, task: Task) -> list[Violation]:
     for role, members in _holders_by_role(task):
         for member_id in members:
             member = group.members.get(member_id)
-            held = member.picture.get(task.id) if member is not None else None
+            held = member.assignment.get(task.id) if member is not None else None
             if held is None or held.role is not role:
-                found.append(Violation("L2", f"the task names it as {role}, its picture does not", task.id, member_id))
+                violations.append(
+                    Violation("L2", f"the task names it as {role}, its assignment does not", task.id, member_id)
+                )
             elif role is Role.ACTIVE and held.token != task.token:
                 detail = f"its token is {held.token}, the task's highest {task.token}"
-                found.append(Violation("L1", detail, task.id, member_id))
-    for claim in task.claims:
-        member = group.members.get(claim.member_id)
-        if claim.free_at_ms is None and (member is None or task.id not in member.revoking):
-            found.append(Violation("L1", "nobody can end its claim", task.id, claim.member_id))
-        if claim.free_at_ms is not None and member is not None:
-            found.append(Violation("L1", "its claim ends with a lease that it renews", task.id, claim.member_id))
-    return found + _check_target(group, task)
+                violations.append(Violation("L1", detail, task.id, member_id))
+    for entry in task.unreleased:
+        member = group.members.get(entry.member_id)
+        if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
+            violations.append(Violation("L1", "nobody can end its claim", task.id, entry.member_id))
+        if entry.free_at_ms is not None and member is not None:
+            violations.append(Violation("L1", "its claim ends with a lease that it renews", task.id, entry.member_id))
+    return violations + _check_target(group, task)
 
 
 def _holders_by_role(task: Task) -> tuple[tuple[Role, Iterable[MemberId]], ...]:
@@ -47,75 +49,81 @@ def _holders_by_role(task: Task) -> tuple[tuple[Role, Iterable[MemberId]], ...]:
 
 
 def _check_target(group: Group, task: Task) -> list[Violation]:
-    found: list[Violation] = []
+    violations: list[Violation] = []
     wanted = [*([task.target] if task.target is not None else []), *task.target_standbys]
     if len(wanted) > 1 and len(set(wanted)) != len(wanted):
-        found.append(Violation("L8", "its target names a member twice", task.id))
+        violations.append(Violation("L8", "its target names a member twice", task.id))
     members = group.members
-    found += [
+    violations += [
         Violation("L2", "its target is no member", task.id, member_id)
         for member_id in wanted
         if member_id not in members
     ]
-    if task.target_standbys and task.target is None and group.due_ms is None:
-        found.append(Violation("L8", "standbys of a task that has no target owner", task.id))
-    if task.id in group.table.rank and group.due_ms is None:
-        limit = group.config.num_standby_replicas if group.table.stateful[group.table.rank[task.id]] else 0
+    if task.target_standbys and task.target is None and group.placement_due_ms is None:
+        violations.append(Violation("L8", "standbys of a task that has no target owner", task.id))
+    if task.id in group.table.index_of and group.placement_due_ms is None:
+        limit = group.config.num_standby_replicas if group.table.stateful[group.table.index_of[task.id]] else 0
         if len(task.target_standbys) > limit:
-            found.append(Violation("L8", f"{len(task.target_standbys)} target standbys; {limit} are wanted", task.id))
-    return found
+            violations.append(
+                Violation("L8", f"{len(task.target_standbys)} target standbys; {limit} are wanted", task.id)
+            )
+    return violations
 
 
 def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> list[Violation]:
-    """Return where a member's picture names a task that does not name it; without ``tasks``, of the whole picture."""
-    found: list[Violation] = []
-    for task_id in sorted(member.picture if tasks is None else _both(member.picture, tasks)):
-        grant, task = member.picture[task_id], group.tasks.get(task_id)
+    """Return where a member's assignment names a task that does not name it; all of it without ``tasks``."""
+    violations: list[Violation] = []
+    for task_id in sorted(member.assignment if tasks is None else _both(member.assignment, tasks)):
+        grant, task = member.assignment[task_id], group.tasks.get(task_id)
         known: tuple[MemberId | None, ...] = ()
         if task is not None:
             known = {Role.ACTIVE: (task.owner,), Role.STANDBY: task.standbys, Role.WARMUP: task.warmups}[grant.role]
         if member.id not in known:
-            found.append(Violation("L2", f"its picture says {grant.role}, the task does not", task_id, member.id))
+            violations.append(
+                Violation("L2", f"its assignment says {grant.role}, the task does not", task_id, member.id)
+            )
         if grant.epoch > member.epoch:
-            found.append(Violation("L2", "an entry from an epoch that is still to come", task_id, member.id))
-    if member.away_until_ms is not None and (member.picture or member.revoking):
-        found.append(Violation("L1", "it is away, and holds tasks", None, member.id))
+            violations.append(Violation("L2", "an entry from an epoch that is still to come", task_id, member.id))
+    if member.away_until_ms is not None and (member.assignment or member.revoking):
+        violations.append(Violation("L1", "it is away, and holds tasks", None, member.id))
     if member.id in group.gone:
-        found.append(Violation("L1", "it is a member and gone at once", None, member.id))
-    return found
+        violations.append(Violation("L1", "it is a member and gone at once", None, member.id))
+    return violations
 
 
-def _both(picture: Collection[TaskId], tasks: Collection[TaskId]) -> list[TaskId]:
+def _both(assignment: Collection[TaskId], tasks: Collection[TaskId]) -> list[TaskId]:
     """Return the tasks that are in both; the shorter is passed over, for a step may touch every task and member."""
-    if len(tasks) < len(picture):
-        return [task_id for task_id in tasks if task_id in picture]
-    return [task_id for task_id in picture if task_id in tasks]
+    if len(tasks) < len(assignment):
+        return [task_id for task_id in tasks if task_id in assignment]
+    return [task_id for task_id in assignment if task_id in tasks]
 
 
 def check_indexes(group: Group) -> list[Violation]:
     """Return where the instances, the unsettled tasks or the task table do not say what the members and tasks say."""
-    found = [
+    violations = [
         Violation("L2", f"instance {instance_id} names somebody else", None, member_id)
         for instance_id, member_id in sorted(group.instances.items())
         if member_id not in group.members or group.members[member_id].instance_id != instance_id
     ]
     for member_id, member in sorted(group.members.items()):
         if member.instance_id is not None and group.instances.get(member.instance_id) != member_id:
-            found.append(Violation("L2", "its instance id leads to somebody else", None, member_id))
+            violations.append(Violation("L2", "its instance id leads to somebody else", None, member_id))
     for task_id, task in sorted(group.tasks.items()):
         if (task_id in group.unsettled) is is_settled(group, task):
-            found.append(Violation("L9", "the index of unsettled tasks is wrong about it", task_id))
-    found += [Violation("L2", "in the topology, but no task", one) for one in group.table.ids if one not in group.tasks]
-    return found
+            violations.append(Violation("L9", "the index of unsettled tasks is wrong about it", task_id))
+    violations += [
+        Violation("L2", "in the topology, but no task", one) for one in group.table.ids if one not in group.tasks
+    ]
+    return violations
 
 
 def is_settled(group: Group, task: Task) -> bool:
     """Say whether nothing is to come for a task: it runs where its target says, with the wanted copies alone."""
-    if task.id not in group.table.rank:
-        return not (task.owner or task.claims or task.standbys or task.warmups)
+    if task.id not in group.table.index_of:
+        return not (task.owner or task.unreleased or task.standbys or task.warmups)
     runs = task.owner is not None and task.owner == task.target and task.state is ActiveState.RUNNING
     owner = group.members.get(task.owner) if task.owner is not None else None
-    others = bool(task.claims or task.warmups or task.keeper or (owner is not None and owner.suspected))
+    others = bool(task.unreleased or task.warmups or task.previous_owner or (owner is not None and owner.suspected))
     return runs and not others and set(task.standbys) == set(task.target_standbys)
 
 
@@ -128,12 +136,12 @@ def check_rest(group: Group) -> list[Violation]:
     if not group.declared or not group.members:
         return []
     moving = [one for one in sorted(group.unsettled) if _is_moving(group, group.tasks[one])]
-    if moving and group.next_probe_ms is None and group.due_ms is None:
+    if moving and group.next_probe_ms is None and group.placement_due_ms is None:
         return [Violation("L9", "something is still to come, and no look is due", moving[0])]
     return []
 
 
 def _is_moving(group: Group, task: Task) -> bool:
-    if task.id not in group.table.rank or task.parked:
+    if task.id not in group.table.index_of or task.parked:
         return False
-    return bool(task.warmups or task.heir or (task.target is not None and task.owner not in (None, task.target)))
+    return bool(task.warmups or task.next_owner or (task.target is not None and task.owner not in (None, task.target)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TICK_RETRY_MS = 200
 
 
-class Room:
+class GroupRuntime:
     """One group and everything that runs for it."""
 
     def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, letters_max: int) -> None:

@@ -2,14 +2,14 @@
 
 from tests.core.planning import member, runs, tasks
 
-from batonpass.core.copies import Staged
+from batonpass.core.copies import TaskPlan
+from batonpass.core.copy_capacity import CopyCapacity
+from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, to_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Role
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Why
-from batonpass.core.room import Room
-from batonpass.core.snapshot import Snapshot, SnapshotCopy, to_group
 from batonpass.core.view import View
 
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -20,12 +20,12 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     copies = {"0_0": SnapshotCopy("standby", lag=0), "0_1": SnapshotCopy("standby", lag=0)}
     members = (member("m1", copies, max_tasks=1), member("m2", runs("0_0", "0_1")))
     group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
-    view = View(group, soft, 0, Policy(), complete=True)
+    view = View(group, soft, 0, Policy(), as_if_released=True)
     wanted = group.tasks[TaskId("0_0")]._replace(target_standbys=(M1,))
     other = group.tasks[TaskId("0_1")]
     choice = Choice(M2, Why.STAYS)
-    staged = [Staged(wanted, choice, {M1: Role.STANDBY}), Staged(other, choice, {M1: Role.STANDBY})]
-    room = Room(view, staged)
-    assert [one.copies for one in staged] == [{M1: Role.STANDBY}, {}]
-    assert not room.allows(M1)
-    assert room.allows(M2)
+    task_plans = [TaskPlan(wanted, choice, {M1: Role.STANDBY}), TaskPlan(other, choice, {M1: Role.STANDBY})]
+    copy_capacity = CopyCapacity(view, task_plans)
+    assert [plan.copies for plan in task_plans] == [{M1: Role.STANDBY}, {}]
+    assert not copy_capacity.allows(M1)
+    assert copy_capacity.allows(M2)

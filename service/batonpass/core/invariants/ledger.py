@@ -2,7 +2,7 @@
 
 The ledger folds the records of one decision over the few tasks and members that they name, by the meaning that
 ``records`` gives them and without ``evolve``. What it comes to must be what the group afterwards says; each record
-that lets somebody run a task, or forgets that somebody may, must be licensed (``invariants_rights``).
+that lets somebody run a task, or forgets that somebody may, must be licensed (``invariants.rights``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Violation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """One decision, as it is about to be appended.
 
     ``soft`` is the soft state that the decision was made with, ``soft_after`` the one that it left. ``inputs`` are
@@ -47,12 +47,12 @@ class Step:
 class Ledger:
     """The rights of the tasks and members that the records name, as they stand after each record."""
 
-    __slots__ = ("before", "claims", "epochs", "gone", "grants", "joined", "owners", "revoking", "suspects")
+    __slots__ = ("before", "epochs", "gone", "grants", "joined", "owners", "revoking", "suspects", "unreleased")
 
     def __init__(self, before: Group) -> None:
         self.before = before
         self.owners: dict[TaskId, MemberId | None] = {}
-        self.claims: dict[TaskId, dict[MemberId, int | None]] = {}
+        self.unreleased: dict[TaskId, dict[MemberId, int | None]] = {}
         self.epochs: dict[MemberId, int] = {}
         self.grants: dict[tuple[MemberId, TaskId], Grant | None] = {}
         self.revoking: dict[tuple[MemberId, TaskId], Revocation | None] = {}
@@ -73,12 +73,14 @@ class Ledger:
             self.owners[task_id] = task.owner if task is not None else None
         return self.owners[task_id]
 
-    def claimants(self, task_id: TaskId) -> dict[MemberId, int | None]:
+    def unreleased_of(self, task_id: TaskId) -> dict[MemberId, int | None]:
         """Return who may still be running the task without a grant, and when that ends where it is known."""
-        if task_id not in self.claims:
+        if task_id not in self.unreleased:
             task = self.before.tasks.get(task_id)
-            self.claims[task_id] = {} if task is None else {one.member_id: one.free_at_ms for one in task.claims}
-        return self.claims[task_id]
+            self.unreleased[task_id] = (
+                {} if task is None else {one.member_id: one.free_at_ms for one in task.unreleased}
+            )
+        return self.unreleased[task_id]
 
     def epoch(self, member_id: MemberId) -> int:
         """Return the member's epoch."""
@@ -92,7 +94,7 @@ class Ledger:
         key = (member_id, task_id)
         if key not in self.grants:
             member = self.member(member_id)
-            self.grants[key] = member.picture.get(task_id) if member is not None else None
+            self.grants[key] = member.assignment.get(task_id) if member is not None else None
         return self.grants[key]
 
     def revocation(self, member_id: MemberId, task_id: TaskId) -> Revocation | None:
@@ -115,9 +117,9 @@ class Ledger:
         member = self.member(member_id)
         ids: dict[TaskId, None] = {}
         if member is not None:
-            ids.update(dict.fromkeys((*member.picture, *member.revoking)))
+            ids.update(dict.fromkeys((*member.assignment, *member.revoking)))
         ids.update(dict.fromkeys(task for holder, task in (*self.grants, *self.revoking) if holder == member_id))
-        ids.update(dict.fromkeys(task for task, claims in self.claims.items() if member_id in claims))
+        ids.update(dict.fromkeys(task for task, unreleased in self.unreleased.items() if member_id in unreleased))
         return list(ids)
 
     def fold(self, record: r.Record) -> None:
@@ -133,13 +135,13 @@ class Ledger:
             case r.MemberAway(member_id=member_id):
                 self._strip(member_id, None)
                 self.suspects[member_id] = False
-            case r.PictureChanged():
-                self._picture_changed(record)
+            case r.AssignmentChanged():
+                self._assignment_changed(record)
             case r.TaskReleased(task=task_id, member_id=member_id):
-                self.claimants(task_id).pop(member_id, None)
+                self.unreleased_of(task_id).pop(member_id, None)
                 self.revoking[member_id, task_id] = None
-            case r.ClaimsWaived(task=task_id, member_id=member_id):
-                self.claimants(task_id).pop(member_id, None)
+            case r.ReleaseWaived(task=task_id, member_id=member_id):
+                self.unreleased_of(task_id).pop(member_id, None)
             case r.MemberSuspected(member_id=member_id):
                 self.suspects[member_id] = True
             case r.SuspicionCleared(member_id=member_id):
@@ -155,23 +157,23 @@ class Ledger:
     def _strip(self, member_id: MemberId, free_at: int | None) -> None:
         """Take everything from a member; what it ran or claims is claimed until ``free_at`` where that is given."""
         for task_id in self.held_by(member_id):
-            claims = self.claimants(task_id)
+            unreleased = self.unreleased_of(task_id)
             ran = self.owner(task_id) == member_id
-            claimed = claims.pop(member_id, self) is not self
+            claimed = unreleased.pop(member_id, self) is not self
             if ran:
                 self.owners[task_id] = None
             if free_at is not None and (ran or claimed):
-                claims[member_id] = free_at
+                unreleased[member_id] = free_at
             self.grants[member_id, task_id] = None
             self.revoking[member_id, task_id] = None
 
-    def _picture_changed(self, record: r.PictureChanged) -> None:
+    def _assignment_changed(self, record: r.AssignmentChanged) -> None:
         member_id = record.member_id
         for task_id in (*record.revoked, *record.demoted):
             ran = self.owner(task_id) == member_id
             if ran:
                 self.owners[task_id] = None
-                self.claimants(task_id)[member_id] = None
+                self.unreleased_of(task_id)[member_id] = None
             self.grants[member_id, task_id] = None
             self.revoking[member_id, task_id] = Revocation(record.epoch, record.at_ms, ran)
         for task_id, grant in record.granted.items():
@@ -184,17 +186,17 @@ class Ledger:
         member_id = record.member_id
         for task_id in record.dropped:
             self.owners[task_id] = None
-            self.claimants(task_id)[member_id] = None
+            self.unreleased_of(task_id)[member_id] = None
             self.grants[member_id, task_id] = None
             self.revoking[member_id, task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
         for task_id, token in sorted(record.tokens.items()):
             other = self.owner(task_id)
             if other is not None and other != member_id:
                 self.epochs[other] = self.epoch(other) + 1
-                self.claimants(task_id)[other] = None
+                self.unreleased_of(task_id)[other] = None
                 self.grants[other, task_id] = None
                 self.revoking[other, task_id] = Revocation(self.epochs[other], record.at_ms, active=True)
-            self.claimants(task_id).pop(member_id, None)
+            self.unreleased_of(task_id).pop(member_id, None)
             self.owners[task_id] = member_id
             self.revoking[member_id, task_id] = None
             self.grants[member_id, task_id] = Grant(Role.ACTIVE, self.epoch(member_id), record.at_ms, token)

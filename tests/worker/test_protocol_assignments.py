@@ -1,4 +1,4 @@
-"""From one picture to the next: what stops, what starts, in which order, and when a revocation is confirmed."""
+"""From one assignment to the next: what stops, what starts, in which order, and when a revocation is confirmed."""
 
 from tests.worker.scripted import Scripted, answer, assignment, joined, reported
 
@@ -29,10 +29,10 @@ def running(tokens: dict[str, int], **kinds: list[str]) -> Scripted:
 
 
 def test_what_stops_comes_before_what_starts() -> None:
-    """Each kind of change in one picture: stops and renames first, grants after them."""
+    """Each kind of change in one assignment: stops and renames first, grants after them."""
     worker = running({"0_5": 1, "0_7": 2}, standby=["0_1", "0_2"], warmup=["0_3"])
-    picture = assignment({"0_0": 9, "0_3": 8}, standby=["0_7"], warmup=["0_2", "0_4"])
-    assert worker.beat(2, picture) == [
+    assigned = assignment({"0_0": 9, "0_3": 8}, standby=["0_7"], warmup=["0_2", "0_4"])
+    assert worker.beat(2, assigned) == [
         StopCopy("0_1"),
         RoleChanged("0_2", Role.WARMUP),
         StopActive("0_5", commit=True),
@@ -43,8 +43,8 @@ def test_what_stops_comes_before_what_starts() -> None:
     ]
 
 
-def test_a_picture_that_is_true_already_asks_for_nothing() -> None:
-    """The same picture again, or none, changes nothing."""
+def test_a_assignment_that_is_true_already_asks_for_nothing() -> None:
+    """The same assignment again, or none, changes nothing."""
     worker = running({"0_1": 1}, standby=["0_2"])
     assert worker.beat(1, assignment({"0_1": 1}, standby=["0_2"])) == []
     assert worker.beat(2, assignment({"0_1": 1}, standby=["0_2"])) == []
@@ -54,13 +54,13 @@ def test_a_picture_that_is_true_already_asks_for_nothing() -> None:
 def test_a_grant_carries_where_the_last_owner_stopped() -> None:
     """`restore_to` reaches the worker with the grant, for a cold start and for a promotion."""
     worker = joined(1, assignment(warmup=["0_3"]))
-    picture = assignment() | {
+    assigned = assignment() | {
         "active": [
             {"task": "0_1", "fencing_token": 41, "restore_to": 905},
             {"task": "0_3", "fencing_token": 42, "restore_to": 77},
         ]
     }
-    assert worker.beat(2, picture) == [StartActive("0_1", 41, 905), PromoteCopy("0_3", 42, 77)]
+    assert worker.beat(2, assigned) == [StartActive("0_1", 41, 905), PromoteCopy("0_3", 42, 77)]
 
 
 def test_a_revocation_is_confirmed_only_after_the_worker_stopped() -> None:
@@ -151,7 +151,7 @@ def test_a_demotion_in_place_is_confirmed_once_it_is_done() -> None:
 
 
 def test_a_demoted_copy_that_is_no_longer_wanted_stops() -> None:
-    """Pictures go on while the worker demotes: what comes of it is what the last one says."""
+    """Assignments go on while the worker demotes: what comes of it is what the last one says."""
     worker = running({"0_1": 1, "0_2": 2, "0_3": 3})
     worker.beat(2, assignment(standby=["0_1", "0_2", "0_3"]))
     assert worker.beat(3, assignment({"0_3": 9}, warmup=["0_2"])) == []
@@ -288,7 +288,7 @@ def test_a_fenced_producer_while_the_task_commits_ends_the_commit() -> None:
 
 
 def test_an_active_that_lost_its_state_says_so_until_heard_and_is_revoked_like_any_other() -> None:
-    """`lost` goes out at once, the task stays active until the picture drops it, and stops without a commit."""
+    """`lost` goes out at once, the task stays active until the assignment drops it, and stops without a commit."""
     worker = running({"0_1": 1})
     worker.do("state_lost", "0_1")
     worker.later(60)
@@ -387,7 +387,7 @@ def test_a_worker_that_does_not_listen_opens_no_poll() -> None:
 
 
 def test_a_task_that_was_taken_away_starts_again_only_under_a_newer_token() -> None:
-    """A grant under a token that a picture has taken away is a word of the past: the store lost what came after it."""
+    """A grant under a token that was taken away before is a word of the past: the store lost what came after it."""
     worker = running({"0_1": 4})
     assert worker.beat(2, assignment()) == [StopActive("0_1", commit=True)]
     worker.do("task_stopped", "0_1", final_position=905)

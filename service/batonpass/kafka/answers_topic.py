@@ -1,7 +1,7 @@
 """What stands in ``batonpass.assignments``: for each member the last answer, until the member is gone.
 
-The topic is compacted. A record is written when something of the answer changed that a member acts on: epoch, picture,
-status, or the wish for a full report. It is always whole, for a reader that begins here knows nothing.
+The topic is compacted. A record is written when something of the answer changed that a member acts on: epoch,
+assignment, status, or the wish for a full report. It is always whole, for a reader that begins here knows nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from batonpass.codec.answers import answer_body, problem_body, to_json
-from batonpass.core.answers import poll
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import ProtocolError
 from batonpass.core.replies import Answer
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from batonpass.core.soft import Soft
 
 NEVER_SEEN = -1
-"""An epoch below every member's: what follows it is the whole picture."""
+"""An epoch below every member's: what follows it is the whole assignment."""
 
 
-class Standing(NamedTuple):
+class AssignmentRecord(NamedTuple):
     """A record to write; ``value`` of None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
-class Pictures:
+class AssignmentsTopic:
     """Knows what was written last of each member, and what is to be written now."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
 
-    def news(self, group: Group, soft: Soft) -> Iterator[Standing]:
+    def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
         """Yield what has to be written so that the topic says what holds for every member of a group."""
         known = self._written.get(group.id)
         if known is None:
@@ -46,27 +46,27 @@ class Pictures:
             known = self._written[group.id] = dict.fromkeys(group.gone)
         for member_id in sorted(known.keys() - group.members.keys()):
             del known[member_id]
-            yield Standing(key_of(group.id, member_id), None)
+            yield AssignmentRecord(key_of(group.id, member_id), None)
         for member_id in sorted(group.members):
-            found = poll(group, soft, member_id, NEVER_SEEN, self._policy)
+            found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
             if not isinstance(found, Answer):
                 continue
             print_ = (found.member_epoch, found.status, found.report)
             if known.get(member_id) != print_:
                 known[member_id] = print_
-                yield Standing(key_of(group.id, member_id), to_json(answer_body(found)))
+                yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
 
-    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> Standing:
+    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
         """Return the record that tells a member that it was refused; what holds is written again after it."""
         known = self._written.get(group_id, {})
         if member_id in known:
             known[member_id] = None
-        return Standing(key_of(group_id, member_id), to_json(problem_body(error)))
+        return AssignmentRecord(key_of(group_id, member_id), to_json(problem_body(error)))
 
-    def forget(self, group_id: GroupId) -> Iterator[Standing]:
+    def forget(self, group_id: GroupId) -> Iterator[AssignmentRecord]:
         """Yield tombstones for the members of a group that was deleted."""
         for member_id in sorted(self._written.pop(group_id, {})):
-            yield Standing(key_of(group_id, member_id), None)
+            yield AssignmentRecord(key_of(group_id, member_id), None)
 
     def let_go(self, group_id: GroupId) -> None:
         """Forget a group that another coordinator writes for from now on."""

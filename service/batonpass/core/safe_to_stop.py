@@ -6,7 +6,7 @@ would take over at once. A stateless task can start anywhere.
 
 from __future__ import annotations
 
-from batonpass.core.ids import TaskId, task_order
+from batonpass.core.ids import TaskId, task_sort_key
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
@@ -19,10 +19,10 @@ def reasons_to_stay(
     """Return, by task, what stopping ``member`` now would interrupt and why; nothing when it is safe to stop."""
     view = View(group, soft, now_ms, policy)
     others = [one for one in group.members.values() if one.id != member.id and one.away_until_ms is None]
-    running = {task for task, grant in member.picture.items() if grant.role is Role.ACTIVE}
+    running = {task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     running.update(task for task, revocation in member.revoking.items() if revocation.active)
     reasons: list[tuple[TaskId, str]] = []
-    for task_id in sorted(running, key=task_order):
+    for task_id in sorted(running, key=task_sort_key):
         if task_id in member.revoking:
             reasons.append((task_id, "it was told to give this task up and has not confirmed it yet"))
         elif not view.is_stateful(task_id):

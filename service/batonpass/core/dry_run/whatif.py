@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from batonpass.core.dry_run.plan import Plan
+from batonpass.core.dry_run.snapshot import Snapshot, SnapshotMember
 from batonpass.core.errors import InvalidRequest, TooLarge
 from batonpass.core.ids import MemberId
-from batonpass.core.plan import Plan
 from batonpass.core.policy import parse_config
-from batonpass.core.snapshot import Snapshot, SnapshotMember
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,289 @@
+"""What licenses a record that lets somebody run a task, or forgets that somebody may (L1, L3, L5).
+
+Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant
+at which grants are not held. A claim ends only by a confirmation, a leave, a vouched death, the end of a lease, or, for
+fenced outputs, by suspicion. A member goes only by its own word, an operator's, another run's, its own silence, or a
+revocation left unconfirmed.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from batonpass.core import records as r
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered
+from batonpass.core.invariants.ledger import Ledger, Transition, Violation
+from batonpass.core.model import Cause, GoneMember, Member, OnLeaseLost, Revocation, Role
+
+
+def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> list[Violation]:
+    """Return what is wrong with a record, by the ledger as it stands just before it."""
+    match record:
+        case r.AssignmentChanged():
+            return _check_assignment(transition, ledger, record)
+        case r.TaskReleased():
+            return _check_release(transition, ledger, record)
+        case r.ReleaseWaived(task=task_id, member_id=member_id):
+            return _check_waiver(ledger, task_id, member_id)
+        case r.MemberSuspected(member_id=member_id):
+            return _check_suspicion(transition, ledger, member_id)
+        case r.MemberGone():
+            return _check_departure(transition, ledger, record)
+        case r.MemberAway(member_id=member_id):
+            return _check_away(transition, member_id)
+        case r.GroupDeleted():
+            return _check_deletion(transition, record)
+        case r.TasksAdopted(member_id=member_id):
+            return _check_adoption(transition, ledger, member_id)
+        case _:
+            return []
+
+
+def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
+    """Return the earliest instant at which the lease of a member can be over, by what has been heard of it.
+
+    A member unheard since the coordinator started may have been heard just before, under the longest timeout answered.
+    """
+    member_soft = transition.soft.members.get(member_id) or transition.soft_after.members.get(member_id)
+    if member_soft is None:
+        # A start that lies ahead was timed before the clock went back; it has been all the same.
+        started_ms = min(transition.now_ms, max(transition.soft.started_ms, transition.soft_after.started_ms))
+        # The longest timeout of that time stands in the instant from which the start let members be judged; one that
+        # was declared since has been answered to nobody unheard.
+        counted_ms = transition.soft.judge_from_ms - transition.soft.started_ms
+        longest_ms = transition.before.longest_session_ms
+        return started_ms + (min(counted_ms, longest_ms) if counted_ms > 0 else longest_ms)
+    since = [timeout for epoch, timeout in member_soft.timeouts if epoch >= member_soft.echoed]
+    return member_soft.heard_ms + max(since, default=transition.before.longest_session_ms)
+
+
+def _check_assignment(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
+    member_id = record.member_id
+    violations: list[Violation] = []
+    if ledger.member(member_id) is None:
+        return [Violation("L2", "an assignment for somebody who is not a member", None, member_id)]
+    if record.epoch != ledger.epoch(member_id) + 1:
+        detail = f"epoch {record.epoch} follows {ledger.epoch(member_id)}; each change of an assignment adds one"
+        violations.append(Violation("L2", detail, None, member_id))
+    new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
+    if new and (record.revoked or record.demoted):
+        violations.append(Violation("L1", f"gives a task up and grants {new[0]} in one epoch", new[0], member_id))
+    violations += [
+        Violation("L2", "an entry announced under another epoch than its assignment", task, member_id)
+        for task, grant in record.granted.items()
+        if grant.epoch != record.epoch
+    ]
+    for task_id, grant in record.granted.items():
+        if grant.role is Role.ACTIVE:
+            violations += _check_grant(transition, ledger, record, task_id)
+    return violations
+
+
+def _is_more(ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId) -> bool:
+    """Say whether the entry lets the member hold a task that it did not hold, or run one that it did not run."""
+    held = ledger.grant(record.member_id, task_id)
+    return held is None or (record.granted[task_id].role is Role.ACTIVE and held.role is not Role.ACTIVE)
+
+
+def _check_grant(
+    transition: Transition, ledger: Ledger, record: r.AssignmentChanged, task_id: TaskId
+) -> list[Violation]:
+    member_id, grant = record.member_id, record.granted[task_id]
+    violations: list[Violation] = []
+    owner = ledger.owner(task_id)
+    if owner is not None:
+        violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
+    others = sorted(one for one in ledger.unreleased_of(task_id) if one != member_id)
+    if others:
+        violations.append(Violation("L1", f"granted while {', '.join(others)} may still run it", task_id, member_id))
+    task = transition.before.tasks.get(task_id)
+    highest = max(transition.before.tokens_from, transition.after.tokens_from, task.token if task is not None else 0)
+    if grant.token <= highest:
+        violations.append(Violation("L1", f"token {grant.token} is not above {highest}", task_id, member_id))
+    if transition.now_ms < transition.before.grants_from_ms:
+        detail = f"granted at {transition.now_ms}, before {transition.before.grants_from_ms}"
+        violations.append(Violation("L3", detail, task_id, member_id))
+    return violations
+
+
+def _check_release(transition: Transition, ledger: Ledger, record: r.TaskReleased) -> list[Violation]:
+    task_id, member_id = record.task, record.member_id
+    revocation = ledger.revocation(member_id, task_id)
+    unreleased = ledger.unreleased_of(task_id)
+    if member_id not in unreleased and revocation is None:
+        return []
+    free_at = unreleased.get(member_id)
+    if free_at is not None:
+        if free_at <= transition.now_ms or _is_vouched_dead(transition, member_id):
+            return []
+        return [Violation("L1", f"released at {transition.now_ms}; its lease runs until {free_at}", task_id, member_id)]
+    if transition.inputs is None:
+        return []
+    if revocation is not None and any(
+        _confirms(one, member_id, task_id, revocation.epoch) for one in transition.inputs
+    ):
+        return []
+    return [Violation("L1", "released without a confirmation", task_id, member_id)]
+
+
+def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) -> bool:
+    if (
+        not isinstance(item, Heartbeat)
+        or item.member_id != member_id
+        or item.tasks is None
+        or item.member_epoch < epoch
+    ):
+        return False
+    report = item.tasks.get(task_id)
+    return report is None or report.role != Role.ACTIVE
+
+
+def _is_vouched_dead(transition: Transition, member_id: MemberId) -> bool:
+    """Say whether the sender of an input answers for the member's running nothing any more."""
+    return transition.inputs is None or any(_vouches(transition, one, member_id) for one in transition.inputs)
+
+
+def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
+    match item:
+        case Eviction(member_id=named, dead=dead):
+            return named == member_id and dead
+        case Leave(member_id=named):
+            return named == member_id
+        case Join(replaces=replaces, takeover=takeover, instance_id=instance_id):
+            if replaces == member_id:
+                return True
+            known: Member | GoneMember | None = transition.before.members.get(member_id) or transition.before.gone.get(
+                member_id
+            )
+            return takeover and instance_id is not None and known is not None and known.instance_id == instance_id
+        case _:
+            return False
+
+
+def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:
+    member = ledger.member(member_id)
+    if member is None or not ledger.is_suspected(member_id) or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        return [
+            Violation("L1", "its claim is waived, but it is no suspect whose outputs are fenced", task_id, member_id)
+        ]
+    return []
+
+
+def _check_suspicion(transition: Transition, ledger: Ledger, member_id: MemberId) -> list[Violation]:
+    member = ledger.member(member_id)
+    if member is None or member.on_lease_lost is not OnLeaseLost.CONTINUE:
+        return [Violation("L1", "suspected, but its outputs are not fenced", None, member_id)]
+    if transition.now_ms < transition.soft.judge_from_ms:
+        return [Violation("L3", "suspected before the coordinator may judge anybody", None, member_id)]
+    member_soft = transition.soft.members.get(member_id)
+    broken = member_soft.poll_broken_ms if member_soft is not None else None
+    wait = transition.before.config.suspect_timeout_ms
+    if not wait or broken is None or transition.now_ms < broken + wait:
+        return [Violation("L1", f"suspected without {wait} ms of silence after a broken poll", None, member_id)]
+    return []
+
+
+def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGone) -> list[Violation]:
+    member_id = record.member_id
+    member = ledger.member(member_id)
+    if member is None:
+        return [Violation("L2", "somebody who is no member is gone", None, member_id)]
+    if member.away_until_ms is not None:
+        over = transition.now_ms >= member.away_until_ms or record.cause is not Cause.GRACE_OVER
+        return [] if over else [Violation("L5", "its place is given up within its grace", None, member_id)]
+    violations = []
+    if record.lease_end_ms < lease_floor_ms(transition, member_id) and not _is_vouched_dead(transition, member_id):
+        detail = (
+            f"its tasks are free at {record.lease_end_ms}; its lease runs until {lease_floor_ms(transition, member_id)}"
+        )
+        violations.append(Violation("L1", detail, None, member_id))
+    if reason := _why_not_gone(transition, ledger, record):
+        violations.append(Violation("L5", f"{record.cause}: {reason}", None, member_id))
+    return violations
+
+
+def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) -> str:
+    """Return what is missing for a running member to be gone for this cause; "" when nothing is."""
+    member_id = record.member_id
+    match record.cause:
+        case Cause.EXPIRED:
+            if transition.now_ms < max(transition.soft.judge_from_ms, transition.soft_after.judge_from_ms):
+                return "the coordinator may not judge anybody yet"
+            return "" if transition.now_ms >= lease_floor_ms(transition, member_id) else "its lease is not over"
+        case Cause.FENCED:
+            since = [revocation.since_ms for revocation in _revocations(ledger, member_id)]
+            wait = transition.before.config.rebalance_timeout_ms
+            return "" if since and transition.now_ms >= min(since) + wait else "no revocation is overdue"
+        case Cause.GRACE_OVER | Cause.RESTARTED:
+            return "it was not away"
+        case Cause.EVICTED:
+            is_evicted = transition.inputs is None or any(
+                isinstance(one, Eviction | GroupDeletion) for one in transition.inputs
+            )
+            return "" if is_evicted else "nobody evicted it"
+        case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
+            return "" if _is_vouched_dead(transition, member_id) else "nobody vouched that it has stopped"
+        case _ as never:
+            assert_never(never)
+
+
+def _revocations(ledger: Ledger, member_id: MemberId) -> list[Revocation]:
+    member = ledger.member(member_id)
+    return [] if member is None else list(member.revoking.values())
+
+
+def _check_away(transition: Transition, member_id: MemberId) -> list[Violation]:
+    if _is_vouched_dead(transition, member_id):
+        return []
+    return [Violation("L1", "its tasks are free, but it did not say that it stopped them", None, member_id)]
+
+
+def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Violation]:
+    """Nothing may be granted under the name before the last lease of a deleted group is over."""
+    leases = [
+        lease_floor_ms(transition, member_id)
+        for member_id, member in transition.before.members.items()
+        if member.away_until_ms is None and (member.assignment or member.revoking)
+    ]
+    leases += [
+        entry.free_at_ms for task in transition.before.tasks.values() for entry in task.unreleased if entry.free_at_ms
+    ]
+    if transition.after.grants_from_ms < max(leases, default=0):
+        detail = f"grants from {transition.after.grants_from_ms}; leases run until {max(leases)} (record: {record.lease_end_ms})"
+        return [Violation("L1", detail)]
+    return []
+
+
+def _check_adoption(transition: Transition, ledger: Ledger, member_id: MemberId) -> list[Violation]:
+    violations = []
+    if ledger.member(member_id) is None:
+        violations.append(Violation("L3", "tasks of somebody who is no member are adopted", None, member_id))
+    if (
+        transition.after.grants_from_ms < transition.now_ms + transition.before.config.session_timeout_ms
+        and not _is_held(transition)
+    ):
+        violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
+    return violations
+
+
+def _is_held(transition: Transition) -> bool:
+    return transition.now_ms < transition.before.grants_from_ms
+
+
+def check_start(transition: Transition) -> list[Violation]:
+    """Return what is wrong after a start or a recovery: who is judged, or granted something, too early (L3)."""
+    violations = []
+    is_start = any(isinstance(one, Started) for one in transition.inputs or ())
+    is_recovery = any(isinstance(one, StoreRecovered) for one in transition.inputs or ())
+    if is_start or is_recovery:
+        calm = transition.now_ms + transition.before.longest_session_ms
+        if is_start and transition.soft_after.judge_from_ms < calm:
+            violations.append(Violation("L3", f"judges from {transition.soft_after.judge_from_ms}, before {calm}"))
+        if is_recovery and transition.before.declared and transition.after.grants_from_ms < calm:
+            violations.append(Violation("L3", f"grants from {transition.after.grants_from_ms}, before {calm}"))
+        for record in transition.records:
+            member = transition.before.members.get(record.member_id) if isinstance(record, r.MemberGone) else None
+            if member is not None and member.away_until_ms is None:
+                violations.append(Violation("L3", "gone by a start alone", None, member.id))
+    return violations
