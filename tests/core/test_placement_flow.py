@@ -157,3 +157,22 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     scene.do(ProbeRequest())
     scene.settle()
     assert sorted(str(scene.task(f"0_{one}").target) for one in range(4)) == ["a", "a", "b", "b"]
+
+
+def test_a_placement_that_fails_again_when_it_is_asked_for_records_nothing_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    scene.declare(topology(4))
+    scene.join("a")
+    scene.settle()
+    targets = {task: scene.task(task).target for task in scene.group.table.ids}
+    monkeypatch.setattr(flow, "SimpleMinCostFlow", _Unsolvable)
+    scene.join("b")
+    scene.tick(100)
+    known = len(scene.log)
+    scene.do(ProbeRequest())
+    assert not [one for one in scene.log[known:] if isinstance(one, TargetPlaced)]
+    assert scene.last is not None
+    assert NoChange.PLACEMENT_FAILED in {one.code for one in scene.last.reasons}
+    assert {task: scene.task(task).target for task in scene.group.table.ids} == targets

@@ -176,3 +176,28 @@ def test_the_queue_follows_the_number_of_standbys() -> None:
     assert queue_of(one)
     one.change(num_standby_replicas=1)
     assert not queue_of(one)
+
+
+def test_a_task_may_wait_for_two_slots_and_get_both_at_once() -> None:
+    """Its active and its standby are both to move, and a larger budget lets both copies begin."""
+    stage = Scene()
+    stage.declare(topology(12), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
+    for name in "abc":
+        stage.join(name)
+    stage.settle()
+    stage.join("d")
+    stage.join("e")
+    for _ in range(3):
+        stage.tick(100)
+    both = [
+        task
+        for task in map(stage.task, stage.group.table.ids)
+        if stage.group.unsettled.get(task.id) is Pending.QUEUED
+        if task.target != task.owner and task.standbys != task.target_standbys
+    ]
+    assert both
+    stage.change(max_warmup_replicas=20, max_warmups_per_member=20)
+    stage.tick(100)
+    for task in both:
+        wanted = {task.target, *task.target_standbys} - set(task.standbys)
+        assert set(stage.task(task.id).warmups) == wanted

@@ -175,7 +175,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[Ta
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
     is_look = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
     if _is_due(draft) or is_look or any(isinstance(item, i.ProbeRequest) for item in inputs):
-        # First where, then how: a step towards a target that is about to change would have to be taken back.
+        # First where, then how: what is due now is placed before the step that leads there.
         place_now(draft)
     elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
         # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.

@@ -5,17 +5,23 @@ caught-up copy at the target takes over from it, and nobody else (L7): an unread
 no third member is ever tried, so that one change of target costs at most one handover (L8). A task without an owner
 is the opposite case: it goes to the most caught-up live copy now, whoever that is, and its target warms up behind it.
 
+The first row that fits decides.
+
 | present owner | who has it after this step |
 |---|---|
-| runs, is the target | the owner |
+| any, and the task is parked | nobody |
+| lost its state | as for a task without an owner, the holder last |
+| is suspected to be dead | a caught-up copy (takeover), else the owner |
+| the task has no state | the target at once, where it is another that is here |
+| runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
+| runs, is the target, or the target is away or gone | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
 | restores, and is itself caught up, or will be by its next heartbeat | the owner |
 | restores, some copy is caught up | that copy (failover), the target if it is one of them |
-| failed | a caught-up copy where it has not failed of late; else the owner; stateless tasks follow their target |
+| was given it less than a heartbeat interval ago, and has not reported | the owner |
+| failed | a caught-up copy where it has not failed of late; else the owner |
 | restores without progress | a caught-up copy if there is one, else the owner |
-| lost its state | as for a task without an owner, the holder last |
-| drains, deadline over | the best copy, ready or not |
 | none | the next owner of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
 target, cold |
 

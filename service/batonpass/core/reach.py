@@ -29,8 +29,7 @@ class Reachability(NamedTuple):
     """What becomes of a target.
 
     ``unreachable`` are the tasks that wait for room in vain, in order. ``may_free_up`` says that some wait for room
-    that may yet be
-    made: the group has to be looked at again once nothing else goes on.
+    that may yet be made: the group has to be looked at again once nothing else goes on.
     """
 
     unreachable: tuple[TaskPlan, ...] = ()

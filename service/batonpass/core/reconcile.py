@@ -6,8 +6,7 @@ confirmed it) or *unreleased* (it waits for what others still hold). The rules, 
 1. what a member should no longer hold is revoked, at once, in an assignment of its own epoch;
 2. no assignment gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed;
 3. an active is granted only when nobody else can be running it: the last owner confirmed, left, was vouched for as
-dead, or its lease
-   ran out (L1); then with a fencing token above every one before;
+   dead, or its lease ran out (L1); then with a fencing token above every one before;
 4. there is no barrier: each member converges alone.
 
 In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or

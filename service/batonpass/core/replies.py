@@ -49,7 +49,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain has come: ``actives_left`` are the tasks that the member has as active, or may still run."""
+    """How far a drain has come: ``remaining`` are the tasks that the member has as active, or may still run."""
 
     remaining: tuple[TaskId, ...]
     blocked: tuple[tuple[TaskId, str], ...] = field(default=())

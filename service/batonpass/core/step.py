@@ -37,7 +37,7 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
     """Take every member one step further, as far as budgets, confirmations and leases allow.
 
     ``concerned`` are the tasks that the inputs have news of; None: possibly all. Reasons are given for these and for
-    those that go somewhere by this step; with ``tells_all``, for all that are unsettled.
+    those that go somewhere by this step; with ``explains_all``, for all that are unsettled.
     """
     if not draft.group.unsettled:
         return

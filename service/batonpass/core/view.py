@@ -142,7 +142,7 @@ class View:
 
     @property
     def held_for_overdue(self) -> bool:
-        """Whether a move was held because a member is overdue."""
+        """Whether it was asked, for some move, if a member is overdue, and one is."""
         return self._is_any_member_overdue is True
 
     def is_any_member_overdue(self) -> bool:

@@ -28,8 +28,8 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 | move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
 | warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
-| unready | lot to a member that is not caught up: 1 | the warmest destination, for the group as a whole |
-| cold | lot to a member with nothing: 1; unknown: 2 | the same: so of equal loads the warmest gets the ceiling |
+| unready | lot to a member that is not caught up: 1 | the warmest destination; so of equal loads the warmest gets the ceiling |
+| cold | lot to a member with nothing: 1; unknown: 2 | the same, among those that are not caught up |
 | restore | lot to a member: rank of what is left | the same: the copy with least left to restore |
 | previous | lot to its previous target: -1 | between placements equal so far the previous target wins |
 | newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |

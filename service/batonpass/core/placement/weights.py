@@ -40,7 +40,7 @@ Entry = tuple[float, float, int]
 
 
 class _Evenness:
-    """How many tasks of each subtopology each member runs, and what one more or one less would cost.
+    """How many tasks of each subtopology each member runs, and what one more would cost.
 
     Attributes:
         counts: per member and subtopology, the tasks that it runs so far.
@@ -71,22 +71,9 @@ class _Evenness:
         capacity = self.capacity[member]
         return (2 * (self.counts[member][subtopology] - self.part[subtopology] * capacity) + 1) / capacity
 
-    def price_out(self, member: int, subtopology: int) -> float:
-        """Return the price of one task less of the subtopology on the member."""
-        if len(self.part) == 1:
-            return 0.0
-        capacity = self.capacity[member]
-        return (1 - 2 * (self.counts[member][subtopology] - self.part[subtopology] * capacity)) / capacity
-
-    def prices_out(self, member: int) -> list[float]:
-        """Return the price of one task less on the member, of each subtopology."""
-        return [self.price_out(member, subtopology) for subtopology in range(len(self.part))]
-
-    def shift(self, subtopology: int, source: int, target: int) -> None:
-        """Count a task on another member."""
-        if source in self.counts:
-            self.counts[source][subtopology] -= 1
-        self.counts[target][subtopology] += 1
+    def add(self, subtopology: int, member: int) -> None:
+        """Count one more task on a member."""
+        self.counts[member][subtopology] += 1
 
 
 class _Scales:
@@ -592,7 +579,7 @@ class _Settling:
             if member != UNASSIGNED:
                 self._put(task, member)
                 if self._even is not None:
-                    self._even.shift(self.state.request.table.subtopology[task], UNASSIGNED, member)
+                    self._even.add(self.state.request.table.subtopology[task], member)
 
     def _counts(self) -> _Evenness:
         owner = list(self.state.owner)

@@ -1,0 +1,94 @@
+"""Large groups, in which the network does not weigh each pair of owner and member; and what is rare in any group."""
+
+from collections import Counter
+
+import pytest
+from ortools.graph.python.max_flow import SimpleMaxFlow
+from tests.core.placing import Group, seats, tasks
+
+from batonpass.core.placement import place, quotas, standbys
+from batonpass.core.placement.flow import PlacementError
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest
+
+MEMBERS = 80
+TASKS = 400
+
+
+def check(placed: Placed, members: int) -> None:
+    """Hold a placement to: everything placed apart, actives and standbys as even as can be, owners' copies spread."""
+    assert not placed.waiting
+    assert not placed.short
+    assert all(len({owner, *held}) == 2 for owner, held in zip(placed.owner, placed.standbys, strict=True))
+    for counts in (Counter(placed.owner), Counter(one for held in placed.standbys for one in held)):
+        assert max(counts.values()) - min(counts.values()) <= 1
+        assert len(counts) == members
+
+
+def test_a_first_placement_spreads_the_standbys_of_every_owner() -> None:
+    placed = Group(tasks(TASKS), seats(MEMBERS), replicas=1).place()
+    check(placed, MEMBERS)
+    pairs = Counter((owner, held[0]) for owner, held in zip(placed.owner, placed.standbys, strict=True))
+    assert max(pairs.values()) <= 2
+
+
+def test_what_is_placed_stays_and_a_join_moves_to_the_joiner_only() -> None:
+    group = Group(tasks(TASKS), seats(MEMBERS), replicas=1).settle()
+    again = group.place()
+    assert again.moves == 0
+    joined = Group(group.table, seats(MEMBERS + 1), group.home, group.standbys, replicas=1)
+    placed = joined.place()
+    check(placed, MEMBERS + 1)
+    homes = joined.request().home
+    assert {owner for owner, home in zip(placed.owner, homes, strict=True) if owner != home} == {MEMBERS}
+    assert placed.moves == placed.lower_bound
+
+
+def test_a_member_that_leaves_has_its_copies_replaced_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is, too, where the group is too large for copies to be passed on over third members."""
+    monkeypatch.setattr(standbys, "_PASSED_ON", 0)
+    group = Group(tasks(TASKS), seats(MEMBERS), replicas=1).settle()
+    left = Group(group.table, group.seats[1:], group.home, group.standbys, replicas=1)
+    placed = left.place()
+    check(placed, MEMBERS - 1)
+    assert placed.moves == placed.lower_bound == Counter(group.home)[group.seats[0].id]
+
+
+def test_a_question_that_says_nothing_of_warmth_is_answered() -> None:
+    table = tasks(4)
+    members = [PlacementMember(one.id) for one in seats(2)]
+    placed = place(PlacementRequest(table=table, members=members, home=[UNASSIGNED] * 4, standbys=[()] * 4))
+    assert sorted(placed.owner) == [0, 0, 1, 1]
+
+
+def test_loads_that_all_end_at_a_bound_leave_nothing_to_divide() -> None:
+    water = quotas.pour([0, 0], [1, 1], [0, 0], [3, 1], 10)
+    assert (water.settled, water.rest, water.width) == ({0: 3, 1: 1}, 6, 0)
+
+
+def test_a_division_that_the_solver_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unsolvable(SimpleMaxFlow):  # type: ignore[misc] # published without types
+        def solve(self, _source: int, _sink: int) -> object:
+            return self.BAD_INPUT
+
+    monkeypatch.setattr(quotas, "SimpleMaxFlow", Unsolvable)
+    old, new = seats(2), PlacementMember(seats(3)[2].id, topology_epoch=1)
+    with pytest.raises(PlacementError, match="divide"):
+        Group(tasks(4, 4, epochs={1: 1}), (*old, new)).place()
+
+
+def test_where_everything_is_bound_nothing_flows() -> None:
+    """A rollout under way: one member knows the new topology, the other does not, and an operator has bound it all."""
+    old, new = seats(1)[0], PlacementMember(seats(2)[1].id, topology_epoch=1)
+    bound = dict.fromkeys(range(4), new.id)
+    group = Group(tasks(2, 2, epochs={1: 1}), (old, new), home=(new.id,) * 4, bound=bound)
+    assert group.place().owner == [1, 1, 1, 1]
+
+
+def test_what_is_too_much_for_a_limit_waits_and_what_has_room_stays() -> None:
+    old, new = seats(1)[0], PlacementMember(seats(2)[1].id, topology_epoch=1, max_tasks=3)
+    limited = PlacementMember(old.id, max_tasks=1)
+    group = Group(tasks(3, 2, epochs={1: 1}), (limited, new), home=(old.id,) * 3 + (new.id,) * 2)
+    placed = group.place()
+    assert Counter(placed.owner) == {0: 1, 1: 3, UNASSIGNED: 1}
+    assert placed.owner[3:] == [1, 1]
+    assert len(placed.waiting) == 1
