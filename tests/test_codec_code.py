@@ -33,6 +33,15 @@ def test_a_change_anywhere_in_the_core_is_another_version(core_at: Path) -> None
     assert len({before, changed, version()}) == 3
 
 
+def test_another_solver_is_another_version(core_at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is none, as beside a worker that decides nothing."""
+    versions = {version()}
+    monkeypatch.setattr(code, "SOLVER", "pytest")
+    versions.add(version())
+    monkeypatch.setattr(code, "SOLVER", "no-such-solver")
+    assert len(versions | {version()}) == 3
+
+
 def test_what_is_no_source_makes_no_other_version(core_at: Path) -> None:
     before = version()
     (core_at / "placement" / "notes.txt").write_text("three\n")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from batonpass import __version__
 
 DIGITS = 12
+SOLVER = "ortools"
 
 
 @cache
@@ -19,10 +21,18 @@ def code_version() -> str:
 
     Two programs of one code version decide the same on the same input (L10). It reads the sources once.
     """
-    digest = hashlib.sha256()
+    # Where several placements are as good as each other, another version of the solver may choose another one.
+    digest = hashlib.sha256(f"{SOLVER}=={_version(SOLVER)}\0".encode())
     for name, text in sorted(_sources(files("batonpass.core"))):
         digest.update(name.encode() + b"\0" + text + b"\0")
     return f"{__version__}+{digest.hexdigest()[:DIGITS]}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _sources(folder: Traversable, within: str = "") -> Iterator[tuple[str, bytes]]:

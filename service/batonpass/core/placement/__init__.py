@@ -28,7 +28,7 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 | move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
 | warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
-| unready | lot to a member that is not caught up: 1 | the warmest destination; so of equal loads the warmest gets the ceiling |
+| unready | lot to a member that is not caught up: 1 | the warmest destination: so it has the ceiling of equal loads |
 | cold | lot to a member with nothing: 1; unknown: 2 | the same, among those that are not caught up |
 | restore | lot to a member: rank of what is left | the same: the copy with least left to restore |
 | previous | lot to its previous target: -1 | between placements equal so far the previous target wins |
