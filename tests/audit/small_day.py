@@ -25,7 +25,7 @@ NAMES: Final = ("a", "b", "c", "d")
 SCENARIO: Final = Scenario(
     name="small",
     group="small",
-    tasks=(TaskSort((900_000,) * 8, (4.0,) * 8), TaskSort((0,) * 2, (0.0,) * 2, stateful=False)),
+    tasks=(TaskSort((900_000,) * 12, (4.0,) * 12), TaskSort((0,) * 2, (0.0,) * 2, stateful=False)),
     workers=tuple(Worker(name, tags={"zone": name}, restore_per_second=10_000) for name in (*NAMES, "e")),
     present=NAMES,
     config={"max_warmup_replicas": 1, "num_standby_replicas": 1},

@@ -48,7 +48,7 @@ def test_members_settings_and_tasks_are_told() -> None:
     assert scenario.present == NAMES
     assert {worker.name: worker.tags["zone"] for worker in scenario.workers} == {name: name for name in (*NAMES, "e")}
     assert scenario.config == {"max_warmup_replicas": 1, "num_standby_replicas": 1}
-    assert [(sort.partitions, sort.stateful) for sort in scenario.tasks] == [(8, True), (2, False)]
+    assert [(sort.partitions, sort.stateful) for sort in scenario.tasks] == [(12, True), (2, False)]
     assert scenario.until_ms == DAY_MS
 
 

@@ -1,6 +1,7 @@
 """Large groups, in which the network does not weigh each pair of owner and member; and what is rare in any group."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 from ortools.graph.python.max_flow import SimpleMaxFlow
@@ -92,3 +93,17 @@ def test_what_is_too_much_for_a_limit_waits_and_what_has_room_stays() -> None:
     assert Counter(placed.owner) == {0: 1, 1: 3, UNASSIGNED: 1}
     assert placed.owner[3:] == [1, 1]
     assert len(placed.waiting) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_copies_that_are_not_passed_on_are_placed_apart_all_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standbys, "_PASSED_ON", 0)
+    random, members = Random(seed), seats(5)
+    names = [one.id for one in members]
+    homes = [random.choice(names) for _ in range(20)]
+    held = [frozenset({random.choice([name for name in names if name != home])}) for home in homes]
+    placed = Group(tasks(20), members, tuple(homes), tuple(held), replicas=1).place()
+    assert all(len({owner, *held}) == 2 for owner, held in zip(placed.owner, placed.standbys, strict=True))
+    assert not placed.short

@@ -323,9 +323,8 @@ class _Sorting:
         apart = np.array([task in special for task in listed], np.bool_) if special else np.zeros(len(listed), np.bool_)
         # A task with wishes stands between two lots of others, and begins a lot of its own, or joins one like it.
         begins = np.flatnonzero(np.any(keys[:, 1:] != keys[:, :-1], axis=0) | apart[1:] | apart[:-1]) + 1
-        for start, end in zip([0, *begins.tolist()], [*begins.tolist(), len(listed)], strict=True):
-            if start == end:
-                continue
+        spans = zip([0, *begins.tolist()], [*begins.tolist(), len(listed)], strict=True) if listed else ()
+        for start, end in spans:
             key = tuple(keys[:, start].tolist())
             lot = Lot(key[0], key[1], key[2], tasks=listed[start:end], give=key[3])
             if apart[start]:

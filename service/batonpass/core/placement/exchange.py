@@ -130,8 +130,9 @@ class Exchange:
         Raises:
             PlacementError: the solver found none.
         """
-        if not lots:
-            return []
+        return self._solve(lots) if lots else []
+
+    def _solve(self, lots: Sequence[Lot]) -> list[Move]:
         network, count = Network(self.levels), len(self.have)
         parts = self.counts.shape[1]
         members, sink, hall = network.nodes(count), network.node(), network.node()

@@ -198,8 +198,8 @@ class _Standbys:
         gives, takes = opened & (self._count > floors), opened & (self._count < tops)
         if passing_on:
             takes = opened
-            if int(self._count.sum()) * len(state.open) <= _PASSED_ON:
-                gives = opened & (self._count > 0)
+            is_small = int(self._count.sum()) * len(state.open) <= _PASSED_ON
+            gives = opened & (self._count > 0) if is_small else gives
         self._takers = np.flatnonzero(takes).tolist()
         self._blocks = _Blocks(
             state, self._tags, self._takers, size=_BLOCK if len(self._takers) > _SINGLE else 1, strict=not passing_on
