@@ -77,10 +77,12 @@ class Group:
         home = self.home or (None,) * len(self.table.ids)
         standbys = self.standbys or (frozenset(),) * len(self.table.ids)
 
-        def warmth(_tasks: Collection[int], _members: Collection[int]) -> Copies:
+        def warmth(asked: Collection[int], members: Collection[int]) -> Copies:
+            wanted = set(members)
             return {
-                task: {number[name]: known for name, known in held.items() if name in number}
+                task: {number[name]: known for name, known in held.items() if number.get(name) in wanted}
                 for task, held in self.warm.items()
+                if task in asked
             }
 
         return PlacementRequest(

@@ -46,7 +46,7 @@ def test_what_is_placed_stays_and_a_join_moves_to_the_joiner_only() -> None:
 
 def test_a_member_that_leaves_has_its_copies_replaced_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is, too, where the group is too large for copies to be passed on over third members."""
-    monkeypatch.setattr(standbys, "_PASSED_ON", 0)
+    monkeypatch.setattr(standbys, "_SMALL", 0)
     group = Group(tasks(TASKS), seats(MEMBERS), replicas=1).settle()
     left = Group(group.table, group.seats[1:], group.home, group.standbys, replicas=1)
     placed = left.place()
@@ -99,7 +99,7 @@ def test_what_is_too_much_for_a_limit_waits_and_what_has_room_stays() -> None:
 def test_copies_that_are_not_passed_on_are_placed_apart_all_the_same(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standbys, "_PASSED_ON", 0)
+    monkeypatch.setattr(standbys, "_SMALL", 0)
     random, members = Random(seed), seats(5)
     names = [one.id for one in members]
     homes = [random.choice(names) for _ in range(20)]

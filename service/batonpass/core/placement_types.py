@@ -152,7 +152,7 @@ class PlacementRequest:
         previous: the member of a task's previous target where that is not the home: a move under way.
         warming: the member on which a warmup runs for a move of a task's active.
         bound: the member that must be a task's target: pins, handovers already sent, copies that nobody can read.
-        warmth: tasks and members to how warm what these have of those is; it may say more than was asked.
+        warmth: tasks and members to how warm what these have of those is.
         state_size: the records that a restore of a task from nothing reads; left out where nobody knows.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.

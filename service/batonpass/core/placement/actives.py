@@ -225,7 +225,7 @@ def _network(
     home = np.where(state.is_open[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
     takers = np.flatnonzero(takes).tolist()
-    wishes = Wishes(request.warmth(tasks.tolist(), takers) if kind.stateful else {}, tasks, takers)
+    wishes = Wishes(request.warmth(tasks.tolist(), takers) if kind.stateful else {})
     sorting = _Sorting(state, kind, tasks, home)
     counts, even = sorting.evenness(state, kind)
     exchange = Exchange(

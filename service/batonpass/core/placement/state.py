@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -84,16 +84,12 @@ class Wishes:
     """How warm members are, as costs: which levels a place costs, from caught up to unknown.
 
     Attributes:
+        copies: what is known, of no other tasks and members than were asked about.
         cold: what a member without any state costs.
     """
 
-    def __init__(self, copies: Copies, tasks: Collection[int], members: Collection[int]) -> None:
-        some, among = set(members), set(tasks)
-        self.copies = {
-            task: {member: known for member, known in sorted(held.items()) if member in some}
-            for task, held in sorted(copies.items())
-            if task in among
-        }
+    def __init__(self, copies: Copies) -> None:
+        self.copies = copies
         found = sorted({_degree(known) for held in self.copies.values() for known in held.values()} | {NO_STATE})
         steps = max(1, -(-len(found) // _DEGREES))
         self._degree = {known: place // steps for place, known in enumerate(found, 1)}
