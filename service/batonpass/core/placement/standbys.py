@@ -326,11 +326,11 @@ class _Standbys:
     def _warm_for(self, missing: Sequence[_Slots]) -> Marks:
         """Say of every member whether it has state of a task that lacks a copy."""
         state, lacking = self._state, [*chain.from_iterable(slots.tasks for slots in missing)]
-        known = state.request.warmth(lacking, state.open)
         warm = np.zeros(len(state.capacity), np.bool_)
-        for task in lacking:
-            homes = {state.request.home[task]} - {UNASSIGNED}
-            warm[[*(homes | {*known.get(task, ())}).difference(self.copies[task], [state.owner[task]])]] = True
+        homes = state.home[lacking]
+        warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
+        for task, known in state.request.warmth(lacking, state.open).items():
+            warm[[one for one in known if one != state.owner[task] and one not in self.copies[task]]] = True
         return warm
 
     def _evenness(self) -> tuple[Ints, Floats]:
