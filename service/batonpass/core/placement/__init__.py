@@ -53,6 +53,8 @@ flows find the members that have to have more than their part.
 lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and each
 pair of owner and member has its even part (`even`), which spreads an owner's copies. In groups of more members than the
 network has room for pairs, an owner's copies beyond an even part per block cost a little, and dealing does the rest.
+In a small group everybody gives and takes, and one exchange is the best there is; in others first those that have to,
+and further exchanges follow only where something is still missing or not level.
 
 Tasks of **unequal weights** are no flow: `weights` searches for few moves.
 """

@@ -28,6 +28,8 @@ _BEYOND: Final = (3, 5, 7)
 _STEP: Final = 4
 _STEEPEST: Final = 20
 _WINDOW: Final = 6
+# Up to how many arcs are spent on keeping lots from single members of a block; beyond that dealing passes over them.
+_EXACT: Final = 1 << 18
 # How many tasks, and how many places, are compared by how they spread one owner's copies.
 _TASKS: Final = 16
 _PLACES: Final = 64
@@ -60,7 +62,6 @@ class Lot:
         excluded: members of their blocks that may not have them, or only as a wish.
         give: what it costs to take one of them from its home, at the level `size`.
         wait: what it costs to leave one of them without a place; None: it has to have one.
-        each: how many of them a member of a block should have at most; None: as many as it likes.
     """
 
     home: int
@@ -72,7 +73,6 @@ class Lot:
     tasks: list[int] = field(default_factory=list)
     give: int = 0
     wait: int | None = None
-    each: int | None = None
 
 
 Move = tuple[int, int, int]
@@ -82,8 +82,8 @@ Move = tuple[int, int, int]
 class Choice(Protocol):
     """What to choose by among the tasks of a lot, and the members that they go to."""
 
-    def choose(self, task: int, places: deque[int], amount: int) -> list[int]:
-        """Take so many of the places for copies of tasks like this one that are missing."""
+    def choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+        """Take so many of the places for copies that are missing, none that is excluded; fewer if there are no more."""
 
     def suits(self, move: Move) -> bool | None:
         """Tell whether a move suits (True), will do (False), or must not be (None)."""
@@ -137,7 +137,10 @@ class Exchange:
         parts = self.counts.shape[1]
         members, sink, hall = network.nodes(count), network.node(), network.node()
         goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]
-        hubs = network.nodes(len(self.blocks) * parts).reshape(-1, parts)
+        # A block of one member has no hub: lots go straight to the member.
+        wide = [block for block, some in enumerate(self.blocks) if len(some) > 1]
+        hubs = np.full((len(self.blocks), parts), UNASSIGNED)
+        hubs[wide] = network.nodes(len(wide) * parts).reshape(-1, parts)
         nodes = network.nodes(len(lots))
         self._load(network, members, sink, lots, nodes)
         self._give(network, members, lots, nodes)
@@ -216,7 +219,7 @@ class Exchange:
         fills: dict[int, _Fill] = {}
         parts = goals.shape[1]
         for block, some in enumerate(self.blocks):
-            for part in range(parts):
+            for part in range(parts) if len(some) > 1 else ():
                 arcs = network.arcs(hubs[block, part], goals[some, part], PLENTY)
                 fills[int(hubs[block, part])] = _Fill(some, arcs)
         takers = np.unique(np.array([*chain.from_iterable(self.blocks)], np.int64))
@@ -245,8 +248,8 @@ class Exchange:
         for place, lot in enumerate(lots):
             by_reach.setdefault(lot.reach, []).append(place)
         tables = [_NOTHING, *chain.from_iterable(self._common(lots, *one, goals, hubs) for one in by_reach.items())]
-        lot_of, _, heads, capacity, even, apart = (table := np.concatenate(tables, axis=1))
-        common = network.arcs(nodes[lot_of], heads, capacity, even=even, apart=apart, **self.cold)
+        lot_of, _, heads, capacity, apart = (table := np.concatenate(tables, axis=1))
+        common = network.arcs(nodes[lot_of], heads, capacity, apart=apart, **self.cold)
         wishes = [(place, wish) for place, lot in enumerate(lots) for wish in lot.wishes]
         places = np.array([place for place, _ in wishes], np.int64)
         prices = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T
@@ -263,7 +266,7 @@ class Exchange:
     ) -> Iterator[Ints]:
         """Return the arcs of lots with the same reach to what is like the others for them.
 
-        Each table has the lots, the members (`UNASSIGNED` for a hub), the nodes, the capacities and two costs.
+        Each table has the lots, the members (`UNASSIGNED` for a hub), the nodes, the capacities and what it costs.
         """
         blocks = np.array(self.reach[reach], np.int64).reshape(-1, 2)
         among = [self.blocks[block] for block in blocks[:, 0].tolist()]
@@ -271,8 +274,16 @@ class Exchange:
         sizes = np.array([len(members) for members in among], np.int64)
         some, part = np.array(places), np.array([lots[place].part for place in places])
         count = np.array([len(lots[place].tasks) for place in places])
-        each = np.array([lots[place].each or 0 for place in places])
         excluded = [(row, one) for row, place in enumerate(places) for one in lots[place].excluded if one in column_of]
+        # Only from several copies that one member may not have, or where it were too many arcs, dealing keeps it away.
+        barred = {
+            (row, column_of[one]) for row, one in excluded if count[row] == 1 or len(lots[places[row]].excluded) > 1
+        }
+        if sum(int(sizes[column]) for _, column in barred) > _EXACT:
+            barred = set()
+        excluded = [
+            (row, one) for row, one in excluded if sizes[column_of[one]] == 1 or (row, column_of[one]) in barred
+        ]
         shared = (sizes > 1) & (np.array([lots[place].copies for place in places]) == 1)[:, None]
         for row, one in excluded:
             shared[row, column_of[one]] = False
@@ -285,17 +296,13 @@ class Exchange:
         rows, columns = np.repeat(rows, length), np.repeat(columns, length)
         fine = ~np.isin(rows * len(goals) + members, [one * len(goals) + other for one, other in excluded])
         rows, columns, members = rows[fine], columns[fine], members[fine]
-        dear = (each[rows] > 0).astype(np.int64)
-        yield np.stack([some[rows], members, goals[members, part[rows]], count[rows], dear, blocks[columns, 1]])
+        yield np.stack([some[rows], members, goals[members, part[rows]], count[rows], blocks[columns, 1]])
         rows, columns = np.nonzero(shared)
-        hub, most = hubs[blocks[columns, 0], part[rows]], count[rows] * sizes[columns]
-        free = np.where(each[rows] > 0, np.minimum(most, each[rows] * sizes[columns]), most)
-        for capacity, price in ((free, 0), (most - free, 1)):
-            table = np.stack(np.broadcast_arrays(some[rows], UNASSIGNED, hub, capacity, price, blocks[columns, 1]))
-            yield table[:, capacity > 0]
+        hub, none = hubs[blocks[columns, 0], part[rows]], np.full(len(rows), UNASSIGNED)
+        yield np.stack([some[rows], none, hub, count[rows] * sizes[columns], blocks[columns, 1]])
 
 
-_NOTHING: Final = np.empty((6, 0), np.int64)
+_NOTHING: Final = np.empty((5, 0), np.int64)
 
 
 class _Fill(NamedTuple):
@@ -363,9 +370,12 @@ class _Dealing:
         return moves
 
     def _choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
-        if self._choice is None:
-            return [places.popleft() for _ in range(amount)]
-        return self._choice.choose(lot.tasks[0], places, amount)
+        if self._choice is not None:
+            return self._choice.choose(lot, places, amount)
+        suitable = list(islice((one for one in places if one not in lot.excluded), amount)) if lot.excluded else []
+        for one in suitable:
+            places.remove(one)
+        return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]
 
     def _deal(self, choice: Choice, lot: Lot, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else that will do."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,9 +25,8 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
 # Up to how many members each has an arc of its own from every lot, and how many of one owner's copies each has is
-# weighed; beyond that, blocks of so many share one, and copies are spread when they are dealt.
+# weighed; beyond that those that are alike share one, and copies are spread when they are dealt.
 _SINGLE: Final = 64
-_BLOCK: Final = 32
 # How many rounds there are at most; one or two are enough but where limits or tags bind.
 _ROUNDS: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
@@ -99,9 +98,7 @@ class _Standbys:
         self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), int(standing.sum()) - self._owned)
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
-        self._part: list[int] = (
-            -(-self._owned * request.num_standby_replicas // max(1, len(state.open) - 1))
-        ).tolist()
+        self._part: list[int] = (-(-self._owned * request.num_standby_replicas // max(1, len(state.open) - 1))).tolist()
         self._weighs_pairs = len(state.capacity) <= _SINGLE
         self._is_small = int(self._wanted.sum()) * len(state.open) <= _SMALL
         self._busy: set[int] = set()
@@ -295,7 +292,7 @@ class _Standbys:
             takes = takes & (warm | (self._count < floors + quota.fractional))
         takers = np.flatnonzero(takes).tolist()
         self._blocks = Blocks(
-            state, self._tags, takers, size=_BLOCK if len(takers) > _SINGLE else 1, strict=not everybody
+            state, self._tags, takers, size=len(takers) if len(takers) > _SINGLE else 1, strict=not everybody
         )
         self._busy = set()
         lots, cold = self._lots(missing, gives, takes)
@@ -406,8 +403,7 @@ class _Standbys:
                 key = self._key(wishes, task, UNASSIGNED, int(reaches[some[0]]), slots.amount)
                 lot = keyed.get((*key, owner))
                 if lot is None:
-                    each = None if self._weighs_pairs else self._part[owner]
-                    lot = keyed[*key, owner] = Lot(*key, wait=1, each=each)
+                    lot = keyed[*key, owner] = Lot(*key, wait=1)
                     lot.part = owner if self._weighs_pairs else 0
                 lot.tasks += tasks[some].tolist()
             yield from keyed.values()
@@ -462,23 +458,24 @@ class _Standbys:
             pairs = self._pairs[owner] = Counter(holders[start:end].tolist())
         return pairs
 
-    def choose(self, task: int, places: deque[int], amount: int) -> list[int]:
-        """Take places that have few of an owner's copies, in turn."""
-        owner = self._state.owner[task]
+    def choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+        """Take places that have few of an owner's copies, in turn; none that is excluded."""
+        owner = self._state.owner[lot.tasks[0]]
         pairs, part = self._pairs_of(owner), self._part[owner]
         chosen: list[int] = []
         passed: list[int] = []
         while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
             one = places.popleft()
-            if pairs[one] < part:
+            if pairs[one] < part and one not in lot.excluded:
                 pairs[one] += 1
                 chosen.append(one)
             else:
                 passed.append(one)
-        more = amount - len(chosen)
         places.extendleft(reversed(passed))
-        chosen += [places.popleft() for _ in range(more)]
-        return chosen
+        more = list(islice((one for one in places if one not in lot.excluded), amount - len(chosen)))
+        for one in more:
+            places.remove(one)
+        return chosen + more
 
     def suits(self, move: Move) -> bool | None:
         """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""

@@ -90,12 +90,21 @@ class Wishes:
 
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
-        found = sorted({_degree(known) for held in self.copies.values() for known in held.values()} | {NO_STATE})
-        steps = max(1, -(-len(found) // _DEGREES))
-        self._degree = {known: place // steps for place, known in enumerate(found, 1)}
+        every = {known for held in copies.values() for known in held.values()} | {NO_STATE}
+        degrees = sorted({_degree(known) for known in every})
+        steps = max(1, -(-len(degrees) // _DEGREES))
+        rank = {known: place // steps for place, known in enumerate(degrees, 1)}
+        self._rank = {known: rank[_degree(known)] for known in every}
+        # What it costs at the levels of warmth, as far as there is any state to tell places apart.
+        self._costs = dict.fromkeys(every, (0, 0, 0))
         self.cold: dict[str, int] = {"move": 1}
-        if any(self.copies.values()):
-            self.cold |= {"unready": 1, "cold": 1, "restore": self._degree[NO_STATE]}
+        if copies:
+            self._costs |= {
+                known: (1, max(0, known.ready_class - Ready.ON_DISK), self._rank[known])
+                for known in every
+                if known.ready_class > Ready.CAUGHT_UP
+            }
+            self.cold |= dict(zip(("unready", "cold", "restore"), self._costs[NO_STATE], strict=True))
 
     def at(self, task: int, member: int) -> Warmth:
         """Return how warm what a member has of a task is."""
@@ -103,16 +112,12 @@ class Wishes:
 
     def wish(self, task: int, member: int, *, move: int = 1, warming: bool = False, previous: bool = False) -> Wish:
         """Return what it costs to bring a copy of a task to a member."""
-        if "restore" not in self.cold:
-            return Wish(member, move, -warming, 0, 0, 0, -previous)
-        known = self.at(task, member)
-        unready, cold = known.ready_class > Ready.CAUGHT_UP, max(0, known.ready_class - Ready.ON_DISK)
-        restore = self._degree[_degree(known)] if unready else 0
-        return Wish(member, move, -warming, int(unready), cold, restore, -previous)
+        unready, cold, restore = self._costs[self.at(task, member)]
+        return Wish(member, move, -warming, unready, cold, restore, -previous)
 
     def chill(self, task: int, member: int) -> int:
         """Return how little would be lost with a copy: the colder, the lower."""
-        return max(self._degree.values()) - self._degree[_degree(self.at(task, member))]
+        return max(self._rank.values()) - self._rank[self.at(task, member)]
 
 
 _DEGREES = 200
