@@ -7,9 +7,9 @@ import pytest
 from ortools.graph.python.max_flow import SimpleMaxFlow
 from tests.core.placing import Group, seats, tasks
 
-from batonpass.core.placement import place, quotas, standbys
+from batonpass.core.placement import exchange, place, quotas, standbys
 from batonpass.core.placement.flow import PlacementError
-from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementMember, PlacementRequest, Ready, Warmth
 
 MEMBERS = 80
 TASKS = 400
@@ -107,3 +107,27 @@ def test_copies_that_are_not_passed_on_are_placed_apart_all_the_same(
     placed = Group(tasks(20), members, tuple(homes), tuple(held), replicas=1).place()
     assert all(len({owner, *held}) == 2 for owner, held in zip(placed.owner, placed.standbys, strict=True))
     assert not placed.short
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_are_apart_where_members_that_are_alike_share_an_arc(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in groups too large for an arc from every copy to every member: dealing keeps copies of a task apart."""
+    for module, bound in ((standbys, "_SMALL"), (standbys, "_SINGLE"), (exchange, "_EXACT")):
+        monkeypatch.setattr(module, bound, 0)
+    random, members = Random(seed), seats(6)
+    names: list[str] = [one.id for one in members]
+    warm = {
+        task_index: {name: Warmth(Ready.ON_DISK, random.randrange(100)) for name in random.sample(names, 2)}
+        for task_index in range(15)
+    }
+    placed = Group(tasks(24), members, replicas=2, warm=warm).place()
+    for task_index, (owner, held) in enumerate(zip(placed.owner, placed.standbys, strict=True)):
+        assert len({owner, *held}) == 3 - placed.short.get(task_index, 0)
+    cold = [task_index for task_index, held in warm.items() if names[placed.owner[task_index]] not in held]
+    assert not cold
+
+
+def test_what_the_last_round_leaves_is_reported_as_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standbys, "_ROUNDS", 1)
+    placed = Group(tasks(TASKS), seats(MEMBERS), replicas=1).place()
+    assert sum(map(len, placed.standbys)) + sum(placed.short.values()) == TASKS

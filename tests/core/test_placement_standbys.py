@@ -19,6 +19,7 @@ from tests.core.placing import (
     together,
 )
 
+from batonpass.core.placement import standbys
 from batonpass.core.placement_types import PlacementMember, Ready, Warmth
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
@@ -138,8 +139,10 @@ def test_an_old_owner_becomes_the_standby_of_a_task_that_moves_to_its_standby() 
     assert new_copies(group, group.settle(placed)) == 0
 
 
-def test_a_missing_copy_goes_where_there_is_state_of_it() -> None:
+@pytest.mark.parametrize("small", [1 << 16, 0])
+def test_a_missing_copy_goes_where_there_is_state_of_it(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of members that are low enough, one with state on disk gets the copy."""
+    monkeypatch.setattr(standbys, "_SMALL", small)
     before = Group(tasks(8), seats(4), replicas=1).settle()
     task_index = next(task_index for task_index, held in enumerate(before.standbys) if held == {"m03"})
     owner = before.home[task_index]

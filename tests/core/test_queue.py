@@ -181,7 +181,7 @@ def test_the_queue_follows_the_number_of_standbys() -> None:
 def test_a_task_may_wait_for_two_slots_and_get_both_at_once() -> None:
     """Its active and its standby are both to move, and a larger budget lets both copies begin."""
     stage = Scene()
-    stage.declare(topology(12), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
+    stage.declare(topology(8), num_standby_replicas=1, max_warmup_replicas=1, max_warmups_per_member=1)
     for name in "abc":
         stage.join(name)
     stage.settle()
