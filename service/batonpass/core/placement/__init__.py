@@ -63,9 +63,10 @@ import numpy as np
 
 from batonpass.core.placement.actives import place_stateful, place_stateless
 from batonpass.core.placement.flow import PlacementError
+from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement.weights import level_loads, place_weighted
+from batonpass.core.placement.weights import place_weighted
 from batonpass.core.placement_types import (
     UNASSIGNED,
     LoadSpread,
