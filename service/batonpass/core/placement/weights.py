@@ -125,7 +125,7 @@ class _Draft:
         self.away: set[int] = set()
         self.load = state.stateful_load(self.where)
         self.bands = _bands(state, held, self.load)
-        self.slots = [limit - have for limit, have in zip(held.limit, held.have.tolist(), strict=True)]
+        self.slots: list[int] = [limit - have for limit, have in zip(held.limit, held.have.tolist(), strict=True)]
         self._unplaced = set(held.orphans)
         self._copies: Copies = {}
 
