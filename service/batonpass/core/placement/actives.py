@@ -252,7 +252,8 @@ def _network(
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    levels = (kind.have / np.array(state.capacity)).tolist()
+    # Of members that a ceiling makes equally high the one is lowest that has least without it.
+    levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
     found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
     if kind.load is None:
         found["height"] = ranks(heights)
@@ -262,9 +263,9 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     return found
 
 
-def ranks(values: Sequence[float]) -> Ints:
-    """Return for each value how many lower ones there are, equal ones counted once."""
-    return np.unique(np.round(values, PLACES), return_inverse=True)[1].astype(np.int64)
+def ranks(values: Sequence[float] | Floats) -> Ints:
+    """Return for each value, or row of values, how many lower ones there are, equal ones counted once."""
+    return np.unique(np.round(values, PLACES), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 class _Sorting:
