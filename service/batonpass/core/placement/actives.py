@@ -15,6 +15,7 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, WaitReas
 LEVELS = (
     "wait",
     "balance",
+    "part",
     "move",
     "warming",
     "height",
@@ -171,7 +172,7 @@ def _place(state: PlacementState, kind: Kind) -> None:
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.is_open[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
-    if at_rest and not kind.orphans:
+    if at_rest and not kind.orphans and not state.restricted:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
@@ -255,6 +256,8 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     # Of members that a ceiling makes equally high the one is lowest that has least without it.
     levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
     found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
+    if quota.levels:
+        found["part"] = ranks(quota.levels)
     if kind.load is None:
         found["height"] = ranks(heights)
         # Where more stateless tasks run, a stateful one less saves one of them from moving.
