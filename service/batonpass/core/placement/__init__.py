@@ -25,7 +25,7 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 |---|---|---|
 | wait | lot to where it waits | what fits nowhere waits; what runs rather keeps its place |
 | balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
-| part | ceiling: rank of its part's load, during a rollout | what need not stay with those who have to have more leaves |
+| part | ceiling: rank of its part's load, in a rollout | who has to have more has nothing that can be elsewhere |
 | move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
 | warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
