@@ -36,6 +36,8 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, Ready, 
 _TOLERANCE: Final = 1e-9
 # How many moves are tried each time for whether the rest can do without them.
 _TRIES: Final = 2_000
+# With how many tasks of another member one is tried to be exchanged for warmth.
+_OTHERS: Final = 8
 
 Rank = tuple[bool, int, int, bool]
 _NOWHERE_WARM: Final[Rank] = (True, int(Ready.NOTHING), 0, True)
@@ -369,40 +371,35 @@ class _Draft:
         return done
 
     def warm(self) -> bool:
-        """Let what moves go where it is warmer, directly or in exchange for something else that moves.
-
-        What stays at home though it was under way may go in the place of something else that came from there.
-        """
+        """Let what moves go where it is warmer, directly or in exchange for something else that moves."""
         done = False
-        staying = [task for task in self.previous if self.where[task] == self.home[task]]
-        for rank, _, task, member in self.wishes(sorted({*self.away, *staying})):
+        there: dict[int, set[int]] = defaultdict(set)
+        for task in self.away:
+            there[self.where[task]].add(task)
+        for rank, _, task, member in self.wishes(sorted(self.away)):
             source = self.where[task]
-            if source == self.home[task]:
-                others = [other for other in sorted(self.away) if self.home[other] == source]
-            elif rank < self.rank(task, source):
-                others = [UNASSIGNED, *sorted(self.away)]
-            else:
+            if rank >= self.rank(task, source):
                 continue
-            for other in others:
-                there = other == UNASSIGNED or self.where[other] == member
-                if there and self._is_better(task, other, member, rank):
-                    self.move(task, member)
-                    if other != UNASSIGNED:
-                        self.move(other, source)
-                    done = True
-                    break
+            others = chain([UNASSIGNED], sorted(there[member])[:_OTHERS])
+            other = next((other for other in others if self._is_better(task, other, member)), None)
+            if other is None:
+                continue
+            for one, place in ((task, member), (other, source)):
+                if one != UNASSIGNED:
+                    there[self.where[one]].discard(one)
+                    there[place].add(one)
+                    self.move(one, place)
+            done = True
         return done
 
-    def _is_better(self, task: int, other: int, member: int, rank: Rank) -> bool:
-        """Tell whether warmth gains from sending a task to a member and another one from there, while nothing loses."""
+    def _is_better(self, task: int, other: int, member: int) -> bool:
+        """Tell whether a task may go to a member that is warmer, and another one come from there, while nothing loses."""
         source = self.where[task]
         more = self.weight[task] - (self.weight[other] if other != UNASSIGNED else 0.0)
         if abs(self.gap(member, more)) > abs(self.gap(member)) or abs(self.gap(source, -more)) > abs(self.gap(source)):
             return False
         if other == UNASSIGNED:
             return self.slots[member] > 0
-        if source == self.home[task]:
-            return rank < self.rank(other, member)
         if self.home[other] == source or not self.state.takes(other, source):
             return False
         return self.rank(other, source) <= self.rank(other, member)
