@@ -271,6 +271,16 @@ def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
     assert counts(late, late.place())["a"] == 3
 
 
+def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may_have() -> None:
+    """The older task is warm on the only member that may have the newer one, whose limit is one task."""
+    table = tasks(1, 1, weight=lambda one, _: 1.0 + one, epochs={1: 2})
+    warm = {0: {"a": Warmth(Ready.CAUGHT_UP, 0)}}
+    group = Group(table, (seat("a", topology_epoch=2, max_tasks=1), seat("b")), warm=warm)
+    placed = group.place()
+    assert [group.name(owner) for owner in placed.owner] == ["b", "a"]
+    assert placed.waiting == {}
+
+
 def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:
     """With balance held, newer tasks are placed beside what runs, and nothing gives way."""
     table = tasks(6, 3, epochs={1: 2})
