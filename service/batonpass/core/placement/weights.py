@@ -393,7 +393,7 @@ class _Draft:
         return done
 
     def _is_better(self, task: int, other: int, member: int) -> bool:
-        """Tell whether a task may go to a member that is warmer, and another one come from there, while nothing loses."""
+        """Tell whether a task may go to a warmer member, and another one come from there, while nothing loses by it."""
         source = self.where[task]
         more = self.weight[task] - (self.weight[other] if other != UNASSIGNED else 0.0)
         if abs(self.gap(member, more)) > abs(self.gap(member)) or abs(self.gap(source, -more)) > abs(self.gap(source)):
