@@ -195,6 +195,20 @@ def test_every_level_of_topology_is_even_as_it_rolls_out() -> None:
     assert sorted(counts(group, group.place()).values()) == [6, 6, 6, 6]
 
 
+def test_older_tasks_leave_the_part_that_is_fuller_even_for_the_last_one() -> None:
+    """Members that know the new topology have more than their part of the tasks; what can go elsewhere does."""
+    group = Group(
+        tasks(1, 3, epochs={1: 2}),
+        (seat("a", 3, topology_epoch=2), seat("b", 3, topology_epoch=2), seat("c", 1.5), seat("d", 3)),
+        home=("b", "a", "a", "b"),
+    )
+    placed = group.place()
+    assert counts(group, placed) == {"a": 2, "b": 1, "c": 0, "d": 1}
+    assert placed.moves == placed.lower_bound == 1
+    assert group.settle(placed).place().moves == 0
+    assert replace(group, held=True).place().moves == 0
+
+
 def test_newer_tasks_find_warmth_and_keep_their_targets_too() -> None:
     """Warm copies, running warmups and earlier targets count for newer tasks as for any others."""
     table = tasks(4, 4, epochs={1: 2})
@@ -242,6 +256,29 @@ def test_one_member_that_knows_the_newest_topology_keeps_what_only_it_can_run() 
     placed = before.place()
     assert {before.name(placed.owner[task_index]) for task_index in range(6, 10)} == {"a"}
     assert "b" in {before.name(placed.owner[task_index]) for task_index in range(6)}
+
+
+def test_limits_hold_for_unequal_weights_during_a_rollout() -> None:
+    """What only one member may have, and goes beyond its limit, waits; older tasks make room for it."""
+    table = tasks(4, 4, weight=lambda one, partition: 1.0 + one + partition % 2, epochs={1: 2})
+    group = Group(table, (seat("a", topology_epoch=2, max_tasks=3), seat("b")), home=("a",) * 8)
+    placed = group.place()
+    assert faults(group, placed) == []
+    assert counts(group, placed) == {"a": 3, "b": 4}
+    assert list(placed.waiting.values()) == [WaitReason.NO_CAPACITY]
+    late = replace(group, home=("a",) * 3 + ("b", None, None, None, None))
+    assert faults(late, late.place()) == []
+    assert counts(late, late.place())["a"] == 3
+
+
+def test_an_older_task_of_unequal_weight_makes_room_for_what_only_one_member_may_have() -> None:
+    """The older task is warm on the only member that may have the newer one, whose limit is one task."""
+    table = tasks(1, 1, weight=lambda one, _: 1.0 + one, epochs={1: 2})
+    warm = {0: {"a": Warmth(Ready.CAUGHT_UP, 0)}}
+    group = Group(table, (seat("a", topology_epoch=2, max_tasks=1), seat("b")), warm=warm)
+    placed = group.place()
+    assert [group.name(owner) for owner in placed.owner] == ["b", "a"]
+    assert placed.waiting == {}
 
 
 def test_in_a_pause_a_rollout_moves_nothing_that_runs() -> None:

@@ -80,6 +80,30 @@ def test_what_must_move_goes_where_it_is_warm() -> None:
     assert {group.name(placed.owner[task_index]) for task_index in [*orphans[:3], orphans[4]]} == {"m02"}
 
 
+def test_what_members_give_away_goes_where_it_is_warm_too() -> None:
+    """Two newcomers at once: whatever moves goes to the one that has a caught-up copy of it."""
+    group = by_subtopology(1.0, 3.0).settle().join(seat("x"), seat("y"))
+    other = {"x": "y", "y": "x"}
+    targets = {task_index: str(target) for task_index, (_, target) in moved(group, group.place()).items()}
+    warmed = replace(group, warm={task_index: {other[target]: CAUGHT_UP} for task_index, target in targets.items()})
+    placed = warmed.place()
+    assert {task_index: target for task_index, (_, target) in moved(warmed, placed).items()} == {
+        task_index: other[target] for task_index, target in targets.items()
+    }
+    assert off(warmed, placed) <= 1
+
+
+def test_a_task_that_moves_for_balance_is_caught_up_somewhere_that_has_room() -> None:
+    """One member gives much, two newcomers have room for more: one of them is caught up and gets what goes beyond."""
+    table = tasks(12, weight=lambda _one, partition: 1.0 + partition % 2)
+    group = Group(table, (seat("a"), seat("x"), seat("y")), home=("a",) * 12)
+    gone = [task_index for task_index, (_, target) in moved(group, group.place()).items() if target == "x"]
+    warmed = replace(group, warm={gone[-1]: {"y": CAUGHT_UP}})
+    placed = warmed.place()
+    assert warmed.name(placed.owner[gone[-1]]) == "y"
+    assert off(warmed, placed) <= 1
+
+
 def test_wishes_give_way_where_they_would_leave_somebody_too_low() -> None:
     """Warm copies that are all on one member do not fill it up while another starves."""
     table = tasks(8, weight=lambda _one, partition: 1.0 + partition % 2)
@@ -115,6 +139,16 @@ def test_a_move_that_nobody_needs_any_more_is_dropped() -> None:
     before = by_subtopology(1.0, 4.0).settle()
     needless = replace(before, previous={0: "m01", 12: "m02"}, warming={12: "m02"})
     assert needless.place().moves == 0
+
+
+def test_a_move_under_way_is_dropped_where_something_else_has_to_be_placed() -> None:
+    """What was told before is no reason to move, beside a task that has no owner either."""
+    before = by_subtopology(1.0, 4.0).settle()
+    home = tuple(None if task_index == 0 else name for task_index, name in enumerate(before.home))
+    moving = next(task_index for task_index, name in enumerate(home) if task_index > 0 and name == "m00")
+    group = replace(before, home=home, previous={moving: "m01"}, warming={moving: "m01"})
+    placed = group.place()
+    assert set(moved(group, placed)) == {0}
 
 
 def test_heavy_tasks_are_shed_before_light_ones() -> None:

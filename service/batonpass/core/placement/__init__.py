@@ -25,6 +25,7 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 |---|---|---|
 | wait | lot to where it waits | what fits nowhere waits; what runs rather keeps its place |
 | balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
+| part | ceiling: rank of its part's load, in a rollout | who has to have more has nothing that can be elsewhere |
 | move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
 | warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
@@ -35,7 +36,7 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 | newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
 | even | (member, subtopology): distance from the even part | even subtopologies as far as all this allows |
-| load | ceiling: rank of the load now | the lowest load first |
+| load | ceiling: rank of floor / capacity, then of the load now | of equal heights the lowest load first |
 | size | member to lot: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
 
@@ -56,7 +57,8 @@ network has room for pairs, an owner's copies beyond an even part per block cost
 In a small group everybody gives and takes, and one exchange is the best there is; in others first those that have to,
 and further exchanges follow only where something is still missing or not level.
 
-Tasks of **unequal weights** are no flow: `weights` searches for few moves.
+Tasks of **unequal weights** are no flow: `weights` makes a draft better step by step, in the same order of rules, and
+`levels` does for stateless ones.
 """
 
 from __future__ import annotations
@@ -65,9 +67,10 @@ import numpy as np
 
 from batonpass.core.placement.actives import place_stateful, place_stateless
 from batonpass.core.placement.flow import PlacementError
+from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement.weights import level_loads, place_weighted
+from batonpass.core.placement.weights import place_weighted
 from batonpass.core.placement_types import (
     UNASSIGNED,
     LoadSpread,

@@ -15,6 +15,7 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, WaitReas
 LEVELS = (
     "wait",
     "balance",
+    "part",
     "move",
     "warming",
     "height",
@@ -171,7 +172,7 @@ def _place(state: PlacementState, kind: Kind) -> None:
     floors, tops = np.array(quota.floors), np.array(quota.floors) + quota.fractional
     opened = state.is_open[:-1]
     at_rest = bool(((floors <= kind.have) & (kind.have <= tops))[opened].all())
-    if at_rest and not kind.orphans:
+    if at_rest and not kind.orphans and not state.restricted:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
@@ -252,8 +253,11 @@ def _network(
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
     """Return what it costs per member to have one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    levels = (kind.have / np.array(state.capacity)).tolist()
+    # Of members that a ceiling makes equally high the one is lowest that has least without it.
+    levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
     found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
+    if quota.levels:
+        found["part"] = ranks(quota.levels)
     if kind.load is None:
         found["height"] = ranks(heights)
         # Where more stateless tasks run, a stateful one less saves one of them from moving.
@@ -262,9 +266,9 @@ def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints
     return found
 
 
-def ranks(values: Sequence[float]) -> Ints:
-    """Return for each value how many lower ones there are, equal ones counted once."""
-    return np.unique(np.round(values, PLACES), return_inverse=True)[1].astype(np.int64)
+def ranks(values: Sequence[float] | Floats) -> Ints:
+    """Return for each value, or row of values, how many lower ones there are, equal ones counted once."""
+    return np.unique(np.round(values, PLACES), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 class _Sorting:

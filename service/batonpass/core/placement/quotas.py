@@ -22,11 +22,15 @@ PLACES: Final = 8
 
 
 class Quotas(NamedTuple):
-    """What each member gets: its floor, and one more for as many of the ``fractional`` ones as ``ceilings`` says."""
+    """What each member gets: its floor, and one more for as many of the ``fractional`` ones as ``ceilings`` says.
+
+    Where members are divided into parts, one more belongs to the parts with the lower ``levels``, as far as may be.
+    """
 
     floors: list[int]
     fractional: list[bool]
     ceilings: int
+    levels: Sequence[float] = ()
 
 
 class Water(NamedTuple):
@@ -161,6 +165,7 @@ class Division:
     def solve(self, members: Sequence[int]) -> Quotas:
         """Return what each member gets, as even per share as cohorts let it be."""
         floors, fractional = [0] * len(self.shares), [False] * len(self.shares)
+        levels = [0.0] * len(self.shares)
         ceilings = 0
         pending = [(list(members), list(range(len(self.cohorts))))]
         while pending:
@@ -173,10 +178,12 @@ class Division:
                 pending += split
                 continue
             found = self.final(some, count)
+            level = count / sum(self.shares[one] for one in some)
             for place, one in enumerate(some):
+                levels[one] = level
                 floors[one], fractional[one] = found.floors[place], found.fractional[place]
             ceilings += found.ceilings
-        return Quotas(floors, fractional, ceilings)
+        return Quotas(floors, fractional, ceilings, levels)
 
     def _split(
         self, members: Sequence[int], cohorts: Sequence[int], count: int
