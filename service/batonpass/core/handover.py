@@ -15,6 +15,8 @@ The first row that fits decides.
 | the task has no state | the target at once, where it is another that is here |
 | runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
 | runs, is the target, or the target is away or gone | the owner |
+| runs, the target has yet to confirm what it was told to give up, so that it is granted nothing | the owner |
+| runs, and is itself about to be granted a task that nobody runs | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
 | restores, and is itself caught up, or will be by its next heartbeat | the owner |
@@ -87,7 +89,7 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
         return _stays(task, Held.FAILED if failed else None)
     held = view.why_moves_are_held(draining=failed or owner.drain is not None)
     if not failed:
-        held = held or _held_for_overdue(view, task, owner)
+        held = held or _held_for_overdue(view, task, owner) or _held_for_another(view, owner, view.members[task.target])
     return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
@@ -123,6 +125,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     held = view.why_moves_are_held(draining=drain is not None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
+    held = held or _held_for_another(view, owner, target)
     return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
@@ -130,6 +133,20 @@ def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
     for_balance = owner.drain is None and task.target != task.pin
     return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
+
+
+def _held_for_another(view: View, owner: Member, target: Member) -> Held | None:
+    """Hold a handover while an earlier one of its two members is under way, so that no task stands still for another.
+
+    A member that has yet to confirm what it was told to give up is granted nothing (``reconcile``). As target it would
+    let the owner stop for nothing; and an owner told to stop while it is about to be granted something would get that
+    later. What is under way waits for no handover that is held: it ends with its confirmations, or their time limit.
+    """
+    if view.as_if_released:
+        return None
+    if target.revoking:
+        return Held.REVOKE_FIRST
+    return Held.TAKE_OVER_FIRST if owner.id in view.next_owners else None
 
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
@@ -264,9 +281,10 @@ def _best_ready(
 ) -> Choice | None:
     """Return the best caught-up copy: the previous owner, the target, then the least lag.
 
-    Draining members come last, and members on which the task failed of late before them.
+    Draining members come last, before them members on which the task failed of late, and before these whoever has yet
+    to confirm that it gave up something else, and is granted nothing until then.
     """
-    ready: list[tuple[tuple[bool, bool, bool, bool, int], MemberId]] = []
+    ready: list[tuple[tuple[bool, bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
         if member_id in excluding:
             continue
@@ -277,9 +295,9 @@ def _best_ready(
                 continue
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = bool(task.failures) and view.has_failed(task, member_id)
-            ready.append(
-                ((member.drain is not None, failed, not is_previous_owner, not is_target, copy.lag or 0), member_id)
-            )
+            waits = not view.as_if_released and any(one != task.id for one in member.revoking)
+            order = (member.drain is not None, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
+            ready.append((order, member_id))
     if not ready:
         return None
     best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[0], view.load(one[1]), one[1]))

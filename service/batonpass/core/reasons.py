@@ -47,6 +47,7 @@ class Held(StrEnum):
     REVOKING = "revoking"
     LEASE = "lease-not-over"
     REVOKE_FIRST = "member-must-revoke-first"
+    TAKE_OVER_FIRST = "owner-must-take-over-first"
     PARKED = "parked"
     FAILED = "failed"
     MEMBER_OVERDUE = "member-overdue"

@@ -26,6 +26,7 @@ class View:
         "_is_held",
         "_limited",
         "_load",
+        "_next_owners",
         "as_if_released",
         "config",
         "group",
@@ -50,6 +51,7 @@ class View:
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
         self._limited: dict[MemberId, int] | None = None
+        self._next_owners: frozenset[MemberId] | None = None
         self._is_calm: bool | None = None
         self._is_any_member_overdue: bool | None = None
         self._is_held = self.why_moves_are_held(draining=True) is not None
@@ -100,6 +102,14 @@ class View:
             members = self.members.items()
             self._limited = {one: member.max_tasks for one, member in members if member.max_tasks is not None}
         return self._limited
+
+    @property
+    def next_owners(self) -> frozenset[MemberId]:
+        """The members to which a handover is under way: they get a task as soon as nobody can be running it."""
+        if self._next_owners is None:
+            tasks = self.tasks.pick(self.group.open_tasks())
+            self._next_owners = frozenset([task.next_owner for task in tasks if task.owner is None and task.next_owner])
+        return self._next_owners
 
     @property
     def is_calm(self) -> bool:

@@ -107,7 +107,14 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
     "revoking": (WaitsFor.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
     "lease-not-over": (WaitsFor.LEASE, "its last owner may run it until its lease is over"),
-    "member-must-revoke-first": (WaitsFor.CONFIRMATION, "the member that is to have it must give up others first"),
+    "member-must-revoke-first": (
+        WaitsFor.CONFIRMATION,
+        "the member that is to have it has yet to confirm what it gave up; until then its owner goes on",
+    ),
+    "owner-must-take-over-first": (
+        WaitsFor.CONFIRMATION,
+        "its owner is about to be given another task, and goes on with this one until it has been",
+    ),
     "parked": (WaitsFor.OPERATOR, "it failed on too many members; release it to have it tried again"),
     "member-overdue": (WaitsFor.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
     "failed": (WaitsFor.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
@@ -232,7 +239,9 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             continue
         if member.id in holders:
             copy = view.copy(task, member.id)
-            if not copy.is_caught_up or (task.owner is not None and member.id in (task.target, *task.warmups)):
+            is_next = task.owner is not None and member.id in (task.target, *task.warmups)
+            is_held_back = held is not None and held.to == member.id
+            if not copy.is_caught_up or (is_next and not is_held_back):
                 detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
                 found.append(Wait(WaitsFor.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
@@ -258,6 +267,8 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
     what, detail = MEANINGS.get(held.reason.value, (WaitsFor.TIME, held.reason.value))
     group, until_ms = view.group, None
+    if held.reason is Held.REVOKE_FIRST and held.to is not None:
+        return _others_first(view, group.members[held.to])
     match held.reason:
         case Held.PAUSED if group.pause is not None:
             until_ms = group.pause.expires_ms
