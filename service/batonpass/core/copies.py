@@ -91,42 +91,43 @@ def lacking(task: Task) -> list[MemberId]:
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
-    active, owner = choice.active, task.owner
-    previous_owner = owner if owner not in (None, active) else task.previous_owner
-    if previous_owner is None and not task.standbys and not task.warmups:
-        return {}
-    holders = view.holders(task)
-    holders.pop(active, None)  # type: ignore[arg-type]
+    """Return the copies that stay, with their roles from now on.
+
+    These are the copy of whoever ran the task last, until the next owner runs it; those that are ``wanted`` and there;
+    the target's; and of the surplus what nothing makes superfluous yet.
+    """
+    owner, target = task.owner, task.target
+    is_giving_way = owner is not None and owner != choice.active
+    holders = _holders_beside(view, task, choice.active)
+    last_owner = owner if is_giving_way else task.previous_owner
+    has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
-    if previous_owner is not None and previous_owner != active and view.present_member(previous_owner) is not None:
-        if owner == previous_owner and task.state is not ActiveState.LOST:
-            holders[previous_owner] = Role.STANDBY
-        was_running = owner != previous_owner or task.state is ActiveState.RUNNING
-        if previous_owner in holders and was_running and not view.as_if_released:
-            kept[previous_owner] = Role.STANDBY
-    held = [one for one in wanted if one in holders]
-    for member_id in held:
-        settled = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
-        kept[member_id] = Role.STANDBY if settled else Role.WARMUP
-    target = task.target
-    if target is not None and target not in (active, owner) and target in holders and not view.is_stalled(task, target):
+    if last_owner is not None and last_owner in holders and has_run and not view.as_if_released:
+        kept[last_owner] = Role.STANDBY
+    there = [one for one in wanted if one in holders]
+    for member_id in there:
+        is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
+        kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
+    if target is not None and target in holders and target != owner and not view.is_stalled(task, target):
+        # While another has the task for it, the target's copy is one of those that are wanted beside the active.
         kept.setdefault(target, holders[target])
-        held.append(target)
-    if len(kept) == len(holders):
-        return kept
-    surplus = [one for one in holders if one not in kept and (one != target or one != owner)]
+        there.append(target)
+    # An owner that gives way although it is the target is asked for a copy as the target (``_with_requests``).
+    surplus = {one: holders[one] for one in holders if one not in kept and not (one == owner == target)}
     if surplus:
-        runs = owner == active and task.state is ActiveState.RUNNING
-        # While the owner keeps the task for its target, the target's copy is one of those that are wanted beside it.
-        missing = max(len(wanted), len(task.target_standbys)) - len(held)
-        if missing < len(surplus):
-            # Only a copy that is caught up makes another one superfluous.
-            missing += sum([not _is_caught_up(view, task, one) for one in held])
-        for member_id in _surplus_kept(view, task, surplus, missing=missing, runs=runs or choice.ready):
-            kept[member_id] = holders[member_id]
+        missing = len(task.target_standbys) - sum([_is_caught_up(view, task, one) for one in there])
+        kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
-            _keep_on_drained(view, task, kept, {one: holders[one] for one in surplus if one not in kept})
+            _keep_on_drained(view, task, kept, {one: role for one, role in surplus.items() if one not in kept})
     return kept
+
+
+def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
+    """Return the copies that there are beside the next active; an owner that gives way has one unless it lost it."""
+    holders = view.holders(task)
+    if task.owner is not None and task.state is not ActiveState.LOST:
+        holders[task.owner] = Role.STANDBY
+    return {member_id: role for member_id, role in holders.items() if member_id != active}
 
 
 def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: dict[MemberId, Role]) -> None:
@@ -151,17 +152,19 @@ def _was_running_on(task: Task, member_id: MemberId) -> bool:
     return member_id == task.owner and task.state is ActiveState.RUNNING
 
 
-def _surplus_kept(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
-    """Return the unwanted copies that stay for now: as many standbys as wanted ones are missing.
+def _surplus_kept(
+    view: View, task: Task, surplus: dict[MemberId, Role], *, missing: int, is_ready: bool
+) -> dict[MemberId, Role]:
+    """Return the unwanted copies that stay for now: as many standbys as caught-up wanted ones are missing.
 
-    While nobody is ready to run the task, all of them stay that hold any state.
+    While nobody is ready to run the task, all of them stay that hold any state: each may yet be what saves the task.
     """
-    holders = view.holders(task)
-    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else surplus
-    if not runs:
-        return [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
-    standing = [one for one in ranked if holders.get(one, Role.STANDBY) is Role.STANDBY]
-    return standing[: max(0, missing)]
+    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else [*surplus]
+    if is_ready:
+        stay = [one for one in ranked if surplus[one] is Role.STANDBY][: max(0, missing)]
+    else:
+        stay = [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
+    return {one: surplus[one] for one in stay}
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:

@@ -43,7 +43,10 @@ from batonpass.core.view import View
 
 
 class Choice(NamedTuple):
-    """Who has the active of one task when the step is complete; ``held`` says why it is nobody, or not the target."""
+    """Who has the active of one task when the step is complete.
+
+    ``ready``: it runs the task, or is caught up. ``held`` says why it is nobody, or not the target.
+    """
 
     active: MemberId | None
     why: Why
@@ -75,22 +78,22 @@ def choose_active(view: View, task: Task) -> Choice:
         # Since a start nobody has heard from it. It counts as running, but what was just handed to it is not taken back
         # for the last owner before it has said whether it does.
         is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
-        return _stays(task) if is_way_back else _choose_for_running(view, task, owner)
+        return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
 
 
-def _stays(task: Task, held: Held | None = None) -> Choice:
-    return Choice(task.owner, Why.STAYS, True, held)
+def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
+    return Choice(owner.id, Why.STAYS, view.copy(task, owner.id).is_caught_up, held)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
     if task.target in (None, owner.id) or view.present_member(task.target) is None:
-        return _stays(task, Held.FAILED if failed else None)
+        return _stays(view, task, owner, Held.FAILED if failed else None)
     held = view.why_moves_are_held(draining=failed or owner.drain is not None)
     if not failed:
         held = held or _held_for_overdue(view, task, owner) or _held_for_another(view, owner, view.members[task.target])
-    return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
+    return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
@@ -101,13 +104,13 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     target = view.present_member(task.target)
     if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
-    return _stays(task)
+    return _stays(view, task, owner)
 
 
 def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
     """Only a copy that is ready takes over from a member that may still be alive."""
     found = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
-    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(task)
+    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(view, task, owner)
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
@@ -115,18 +118,18 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
         return _choose_at_deadline(view, task, owner)
     if task.target == owner.id:
-        return _stays(task)
+        return _stays(view, task, owner)
     target = view.present_member(task.target)
     if target is None:
-        return _stays(task)
+        return _stays(view, task, owner)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
-        return _stays(task)
+        return _stays(view, task, owner)
     held = view.why_moves_are_held(draining=drain is not None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     held = held or _held_for_another(view, owner, target)
-    return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
@@ -159,7 +162,7 @@ def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
         taker = view.present_member(found.active) if found is not None else None
         if found is not None and taker is not None and taker.id != owner.id and taker.drain is None:
             return found._replace(why=Why.DEADLINE)
-    return _stays(task, Held.NO_ELIGIBLE_MEMBER)
+    return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
 
 
 def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
@@ -167,7 +170,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
-        return _stays(task)
+        return _stays(view, task, owner)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.previous_owner
@@ -175,12 +178,11 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     if has_yet_to_speak and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
         # Its word is due within a heartbeat interval. Until then nobody knows how much it has left to restore: where it
         # had a copy, that was caught up; where it had none, the changelog may be as good as empty.
-        return _stays(task)
+        return _stays(view, task, owner)
     # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
     as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]
-    # Until it is as far, every copy with any state may yet be what saves the task.
-    staying = Choice(owner.id, Why.STAYS, ready=own.is_caught_up, held=Held.FAILED if failed else None)
-    return _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad)) or staying
+    found = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
+    return found or _stays(view, task, owner, Held.FAILED if failed else None)
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
