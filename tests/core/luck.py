@@ -45,7 +45,8 @@ from batonpass.core.soft import Soft, TaskReport
 from batonpass.core.view import View
 
 COLD = (1_000, 5_000, 20_000, 100_000)
-QUIET_ROUNDS = 400
+QUIET_ROUNDS = 700
+"""Seconds of peace: more than the ten minutes for which a task is not handed over to where it failed."""
 
 
 @dataclass

@@ -29,12 +29,12 @@ def held(scene: Scene) -> list[tuple[str, str | None, Held]]:
     return [(entry.task, entry.to, entry.reason) for entry in status.held_back]
 
 
-def slow_to_stop(shape: int = 2, **config: object) -> Scene:
+def slow_to_stop(max_tasks: int | None = None, **config: object) -> Scene:
     """Return a group in which m2 is to have 0_0 of m1, and has yet to stop 0_1, which m3 is to have."""
     scene = Scene()
-    scene.declare(topology(shape), **({"acceptable_recovery_lag": 100} | config))
+    scene.declare(topology(2), **({"acceptable_recovery_lag": 100} | config))
     for name in ("m1", "m2", "m3"):
-        scene.join(name)
+        scene.join(name, max_tasks=max_tasks)
     pin(scene, FIRST, "m1")
     pin(scene, SECOND, "m2")
     scene.settle()
@@ -127,6 +127,22 @@ def test_two_members_that_are_to_have_a_task_of_each_other_go_one_after_the_othe
     assert scene.owners() == {"0_0": "m2", "0_1": "m1"}
     scene.settle()
     assert held(scene) == []
+
+
+@pytest.mark.parametrize("max_tasks", [None, 5], ids=["without limit", "with a limit on copies"])
+def test_who_is_about_to_take_over_is_not_told_to_drop_a_copy_before(max_tasks: int | None) -> None:
+    """It would have to confirm that first, and nobody runs the task; only a member with a limit may need the room."""
+    scene = slow_to_stop(max_tasks)
+    scene.obey("m2")
+    scene.obey("m3")
+    assert (scene.task(SECOND).owner, scene.task(FIRST).next_owner) == ("m3", "m2")
+    assert (SECOND in scene.member("m2").assignment) is (max_tasks is None)
+    scene.obey("m1")
+    assert (scene.task(FIRST).owner == "m2") is (max_tasks is None)
+    scene.obey("m2")
+    scene.obey("m2")
+    assert scene.owners() == {"0_0": "m2", "0_1": "m3"}
+    assert SECOND not in scene.member("m2").assignment
 
 
 def test_at_the_deadline_of_a_drain_nobody_is_waited_for() -> None:

@@ -225,7 +225,10 @@ def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int
 
 def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
     """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
-    found = [_for_want_of_a_slot(slots, plan) or _for_another_reason(view, plan) for plan in task_plans]
+    found = [
+        _for_want_of_a_slot(slots, plan) or _for_want_of_a_release(view, plan) or _for_another_reason(view, plan)
+        for plan in task_plans
+    ]
     index_of = view.group.table.index_of
     return sorted([entry for entry in found if entry is not None], key=lambda entry: index_of[entry.task])
 
@@ -236,6 +239,21 @@ def _for_want_of_a_slot(slots: Slots, plan: TaskPlan) -> HeldBack | None:
         return None
     reason = slots.refusal(request)
     return None if reason is None else HeldBack(request.task.id, request.member_id, reason)
+
+
+def _for_want_of_a_release(view: View, plan: TaskPlan) -> HeldBack | None:
+    """Return why a task that nobody has is not granted to whoever is to have it: somebody may still be running it.
+
+    Whoever was told to stop mostly confirms at once; it is worth a reason only after a heartbeat interval.
+    """
+    task, taker = plan.task, plan.choice.active
+    if task.owner is not None or taker is None or view.as_if_released:
+        return None
+    if any(entry.free_at_ms is not None for entry in task.unreleased):
+        return HeldBack(task.id, taker, Held.LEASE)
+    if task.unreleased and view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms:
+        return HeldBack(task.id, taker, Held.REVOKING)
+    return HeldBack(task.id, taker, Held.GRANTS_HELD) if view.group.grants_from_ms > view.now_ms else None
 
 
 def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:

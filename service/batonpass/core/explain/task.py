@@ -127,6 +127,9 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
 }
 """What each reason for which something is held back waits for, and what it means."""
 
+_OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
+"""What is said of each member that may still be running the task, and of the group, in any case."""
+
 SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
 
@@ -215,7 +218,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing when it is there and runs."""
     found = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
-    if held is not None:
+    if held is not None and held.reason not in _OF_A_GRANT:
         found.append(_held_wait(view, task, held))
     elif choice.held is not None and choice.held is not Held.PARKED:
         found.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
