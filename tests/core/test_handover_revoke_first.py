@@ -168,7 +168,7 @@ def test_whoever_never_confirms_is_fenced_and_another_is_tried() -> None:
             scene.obey(name)
     assert M2 not in scene.group.members
     assert scene.task(FIRST).owner == "m1"
-    assert held(scene) == []
+    assert FIRST not in [task for task, _, _ in held(scene)]
     scene.settle()
 
 

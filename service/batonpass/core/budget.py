@@ -225,47 +225,26 @@ def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int
 
 def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
     """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
-    found = [
-        _for_want_of_a_slot(slots, plan) or _for_want_of_a_release(view, plan) or _for_another_reason(view, plan)
-        for plan in task_plans
-    ]
+    found = [_why_held_back(view, slots, plan) for plan in task_plans]
     index_of = view.group.table.index_of
     return sorted([entry for entry in found if entry is not None], key=lambda entry: index_of[entry.task])
 
 
-def _for_want_of_a_slot(slots: Slots, plan: TaskPlan) -> HeldBack | None:
-    request = plan.requests[0] if plan.requests else None
-    if request is None or not request.for_active or request.member_id in plan.copies:
-        return None
-    reason = slots.refusal(request)
-    return None if reason is None else HeldBack(request.task.id, request.member_id, reason)
-
-
-def _for_want_of_a_release(view: View, plan: TaskPlan) -> HeldBack | None:
-    """Return why a task that nobody has is not granted to whoever is to have it: somebody may still be running it.
-
-    Whoever was told to stop mostly confirms at once; it is worth a reason only after a heartbeat interval.
-    """
-    task, taker = plan.task, plan.choice.active
-    if task.owner is not None or taker is None or view.as_if_released:
-        return None
-    if any(entry.free_at_ms is not None for entry in task.unreleased):
-        return HeldBack(task.id, taker, Held.LEASE)
-    if task.unreleased and view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms:
-        return HeldBack(task.id, taker, Held.REVOKING)
-    return HeldBack(task.id, taker, Held.GRANTS_HELD) if view.group.grants_from_ms > view.now_ms else None
-
-
-def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:
+def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
     task, choice, table = plan.task, plan.choice, view.group.table
+    wants_slot = bool(plan.requests) and plan.requests[0].for_active
+    if wants_slot and plan.requests[0].member_id not in plan.copies:
+        reason = slots.refusal(plan.requests[0])
+        if reason is not None:
+            return HeldBack(task.id, task.target, reason)
+    if task.owner is None and choice.active is not None:
+        held = _why_not_granted(view, task)
+        if held is not None:
+            return HeldBack(task.id, choice.active, held)
     if choice.active == task.target is not None and choice.held is not Held.FAILED:
         return None
     task_index = table.index_of.get(task.id)
-    if (
-        task_index is None
-        or (not table.stateful[task_index] and choice.held is None)
-        or (plan.requests and plan.requests[0].for_active)
-    ):
+    if task_index is None or wants_slot or (not table.stateful[task_index] and choice.held is None):
         return None
     has_copy = task.target in plan.copies
     if choice.held is not None and (not has_copy or choice.held in _HOLD_A_READY_TARGET):
@@ -274,3 +253,18 @@ def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:
     if task.target is None:
         return HeldBack(task.id, None, Held(task.waiting_reason)) if task.waiting_reason else None
     return HeldBack(task.id, task.target, Held.STALLED) if not has_copy and view.is_stalled(task, task.target) else None
+
+
+def _why_not_granted(view: View, task: Task) -> Held | None:
+    """Return why a task that nobody has is not granted yet to whoever is to have it.
+
+    Whoever was told to stop mostly confirms at once; that it has not is worth a reason only after a heartbeat interval.
+    """
+    if view.as_if_released:
+        return None
+    if task.unreleased:
+        if any(entry.free_at_ms is not None for entry in task.unreleased):
+            return Held.LEASE
+        if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms:
+            return Held.REVOKING
+    return Held.GRANTS_HELD if view.group.grants_from_ms > view.now_ms else None

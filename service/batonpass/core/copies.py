@@ -7,10 +7,10 @@ longer wanted stays until as many wanted ones are caught up: a standby moves as 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from batonpass.core.handover import Choice, choose_active
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import MemberId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import ActiveState, Role, Task
 from batonpass.core.reasons import Why
@@ -42,33 +42,18 @@ class TaskPlan(NamedTuple):
     requests: tuple[CopyRequest, ...] = ()
 
 
-HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("previous_owner") + 1)
-NOTHING_HELD: Final = Task(TaskId(""))[HELD]
-
-
 def plan_task(view: View, task: Task) -> TaskPlan:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
-    if task.owner is None and view.is_calm and _begins(view, task):
-        # It begins where it belongs, with all of its copies, none of which costs a slot.
-        return TaskPlan(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
-    choice, table = choose_active(view, task), view.group.table
-    task_index = table.index_of.get(task.id)
-    if task.parked or task_index is None or not table.stateful[task_index]:
-        return TaskPlan(task, choice, {})
+    choice = choose_active(view, task)
     active, members = choice.active, view.members
+    if task.parked or not view.is_stateful(task.id):
+        return TaskPlan(task, choice, {})
     if active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
         return TaskPlan(task, choice, view.holders(task))
     wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
-    return _with_requests(view, task, choice, _kept(view, task, choice, wanted), wanted)
-
-
-def _begins(view: View, task: Task) -> bool:
-    """Say whether nobody has, had or was promised anything of a task that has a target."""
-    if task.target is None or task[HELD] != NOTHING_HELD or task.away_owner is not None or task.parked:
-        return False
-    is_complete = len(task.target_standbys) <= view.config.num_standby_replicas
-    return is_complete and view.is_stateful(task.id) and not view.on_disk(task.id)
+    is_held = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
+    return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if is_held else {}, wanted)
 
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
@@ -195,24 +180,21 @@ def is_for_drain(view: View, task: Task) -> bool:
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    needs: dict[MemberId, bool] = {}
-    if task.target != choice.active:
-        target = view.present_member(task.target)
-        if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
-            needs[target.id] = True
-    for member_id in wanted:
-        if member_id not in copies:
-            needs.setdefault(member_id, False)
-    if not needs:
+    lacking = [one for one in wanted if one not in copies]
+    target = view.present_member(task.target) if task.target != choice.active else None
+    if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
+        lacking.insert(0, target.id)
+    if not lacking:
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
-    if free >= len(needs) and view.grants_freely(needs):
+    if free >= len(lacking) and view.grants_freely(lacking):
         # Nothing that any other task asks for can stand in their way.
-        copies.update(dict.fromkeys(needs, Role.STANDBY))
+        for member_id in lacking:
+            copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)
     draining = is_for_drain(view, task)
     requests = [
-        CopyRequest(task, member_id, for_active, draining, number < free)
-        for number, (member_id, for_active) in enumerate(needs.items())
+        CopyRequest(task, member_id, member_id == task.target, draining, number < free)
+        for number, member_id in enumerate(lacking)
     ]
     return TaskPlan(task, choice, copies, tuple(requests))

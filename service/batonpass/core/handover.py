@@ -212,17 +212,24 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
-    found = _best_ready(view, task, on_disk=task.target is not None)
+    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
     if found is not None:
         return found
     if view.group.storm_since_ms is not None:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    awaited = [view.members.get(one) for one in (task.target, task.away_owner) if one is not None]
-    if any(one is not None and one.away_until_ms is not None for one in awaited):
+    if _is_away(view, task.target) or (task.away_owner is not None and _is_away(view, task.away_owner)):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
-    return _most_caught_up(view, task) or _cold(view, task)
+    if has_copies:
+        return _most_caught_up(view, task) or _cold(view, task)
+    return Choice(task.target, Why.COLD_START)
+
+
+def _is_away(view: View, member_id: MemberId) -> bool:
+    member = view.members.get(member_id)
+    return member is not None and member.away_until_ms is not None
 
 
 def _cold(view: View, task: Task) -> Choice:

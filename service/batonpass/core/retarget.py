@@ -126,12 +126,11 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why tasks get another target, and why what is pinned or would be moved is not."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
-    moved = [
-        (_CODE[why], ids[task_index])
+    draft.reasons += [
+        Reason(_CODE[why], task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
-        if ids[task_index] in changes
+        if (task := ids[task_index]) in changes and task not in unreachable
     ]
-    draft.reasons.extend([Reason(why, task, changes[task][0]) for why, task in moved if task not in unreachable])
     for task, pin in sorted(group.pins.items()):
         # On a member that drains a pin is suspended, and asks for no room.
         is_in_force = pin in group.members and group.members[pin].drain is None

@@ -22,7 +22,6 @@ class View:
     __slots__ = (
         "_disk",
         "_is_any_member_overdue",
-        "_is_calm",
         "_is_held",
         "_limited",
         "_load",
@@ -52,7 +51,6 @@ class View:
         self._load: dict[MemberId, float] = {}
         self._limited: dict[MemberId, int] | None = None
         self._next_owners: frozenset[MemberId] | None = None
-        self._is_calm: bool | None = None
         self._is_any_member_overdue: bool | None = None
         self._is_held = self.why_moves_are_held(draining=True) is not None
 
@@ -68,9 +66,10 @@ class View:
         return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
-        """Say whether the task has state to restore."""
+        """Say whether the task has state to restore; one that the topology has dropped has none any more."""
         table = self.group.table
-        return table.stateful[table.index_of[task_id]]
+        task_index = table.index_of.get(task_id)
+        return task_index is not None and table.stateful[task_index]
 
     def holders(self, task: Task) -> dict[MemberId, Role]:
         """Return the copies granted beside the active, with their roles; holders are members that are here."""
@@ -111,18 +110,9 @@ class View:
             self._next_owners = frozenset([task.next_owner for task in tasks if task.owner is None and task.next_owner])
         return self._next_owners
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether nobody is away or has a limit on its copies, and no move is held for the whole group."""
-        if self._is_calm is None:
-            is_anybody_away = any(member.away_until_ms is not None for member in self.members.values())
-            self._is_calm = not (is_anybody_away or self.limited or self.why_moves_are_held(draining=False))
-        return self._is_calm
-
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
-        limited = self.limited
-        return not self._is_held and not (limited and any(one in limited for one in member_ids))
+        return not self._is_held and self.limited.keys().isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the stateful active load of a member per capacity."""
