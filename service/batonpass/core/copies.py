@@ -1,8 +1,9 @@
 """Which members hold a copy of each task beside its active: standbys, warmups, the last owner until the new one runs.
 
-What is kept costs nothing new; what is missing is asked for. Copies up to ``1 + num_standby_replicas`` are granted
-freely as standbys; everything beyond is a warmup and needs a slot of the budget (``budget``). A copy that is no
-longer wanted stays until as many wanted ones are caught up: a standby moves as an active does.
+A copy that is there and wanted is kept, at no cost. One that is missing is requested (``CopyRequest``). Copies up to
+``1 + num_standby_replicas`` of a task are standbys and need no slot; each one beyond that number is a warmup, and
+``budget`` decides when it gets a slot. A copy that is wanted no longer stays until enough wanted ones are caught up:
+so a standby moves as an active does, the old one goes when the new one is ready.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from batonpass.core.view import View
 class CopyRequest(NamedTuple):
     """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
 
-    ``needs_no_slot``: those that bring the task up to its number of copies and need no slot.
+    ``for_drain``: the slot is one of those for drains. ``needs_no_slot``: the copy only brings the task up to the number
+    of copies that it should have.
     """
 
     task: Task
     member_id: MemberId
     for_active: bool
-    draining: bool
+    for_drain: bool
     needs_no_slot: bool
 
 
@@ -58,9 +60,9 @@ def plan_task(view: View, task: Task) -> TaskPlan:
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
     """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
-    draining = is_for_drain(view, task)
+    for_drain = is_for_drain(view, task)
     requests = [
-        CopyRequest(task, member_id, for_active=member_id == task.target, draining=draining, needs_no_slot=False)
+        CopyRequest(task, member_id, for_active=member_id == task.target, for_drain=for_drain, needs_no_slot=False)
         for member_id in lacking(task)
         if view.present_member(member_id) is not None
     ]
@@ -192,9 +194,9 @@ def _with_requests(
         for member_id in lacking:
             copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)
-    draining = is_for_drain(view, task)
+    for_drain = is_for_drain(view, task)
     requests = [
-        CopyRequest(task, member_id, member_id == task.target, draining, number < free)
+        CopyRequest(task, member_id, member_id == task.target, for_drain, number < free)
         for number, member_id in enumerate(lacking)
     ]
     return TaskPlan(task, choice, copies, tuple(requests))

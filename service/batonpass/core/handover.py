@@ -75,8 +75,8 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
-        # Since a start nobody has heard from it. It counts as running, but what was just handed to it is not taken back
-        # for the last owner before it has said whether it does.
+        # The coordinator has started, and this owner has not spoken since. It counts as running. One exception: if it
+        # was given the task by a handover and that owner is the target again, it keeps the task until it has spoken.
         is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
         return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
@@ -90,7 +90,7 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
     if task.target in (None, owner.id) or view.present_member(task.target) is None:
         return _stays(view, task, owner, Held.FAILED if failed else None)
-    held = view.why_moves_are_held(draining=failed or owner.drain is not None)
+    held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
         held = held or _held_for_overdue(view, task, owner) or _held_for_another(view, owner, view.members[task.target])
     return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
@@ -125,7 +125,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
         return _stays(view, task, owner)
-    held = view.why_moves_are_held(draining=drain is not None) or _held_for_overdue(view, task, owner)
+    held = view.why_moves_are_held(for_balance=drain is None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
     held = held or _held_for_another(view, owner, target)

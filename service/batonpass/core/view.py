@@ -52,7 +52,7 @@ class View:
         self._limited: dict[MemberId, int] | None = None
         self._next_owners: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
-        self._is_held = self.why_moves_are_held(draining=True) is not None
+        self._is_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return a member that is here: not gone, and not away to restart."""
@@ -164,11 +164,14 @@ class View:
         member_soft = self.member_softs.get(member.id)
         return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 
-    def why_moves_are_held(self, *, draining: bool) -> Held | None:
-        """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
+    def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
+        """Return why moves are held in the whole group, or None.
+
+        What is not for balance (a drain, a free copy, a task that failed) goes on in a storm and in a pause of balance.
+        """
         pause = self.group.pause
-        if pause is not None and (pause.scope is PauseScope.ALL or not draining):
+        if pause is not None and (pause.scope is PauseScope.ALL or for_balance):
             return Held.PAUSED
-        if self.group.storm_since_ms is not None and not draining:
+        if self.group.storm_since_ms is not None and for_balance:
             return Held.STORM
         return None
