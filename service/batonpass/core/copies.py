@@ -21,8 +21,8 @@ from batonpass.core.view import View
 class CopyRequest(NamedTuple):
     """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
 
-    ``for_drain``: the slot is one of those for drains. ``needs_no_slot``: the copy only brings the task up to the number
-    of copies that it should have.
+    ``for_drain``: the slot is one of those for drains. ``needs_no_slot``: the task has fewer copies than it
+    should have, and this one is free.
     """
 
     task: Task

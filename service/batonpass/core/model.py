@@ -303,7 +303,7 @@ class Group:
         revision: counts declarations (topology and config), the ``ETag`` of the group.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
-        pins: the tasks that an operator bound to a member.
+        pins: the tasks that an operator pinned, with the member.
         unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
             become of them next.
         placement_due_ms: when the next placement is due; None when the target answers the present group epoch.
