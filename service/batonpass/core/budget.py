@@ -240,10 +240,10 @@ def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[
 def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
     task, choice, table = plan.task, plan.choice, view.group.table
     wants_slot = bool(plan.requests) and plan.requests[0].for_active
-    if wants_slot and plan.requests[0].member_id not in plan.copies:
-        reason = slots.why_not(plan.requests[0])
-        if reason is not None:
-            return HeldBack(task.id, task.target, reason)
+    has_none = wants_slot and plan.requests[0].member_id not in plan.copies
+    refused = slots.why_not(plan.requests[0]) if has_none else None
+    if refused is not None:
+        return HeldBack(task.id, task.target, refused)
     if task.owner is None and choice.active is not None:
         held = _why_not_granted(view, task)
         if held is not None:
