@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.core.in_vain import stopped_in_vain
 from tests.core.scene import copy, failed, restoring, running, topology
 
 from batonpass.core.decide import decide
@@ -44,7 +45,8 @@ from batonpass.core.soft import Soft, TaskReport
 from batonpass.core.view import View
 
 COLD = (1_000, 5_000, 20_000, 100_000)
-QUIET_ROUNDS = 400
+QUIET_ROUNDS = 700
+"""Seconds of peace: more than the ten minutes for which a task is not handed over to where it failed."""
 
 
 @dataclass
@@ -116,6 +118,7 @@ class Luck:
             transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, inputs)
             found = check_step(transition)
             assert found == [], f"{found} by input {len(self.history)}, {inputs} at {self.now_ms}"
+            assert stopped_in_vain(transition) == [], f"by input {len(self.history)}, {inputs} at {self.now_ms}"
         self.group, self.soft = decision.after, decision.soft
         return decision.replies
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from tests.core.in_vain import stopped_in_vain
+
 from batonpass.core.decide import Decision, decide
 from batonpass.core.errors import ProtocolError
 from batonpass.core.evolve import evolve
@@ -67,6 +69,7 @@ class Scene:
         transition = Transition(before, decision.after, decision.records, soft, decision.soft, self.now_ms, (item,))
         found = check_step(transition)
         assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"
+        assert stopped_in_vain(transition) == [], f"by {item} at {self.now_ms}: {decision.records}"
         if self.whole and decision.records:
             found = check_group(decision.after)
             assert found == [], f"{found} by {item} at {self.now_ms}: {decision.records}"

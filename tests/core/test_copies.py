@@ -292,3 +292,20 @@ def test_an_owner_that_ran_stands_by_as_ready_until_it_says_otherwise() -> None:
     scene.settle()
     assert scene.owners() == {TASK: third}
     assert len(scene.task(TASK).standbys) == 1
+
+
+def test_a_copy_that_nobody_can_read_stays_while_the_owner_has_lost_its_state() -> None:
+    """Fewer standbys are wanted; but this copy may yet turn out to be all that is left of the task."""
+    scene = trio(1)
+    owner = scene.task(TASK).owner
+    (standby,) = scene.task(TASK).standbys
+    scene.beat(standby, {TASK: copy("standby", None)})
+    assert owner is not None
+    scene.beat(owner, {TASK: running(lost=True)})
+    scene.change(num_standby_replicas=0)
+    scene.tick(1_000)
+    assert scene.task(TASK).target_standbys == ()
+    assert scene.task(TASK).owner == owner
+    assert scene.task(TASK).standbys == (standby,)
+    scene.beat(standby, {TASK: copy("standby", 30)})
+    assert scene.task(TASK).next_owner == standby

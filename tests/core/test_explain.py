@@ -6,6 +6,7 @@ import pytest
 from tests.core.pairs import TASK, guarded, pair
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
+from batonpass.core.budget import HeldBack
 from batonpass.core.explain.group import Budget, GroupExplanation, explain_group
 from batonpass.core.explain.task import (
     MEANINGS,
@@ -107,6 +108,11 @@ def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
     assert found.waits[0].until_ms == told_ms + 60_000
     (obstacle,) = of_group(scene).obstacles
     assert (obstacle.member_id, obstacle.what, obstacle.until_ms) == (A, "unrevoked", told_ms + 60_000)
+    assert found.held is None, "it mostly confirms at once"
+    scene.tick(2_000)
+    found = of_task(scene)
+    assert found.held == HeldBack(TASK, B, Held.REVOKING)
+    assert awaited(found) == [(WaitsFor.CONFIRMATION, A)]
     assert "An operator pinned it to b." in found.sentences
 
 
@@ -129,8 +135,20 @@ def test_a_lease_that_still_runs_is_waited_for() -> None:
     scene.do(Eviction(A))
     found = of_task(scene)
     assert (found.state, awaited(found)[0]) == (TaskState.HANDING_OVER, (WaitsFor.LEASE, A))
+    assert found.held == HeldBack(TASK, B, Held.LEASE)
     assert found.waits[0].eta_ms == 30_000
     assert found.sentences[0] == "a had it (evicted); nobody runs 0_0 since 0 ms; b gets it."
+
+
+def test_what_is_not_granted_after_lost_commits_says_so() -> None:
+    """Nobody runs it, a copy is ready, and nothing is granted for a session timeout."""
+    scene = guarded()
+    scene.do(StoreRecovered())
+    scene.obey("b")
+    scene.do(Eviction(A, dead=True))
+    found = of_task(scene)
+    assert found.held == HeldBack(TASK, B, Held.GRANTS_HELD)
+    assert [wait.until_ms for wait in found.waits if wait.what is WaitsFor.TIME] == [scene.group.grants_from_ms]
 
 
 def test_the_first_members_of_a_group_are_waited_for() -> None:

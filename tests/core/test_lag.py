@@ -7,7 +7,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets, PollBroken, Started
 from batonpass.core.lag import (
     ASSUMED_RUNNING,
-    NO_STATE,
+    COLD_COPY,
     UNREPORTED,
     Copy,
     Readiness,
@@ -212,7 +212,7 @@ def test_a_copy_that_a_full_report_leaves_out_is_cold() -> None:
     """A copy granted and absent from a full report has not been started: it holds nothing yet."""
     scene, _, standby = pair()
     scene.beat(standby, {task: running() for task in scene.held(standby, Role.ACTIVE)})
-    assert look(scene, standby) == NO_STATE
+    assert look(scene, standby) == COLD_COPY
 
 
 def test_before_any_report_actives_count_as_running_and_copies_as_unknown() -> None:
@@ -248,7 +248,7 @@ def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
     scene.declare(topology(1), acceptable_recovery_lag=10)
     scene.join("m1")
     scene.tick()
-    assert look(scene, "m1") == NO_STATE
+    assert look(scene, "m1") == COLD_COPY
     scene.beat("m1", {"0_0": restoring(500)})
     assert look(scene, "m1") == Copy(Readiness.BEHIND, 500)
     scene.beat("m1", {"0_0": restoring(None)})
@@ -259,7 +259,7 @@ def test_an_owner_that_restores_is_as_ready_as_its_lag() -> None:
     assert look(scene, "m1").readiness is Readiness.UNKNOWN
     scene.beat("m1", {"0_0": restoring(0, lost=True)})
     assert scene.task("0_0").state is ActiveState.LOST
-    assert look(scene, "m1") == NO_STATE
+    assert look(scene, "m1") == COLD_COPY
 
 
 def test_an_owner_that_was_ready_when_granted_stays_so_until_it_says_otherwise() -> None:
@@ -308,7 +308,7 @@ def test_the_last_owner_counts_as_caught_up_until_its_next_report() -> None:
     scene.beat("m1", kept | {moved: copy("standby", 500)})
     assert look(scene, "m1", moved) == Copy(Readiness.BEHIND, 500)
     scene.beat("m1", kept | {moved: copy("standby", 0, lost=True)})
-    assert look(scene, "m1", moved) == NO_STATE
+    assert look(scene, "m1", moved) == COLD_COPY
 
 
 def on_kafka() -> Scene:

@@ -23,8 +23,6 @@ from batonpass.core.soft import Soft, TaskReport
 class Both:
     """Decides with the queue, and as if every unsettled task were open; both have to come to the same.
 
-    So does what nobody has anything of, whether or not it is told apart.
-
     ``limited`` of False takes the limits on their copies from whoever joins.
     """
 
@@ -43,9 +41,6 @@ class Both:
             assert again.records == found.records
             assert (again.replies, again.soft, again.wake_at_ms) == (found.replies, found.soft, found.wake_at_ms)
             assert sorted(again.reasons, key=repr) == sorted(found.reasons, key=repr)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(copies, "_begins", lambda _view, _task: False)
-            assert decide(group, soft, inputs, now_ms, policy) == found, "what begins is not what the table says"
         return found
 
 

@@ -122,9 +122,9 @@ def test_a_stall_lasts_until_its_instant() -> None:
 def test_a_pause_holds_what_its_scope_says(scope: PauseScope, draining: bool, held: Held | None) -> None:  # noqa: FBT001
     """A pause of balance lets drains go on; one of everything holds them too; without either nothing is held."""
     scene = two()
-    assert look(scene).why_moves_are_held(draining=draining) is None
+    assert look(scene).why_moves_are_held(for_balance=not draining) is None
     scene.do(PauseRequest(scope))
-    assert look(scene).why_moves_are_held(draining=draining) == held
+    assert look(scene).why_moves_are_held(for_balance=not draining) == held
 
 
 def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
@@ -138,5 +138,5 @@ def test_a_storm_holds_balance_and_lets_drains_go_on() -> None:
         scene.tick(1_000)
         scene.obey("c")
     assert scene.group.storm_since_ms is not None
-    assert look(scene).why_moves_are_held(draining=False) is Held.STORM
-    assert look(scene).why_moves_are_held(draining=True) is None
+    assert look(scene).why_moves_are_held(for_balance=True) is Held.STORM
+    assert look(scene).why_moves_are_held(for_balance=False) is None

@@ -52,7 +52,7 @@ def test_a_trace_shows_everything() -> None:
 
 def test_a_failure_shows_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken law ends the run with exit code 1, the law, and a command that leads to the same law again."""
-    monkeypatch.setattr(budget.Slots, "refusal", lambda _self, _ask: None)
+    monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _request: None)
     code, shown = run("--seed", "0", "--worlds", "60", "--json")
     failed = json.loads(shown)["failed"]
     assert code == 1

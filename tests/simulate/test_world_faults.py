@@ -122,7 +122,7 @@ def test_a_core_that_hands_over_to_the_unready_is_caught(monkeypatch: pytest.Mon
 
 def test_a_core_that_ignores_its_budgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """L8: copies beyond every budget are found."""
-    monkeypatch.setattr(budget.Slots, "refusal", lambda _self, _ask: None)
+    monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
     assert "L8" in broken_laws(range(30))
 
 
@@ -210,7 +210,7 @@ def test_an_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_failure_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of a failing world breaks the same law with fewer events, and one command replays it."""
-    monkeypatch.setattr(budget.Slots, "refusal", lambda _self, _ask: None)
+    monkeypatch.setattr(budget.Slots, "why_not", lambda _self, _ask: None)
     outcome = first_broken(range(30))
     assert outcome is not None
     smaller, shown = shrink(outcome)

@@ -24,7 +24,7 @@ from batonpass.core.reasons import Held
 from batonpass.core.view import View
 
 _NEVER: Final = 2**62
-_HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE)
+_HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST)
 """What holds back a task though its target is ready, with nothing else to be seen of it."""
 
 
@@ -72,28 +72,28 @@ class Slots:
         for member_id in warming:
             self._warmups[member_id] += 1
 
-    def left(self, *, draining: bool) -> int:
+    def left(self, *, for_drain: bool) -> int:
         """Return how many slots are left.
 
         A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
         """
-        return min(self._drain_left if draining else self._balance_left, self._drain_left + self._balance_left)
+        return min(self._drain_left if for_drain else self._balance_left, self._drain_left + self._balance_left)
 
-    def are_given(self, *, draining: bool) -> bool:
+    def are_given(self, *, for_drain: bool) -> bool:
         """Say whether any slot is left, and moves are not held."""
-        return self.left(draining=draining) > 0 and self._view.why_moves_are_held(draining=draining) is None
+        return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
 
-    def refusal(self, request: CopyRequest) -> Held | None:
-        """Return why the ask cannot be met now; None when it can. What is refused once stays so in this step."""
-        held = self._view.why_moves_are_held(draining=request.draining or request.needs_no_slot)
+    def why_not(self, request: CopyRequest) -> Held | None:
+        """Return why a copy cannot be given now; None when it can. What cannot be given once stays so in this step."""
+        held = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
         if held is not None:
             return held
         if not self.copy_capacity.allows(request.member_id):
             return Held.NO_CAPACITY
         if request.needs_no_slot:
             return None
-        if self.left(draining=request.draining) <= 0:
-            return Held.DRAIN_BUDGET if request.draining else Held.WARMUP_BUDGET
+        if self.left(for_drain=request.for_drain) <= 0:
+            return Held.DRAIN_BUDGET if request.for_drain else Held.WARMUP_BUDGET
         if self._warmups[request.member_id] >= self._per_member:
             return Held.MEMBER_WARMUP_BUDGET
         return None
@@ -104,11 +104,11 @@ class Slots:
         return not is_full and self._view.present_member(member_id) is not None
 
     def take(self, request: CopyRequest) -> Role:
-        """Meet the ask; return the role of the copy."""
+        """Give the copy that is requested; return its role."""
         self.copy_capacity.take(request.member_id)
         if request.needs_no_slot:
             return Role.STANDBY
-        if request.draining:
+        if request.for_drain:
             self._drain_left -= 1
         else:
             self._balance_left -= 1
@@ -145,25 +145,32 @@ def slots_used(plan: TaskPlan, num_standby_replicas: int) -> int:
     return max(warmups, len(plan.copies) - num_standby_replicas)
 
 
-_Order = tuple[bool, bool, bool, float]
+class _Order(NamedTuple):
+    """By what slots are given first, up to how soon a copy is caught up: the smaller is served first."""
+
+    needs_slot: bool
+    for_balance: bool
+    for_standby: bool
+    spare: float
+    """The load of the owner, negated: the most overloaded one comes first."""
 
 
 def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
-    """Give slots to what asks for them, in order, and add the copies to ``task_plans``; return what is left of them.
+    """Give slots to what is requested, in order, and add the copies to ``task_plans``; return what is left of them.
 
     ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``); those that get one are added
     to ``task_plans``. It is not looked at where no slot is left.
     """
     slots = Slots(view, task_plans)
-    asking: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
+    requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
     for plan in task_plans:
         for request in plan.requests:
-            asking[_order(view, slots, request)].append((request, plan))
+            requested[_order(view, slots, request)].append((request, plan))
     queued = _in_line(view, slots, queue)
     served: dict[TaskId, TaskPlan] = {}
-    for order in sorted({*asking, *queued}):
-        alike = asking.get(order, [])
-        for task, member_id in queued.get(order, ()) if slots.are_given(draining=not order[1]) else ():
+    for order in sorted({*requested, *queued}):
+        alike = requested.get(order, [])
+        for task, member_id in queued.get(order, ()) if slots.are_given(for_drain=not order.for_balance) else ():
             if task.id not in served:
                 served[task.id] = plan_queued_task(view, task)
             plan = served[task.id]
@@ -174,12 +181,12 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
 
 
 def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
-    """Return what the tasks of the queue ask for of members that may begin another warmup, by who is served first."""
-    found: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
+    """Return the copies that queued tasks want on members that may begin another warmup, by who is served first."""
+    in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
     leaving = {member.id for member in view.members.values() if member.drain is not None}
-    has_slots, has_drain_slots = slots.are_given(draining=False), slots.are_given(draining=True)
+    has_slots, has_drain_slots = slots.are_given(for_drain=False), slots.are_given(for_drain=True)
     if not has_slots and not (leaving and has_drain_slots):
-        return found
+        return in_line
     may_begin: dict[MemberId, bool] = {}
     for task in queue:
         owner = task.owner
@@ -189,26 +196,26 @@ def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, li
             if member_id not in may_begin:
                 may_begin[member_id] = slots.may_begin(member_id)
             if may_begin[member_id]:
-                found[True, owner not in leaving, member_id != task.target, -view.load(owner)].append((task, member_id))
-    return found
+                order = _Order(True, owner not in leaving, member_id != task.target, -view.load(owner))
+                in_line[order].append((task, member_id))
+    return in_line
 
 
 def _order(view: View, slots: Slots, request: CopyRequest) -> _Order:
-    """Return by what slots are given first, up to how soon a copy is caught up."""
     if request.needs_no_slot and not slots.copy_capacity.is_limited:
-        return (False, False, False, 0.0)
+        return _Order(False, False, False, 0.0)
     owner = request.task.owner
     overload = inf if owner is None else view.load(owner)
-    return (not request.needs_no_slot, not request.draining, not request.for_active, -overload)
+    return _Order(not request.needs_no_slot, not request.for_drain, not request.for_active, -overload)
 
 
 def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:
-    """Meet what can be met of asks that differ only in how soon a copy is caught up."""
-    met = [(request, plan) for request, plan in alike if slots.refusal(request) is None]
-    if len(met) > 1 and (slots.copy_capacity.is_limited or not met[0][0].needs_no_slot):
-        met.sort(key=lambda pair: _catch_up_order(view, pair[0]))
-    for request, plan in met:
-        if slots.refusal(request) is None:
+    """Give what can be given of requests that differ only in how soon a copy is caught up."""
+    possible = [(request, plan) for request, plan in alike if slots.why_not(request) is None]
+    if len(possible) > 1 and (slots.copy_capacity.is_limited or not possible[0][0].needs_no_slot):
+        possible.sort(key=lambda pair: _catch_up_order(view, pair[0]))
+    for request, plan in possible:
+        if slots.why_not(request) is None:
             plan.copies[request.member_id] = slots.take(request)
 
 
@@ -225,29 +232,26 @@ def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int
 
 def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
     """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
-    found = [_for_want_of_a_slot(slots, plan) or _for_another_reason(view, plan) for plan in task_plans]
+    entries = [_why_held_back(view, slots, plan) for plan in task_plans]
     index_of = view.group.table.index_of
-    return sorted([entry for entry in found if entry is not None], key=lambda entry: index_of[entry.task])
+    return sorted([entry for entry in entries if entry is not None], key=lambda entry: index_of[entry.task])
 
 
-def _for_want_of_a_slot(slots: Slots, plan: TaskPlan) -> HeldBack | None:
-    request = plan.requests[0] if plan.requests else None
-    if request is None or not request.for_active or request.member_id in plan.copies:
-        return None
-    reason = slots.refusal(request)
-    return None if reason is None else HeldBack(request.task.id, request.member_id, reason)
-
-
-def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:
+def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
     task, choice, table = plan.task, plan.choice, view.group.table
+    wants_slot = bool(plan.requests) and plan.requests[0].for_active
+    has_none = wants_slot and plan.requests[0].member_id not in plan.copies
+    refused = slots.why_not(plan.requests[0]) if has_none else None
+    if refused is not None:
+        return HeldBack(task.id, task.target, refused)
+    if task.owner is None and choice.active is not None:
+        held = _why_not_granted(view, task)
+        if held is not None:
+            return HeldBack(task.id, choice.active, held)
     if choice.active == task.target is not None and choice.held is not Held.FAILED:
         return None
     task_index = table.index_of.get(task.id)
-    if (
-        task_index is None
-        or (not table.stateful[task_index] and choice.held is None)
-        or (plan.requests and plan.requests[0].for_active)
-    ):
+    if task_index is None or wants_slot or (not table.stateful[task_index] and choice.held is None):
         return None
     has_copy = task.target in plan.copies
     if choice.held is not None and (not has_copy or choice.held in _HOLD_A_READY_TARGET):
@@ -256,3 +260,18 @@ def _for_another_reason(view: View, plan: TaskPlan) -> HeldBack | None:
     if task.target is None:
         return HeldBack(task.id, None, Held(task.waiting_reason)) if task.waiting_reason else None
     return HeldBack(task.id, task.target, Held.STALLED) if not has_copy and view.is_stalled(task, task.target) else None
+
+
+def _why_not_granted(view: View, task: Task) -> Held | None:
+    """Return why a task that nobody has is not granted yet to whoever is to have it.
+
+    Whoever was told to stop mostly confirms at once; that it has not is worth a reason only after a heartbeat interval.
+    """
+    if view.as_if_released:
+        return None
+    if task.unreleased:
+        if any(entry.free_at_ms is not None for entry in task.unreleased):
+            return Held.LEASE
+        if view.now_ms - task.since_ms >= view.config.heartbeat_interval_ms:
+            return Held.REVOKING
+    return Held.GRANTS_HELD if view.group.grants_from_ms > view.now_ms else None

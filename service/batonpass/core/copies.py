@@ -1,16 +1,17 @@
 """Which members hold a copy of each task beside its active: standbys, warmups, the last owner until the new one runs.
 
-What is kept costs nothing new; what is missing is asked for. Copies up to ``1 + num_standby_replicas`` are granted
-freely as standbys; everything beyond is a warmup and needs a slot of the budget (``budget``). A copy that is no
-longer wanted stays until as many wanted ones are caught up: a standby moves as an active does.
+A copy that is there and wanted is kept, at no cost. One that is missing is requested (``CopyRequest``). Copies up to
+``1 + num_standby_replicas`` of a task are standbys and need no slot; each one beyond that number is a warmup, and
+``budget`` decides when it gets a slot. A copy that is wanted no longer stays until enough wanted ones are caught up:
+so a standby moves as an active does, the old one goes when the new one is ready.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from batonpass.core.handover import Choice, choose_active
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import MemberId
 from batonpass.core.lag import Readiness
 from batonpass.core.model import ActiveState, Role, Task
 from batonpass.core.reasons import Why
@@ -20,13 +21,14 @@ from batonpass.core.view import View
 class CopyRequest(NamedTuple):
     """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
 
-    ``needs_no_slot``: those that bring the task up to its number of copies and need no slot.
+    ``for_drain``: the slot is one of those for drains. ``needs_no_slot``: the task has fewer copies than it
+    should have, and this one is free.
     """
 
     task: Task
     member_id: MemberId
     for_active: bool
-    draining: bool
+    for_drain: bool
     needs_no_slot: bool
 
 
@@ -42,40 +44,25 @@ class TaskPlan(NamedTuple):
     requests: tuple[CopyRequest, ...] = ()
 
 
-HELD: Final = slice(Task._fields.index("standbys"), Task._fields.index("previous_owner") + 1)
-NOTHING_HELD: Final = Task(TaskId(""))[HELD]
-
-
 def plan_task(view: View, task: Task) -> TaskPlan:
     """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
-    if task.owner is None and view.is_calm and _begins(view, task):
-        # It begins where it belongs, with all of its copies, none of which costs a slot.
-        return TaskPlan(task, Choice(task.target, Why.COLD_START), dict.fromkeys(task.target_standbys, Role.STANDBY))
-    choice, table = choose_active(view, task), view.group.table
-    task_index = table.index_of.get(task.id)
-    if task.parked or task_index is None or not table.stateful[task_index]:
-        return TaskPlan(task, choice, {})
+    choice = choose_active(view, task)
     active, members = choice.active, view.members
+    if task.parked or not view.is_stateful(task.id):
+        return TaskPlan(task, choice, {})
     if active is None:
         # Nobody can have it now: whatever copies there are may yet be what saves it.
         return TaskPlan(task, choice, view.holders(task))
     wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
-    return _with_requests(view, task, choice, _kept(view, task, choice, wanted), wanted)
-
-
-def _begins(view: View, task: Task) -> bool:
-    """Say whether nobody has, had or was promised anything of a task that has a target."""
-    if task.target is None or task[HELD] != NOTHING_HELD or task.away_owner is not None or task.parked:
-        return False
-    is_complete = len(task.target_standbys) <= view.config.num_standby_replicas
-    return is_complete and view.is_stateful(task.id) and not view.on_disk(task.id)
+    is_held = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
+    return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if is_held else {}, wanted)
 
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
     """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
-    draining = is_for_drain(view, task)
+    for_drain = is_for_drain(view, task)
     requests = [
-        CopyRequest(task, member_id, for_active=member_id == task.target, draining=draining, needs_no_slot=False)
+        CopyRequest(task, member_id, for_active=member_id == task.target, for_drain=for_drain, needs_no_slot=False)
         for member_id in lacking(task)
         if view.present_member(member_id) is not None
     ]
@@ -91,42 +78,52 @@ def lacking(task: Task) -> list[MemberId]:
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
-    active, owner = choice.active, task.owner
-    previous_owner = owner if owner not in (None, active) else task.previous_owner
-    if previous_owner is None and not task.standbys and not task.warmups:
-        return {}
-    holders = view.holders(task)
-    holders.pop(active, None)  # type: ignore[arg-type]
+    """Return the copies that stay, with their roles from now on.
+
+    These are the copy of whoever ran the task last, until the next owner runs it; those that are ``wanted`` and there;
+    the target's; and of the surplus what nothing makes superfluous yet.
+    """
+    owner, target = task.owner, task.target
+    is_giving_way = owner is not None and owner != choice.active
+    holders = _holders_beside(view, task, choice.active)
+    last_owner = owner if is_giving_way else task.previous_owner
+    has_run = not is_giving_way or task.state is ActiveState.RUNNING
     kept: dict[MemberId, Role] = {}
-    if previous_owner is not None and previous_owner != active and view.present_member(previous_owner) is not None:
-        if owner == previous_owner and task.state is not ActiveState.LOST:
-            holders[previous_owner] = Role.STANDBY
-        was_running = owner != previous_owner or task.state is ActiveState.RUNNING
-        if previous_owner in holders and was_running and not view.as_if_released:
-            kept[previous_owner] = Role.STANDBY
-    held = [one for one in wanted if one in holders]
-    for member_id in held:
-        settled = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
-        kept[member_id] = Role.STANDBY if settled else Role.WARMUP
-    target = task.target
-    if target is not None and target not in (active, owner) and target in holders and not view.is_stalled(task, target):
+    if last_owner is not None and last_owner in holders and has_run and not view.as_if_released:
+        kept[last_owner] = Role.STANDBY
+    there = [one for one in wanted if one in holders]
+    for member_id in there:
+        is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
+        kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
+    if target is not None and target in holders and target != owner and not view.is_stalled(task, target):
+        # While another has the task for it, the target's copy is one of those that are wanted beside the active.
         kept.setdefault(target, holders[target])
-        held.append(target)
-    if len(kept) == len(holders):
-        return kept
-    surplus = [one for one in holders if one not in kept and (one != target or one != owner)]
+        there.append(target)
+    # An owner that gives way although it is the target is asked for a copy as the target (``_with_requests``).
+    surplus = {one: holders[one] for one in holders if one not in kept and not (one == owner == target)}
     if surplus:
-        runs = owner == active and task.state is ActiveState.RUNNING
-        # While the owner keeps the task for its target, the target's copy is one of those that are wanted beside it.
-        missing = max(len(wanted), len(task.target_standbys)) - len(held)
-        if missing < len(surplus):
-            # Only a copy that is caught up makes another one superfluous.
-            missing += sum([not _is_caught_up(view, task, one) for one in held])
-        for member_id in _surplus_kept(view, task, surplus, missing=missing, runs=runs or choice.ready):
-            kept[member_id] = holders[member_id]
+        missing = len(task.target_standbys) - sum([_is_caught_up(view, task, one) for one in there])
+        kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
-            _keep_on_drained(view, task, kept, {one: holders[one] for one in surplus if one not in kept})
+            kept.update({one: role for one, role in surplus.items() if _is_about_to_take_over(view, one)})
+            _keep_on_drained(view, task, kept, {one: role for one, role in surplus.items() if one not in kept})
     return kept
+
+
+def _is_about_to_take_over(view: View, member_id: MemberId) -> bool:
+    """Say whether a member is to have a task that nobody runs: told to drop a copy, it would get that task later.
+
+    A member with a limit on its copies drops it, since it may need the room.
+    """
+    return member_id in view.next_owners and view.members[member_id].max_tasks is None
+
+
+def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
+    """Return the copies that there are beside the next active; an owner that gives way has one unless it lost it."""
+    holders = view.holders(task)
+    if task.owner is not None and task.state is not ActiveState.LOST:
+        holders[task.owner] = Role.STANDBY
+    return {member_id: role for member_id, role in holders.items() if member_id != active}
 
 
 def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: dict[MemberId, Role]) -> None:
@@ -151,17 +148,19 @@ def _was_running_on(task: Task, member_id: MemberId) -> bool:
     return member_id == task.owner and task.state is ActiveState.RUNNING
 
 
-def _surplus_kept(view: View, task: Task, surplus: list[MemberId], *, missing: int, runs: bool) -> list[MemberId]:
-    """Return the unwanted copies that stay for now: as many standbys as wanted ones are missing.
+def _surplus_kept(
+    view: View, task: Task, surplus: dict[MemberId, Role], *, missing: int, is_ready: bool
+) -> dict[MemberId, Role]:
+    """Return the unwanted copies that stay for now: as many standbys as caught-up wanted ones are missing.
 
-    While nobody is ready to run the task, all of them stay that hold any state.
+    While nobody is ready to run the task, all of them stay that hold any state: each may yet be what saves the task.
     """
-    holders = view.holders(task)
-    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else surplus
-    if not runs:
-        return [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
-    standing = [one for one in ranked if holders.get(one, Role.STANDBY) is Role.STANDBY]
-    return standing[: max(0, missing)]
+    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else [*surplus]
+    if is_ready:
+        stay = [one for one in ranked if surplus[one] is Role.STANDBY][: max(0, missing)]
+    else:
+        stay = [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
+    return {one: surplus[one] for one in stay}
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
@@ -183,24 +182,21 @@ def is_for_drain(view: View, task: Task) -> bool:
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    needs: dict[MemberId, bool] = {}
-    if task.target != choice.active:
-        target = view.present_member(task.target)
-        if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
-            needs[target.id] = True
-    for member_id in wanted:
-        if member_id not in copies:
-            needs.setdefault(member_id, False)
-    if not needs:
+    lacking = [one for one in wanted if one not in copies]
+    target = view.present_member(task.target) if task.target != choice.active else None
+    if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
+        lacking.insert(0, target.id)
+    if not lacking:
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
-    if free >= len(needs) and view.grants_freely(needs):
+    if free >= len(lacking) and view.grants_freely(lacking):
         # Nothing that any other task asks for can stand in their way.
-        copies.update(dict.fromkeys(needs, Role.STANDBY))
+        for member_id in lacking:
+            copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)
-    draining = is_for_drain(view, task)
+    for_drain = is_for_drain(view, task)
     requests = [
-        CopyRequest(task, member_id, for_active, draining, number < free)
-        for number, (member_id, for_active) in enumerate(needs.items())
+        CopyRequest(task, member_id, member_id == task.target, for_drain, number < free)
+        for number, member_id in enumerate(lacking)
     ]
     return TaskPlan(task, choice, copies, tuple(requests))

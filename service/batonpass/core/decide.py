@@ -58,33 +58,33 @@ def decide(group: Group, soft: Soft, inputs: Sequence[i.Input], now_ms: int, pol
     """
     draft = DecisionDraft(group, soft, now_ms, policy)
     liveness.notice_own_silence(draft)
-    taken, news = _apply_all(draft, inputs)
+    outcomes, concerned = _apply_all(draft, inputs)
     if draft.needs_step:
-        _advance_group(draft, inputs, news)
+        _advance_group(draft, inputs, concerned)
     for member_id in draft.estimated:
         probe_sooner(draft, member_id)
     if any(isinstance(item, i.Tick | i.Started) for item in inputs):
         liveness.find_wake(draft)
-    replies = tuple([_reply(draft, item, found) for item, found in zip(inputs, taken, strict=True)])
+    replies = tuple([_reply(draft, item, outcome) for item, outcome in zip(inputs, outcomes, strict=True)])
     if draft.wake_ms != draft.soft.wake_ms:
         draft.soft = replace(draft.soft, wake_ms=draft.wake_ms)
     return Decision(tuple(draft.records), draft.group, draft.soft, replies, draft.wake_ms, tuple(draft.reasons))
 
 
 def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], set[TaskId] | None]:
-    """Take every input; return what came of each, and the tasks of which there is news (None: of any task)."""
-    taken: list[Reply] = []
-    news: set[TaskId] | None = set()
+    """Take every input; return what came of each, and the tasks of which they may bring news (None: all)."""
+    outcomes: list[Reply] = []
+    concerned: set[TaskId] | None = set()
     was_touched = False
     for item in inputs:
         before, draft.needs_step = draft.soft, False
-        taken.append(_apply(draft, item))
+        outcomes.append(_apply(draft, item))
         if draft.needs_step:
             was_touched = True
-            named = _named(draft, before, item)
-            news = None if news is None or named is None else news | named
+            more = _concerned_by(draft, before, item)
+            concerned = None if concerned is None or more is None else concerned | more
     draft.needs_step = was_touched
-    return taken, news
+    return outcomes, concerned
 
 
 def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
@@ -155,18 +155,18 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
             assert_never(never)
 
 
-def _named(draft: DecisionDraft, before: Soft, item: i.Input) -> set[TaskId] | None:
-    """Return the tasks of which a member's word may bring news: what it has, had or reports. None: of any task."""
+def _concerned_by(draft: DecisionDraft, before: Soft, item: i.Input) -> set[TaskId] | None:
+    """Return the tasks of which an input may bring news: what its member has, had or reports. None: all."""
     member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
     if member is None:
         return None
-    named = {*member.assignment, *member.revoking}
+    concerned = {*member.assignment, *member.revoking}
     for known in (before.members.get(member.id), draft.member_soft(member.id)):
-        named.update(known.reports if known is not None else ())
-    return named
+        concerned.update(known.reports if known is not None else ())
+    return concerned
 
 
-def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[TaskId] | None) -> None:
+def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
     """Take the group as far as it can go now, and set the next look."""
     group = draft.group
     if not group.declared:
@@ -178,9 +178,10 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[Ta
         # First where, then how: what is due now is placed before the step that leads there.
         place_now(draft)
     elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
-        # What was bound for a while is placed anew before the group rests on it, and before copies are dropped for it.
+        # The target had to respect what lasts only for a while: it is placed anew before the group rests on it, and
+        # before copies are dropped for it.
         place_now(draft)
-    take_step(draft, news, explains_all=news is None or draft.group.generation != generation)
+    take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
         liveness.note_overdue_drains(draft)
     schedule_probe(draft)
@@ -189,7 +190,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], news: set[Ta
 
 
 def _is_to_rest(group: Group) -> bool:
-    """Say whether all that is left to come are copies, or the group has run out of room and nothing else goes on."""
+    """Say whether only copies are still to come, or nothing goes on any more because members are full."""
     return _only_copies_are_left(group) or (is_nothing_under_way(group) and has_limits(group))
 
 
@@ -213,31 +214,31 @@ def _probe_is_due(draft: DecisionDraft) -> bool:
     return due_ms is not None and due_ms <= draft.now_ms
 
 
-def _reply(draft: DecisionDraft, item: i.Input, taken: Reply) -> Reply:
+def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
     """Return what the sender of an input is told, now that the whole decision stands."""
-    if isinstance(taken, ProtocolError) and not isinstance(taken, StaleMemberEpoch):
-        return taken
+    if isinstance(outcome, ProtocolError) and not isinstance(outcome, StaleMemberEpoch):
+        return outcome
     match item:
         case i.Join() | i.Heartbeat():
-            return _answer(draft, item, taken)
+            return _answer(draft, item, outcome)
         case i.DrainRequest():
             return _drain_progress(draft, item.member_id)
         case _:
-            return taken
+            return outcome
 
 
-def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, taken: Reply) -> Reply:
+def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) -> Reply:
     member = draft.group.members.get(item.member_id)
     if member is None or member.away_until_ms is not None:
         # It went by a later input, or by the step that all of them led to.
         return refusal(draft.group, item.member_id)
-    if isinstance(taken, StaleMemberEpoch):
-        return StaleMemberEpoch(taken.detail, answer=answer(draft.group, draft.soft, member, -1))
+    if isinstance(outcome, StaleMemberEpoch):
+        return StaleMemberEpoch(outcome.detail, answer=answer(draft.group, draft.soft, member, -1))
     reports.note_answered_timeout(draft, member)
     extra = tuple(
         [("unknown-field", f"{name} is not known to this coordinator and was ignored") for name in item.unknown_fields]
     )
-    if isinstance(taken, Late):
+    if isinstance(outcome, Late):
         return answer(draft.group, draft.soft, member, -1, extra)
     extra += _unknown_tasks(draft, item)
     if isinstance(item, i.Join):

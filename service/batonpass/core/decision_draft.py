@@ -66,7 +66,7 @@ class DecisionDraft:
     def explain(
         self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1
     ) -> None:
-        """Add a reason."""
+        """Add a reason; ``tasks`` is how many tasks share it."""
         self.reasons.append(Reason(code, task, to, detail, tasks))
 
     def wake(self, at_ms: int) -> None:

@@ -110,15 +110,15 @@ class GroupBuilder:
         leaving = {owner for owner, member in owners.items() if member is not None and _goes_at_an_instant(member)}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
-            place = index_of.get(task_id)
-            if place is None:
-                found = Pending.OPEN if _held(task) else None
+            task_index = index_of.get(task_id)
+            if task_index is None:
+                mark = Pending.OPEN if _is_held(task) else None
             else:
-                found = pending(task, replicas=replicas if stateful[place] else None)
-                if task.owner in suspects or (found is Pending.QUEUED and task.owner in leaving):
-                    found = Pending.OPEN
-            if found is not known.get(task_id):
-                changes[task_id] = found
+                mark = pending(task, replicas=replicas if stateful[task_index] else None)
+                if task.owner in suspects or (mark is Pending.QUEUED and task.owner in leaving):
+                    mark = Pending.OPEN
+            if mark is not known.get(task_id):
+                changes[task_id] = mark
         return changes
 
 
@@ -602,7 +602,7 @@ def pending(task: Task, *, replicas: int | None) -> Pending | None:
     return Pending.QUEUED if is_queued else Pending.OPEN
 
 
-def _held(task: Task) -> bool:
+def _is_held(task: Task) -> bool:
     return bool(task.owner or task.unreleased or task.standbys or task.warmups)
 
 
@@ -671,14 +671,13 @@ def _with_failure(task: Task, failure: Failure) -> tuple[Failure, ...]:
 
 
 def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
-    """Return ``members`` without ``member_id``."""
     if member_id not in members:
         return members
     return tuple([one for one in members if one != member_id]) if len(members) > 1 else ()
 
 
 def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
-    """Return ``members`` with ``member_id``, in order."""
+    """Members are in order before and after."""
     if not members:
         return (member_id,)
     if member_id > members[-1]:

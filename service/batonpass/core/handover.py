@@ -15,6 +15,8 @@ The first row that fits decides.
 | the task has no state | the target at once, where it is another that is here |
 | runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
 | runs, is the target, or the target is away or gone | the owner |
+| runs, the target has yet to confirm what it was told to give up, so that it is granted nothing | the owner |
+| runs, and is itself about to be granted a task that nobody runs | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
 | restores, and is itself caught up, or will be by its next heartbeat | the owner |
@@ -41,7 +43,10 @@ from batonpass.core.view import View
 
 
 class Choice(NamedTuple):
-    """Who has the active of one task when the step is complete; ``held`` says why it is nobody, or not the target."""
+    """Who has the active of one task when the step is complete.
+
+    ``ready``: it runs the task, or is caught up. ``held`` says why it is nobody, or not the target.
+    """
 
     active: MemberId | None
     why: Why
@@ -70,25 +75,25 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
-        # Since a start nobody has heard from it. It counts as running, but what was just handed to it is not taken back
-        # for the last owner before it has said whether it does.
+        # The coordinator has started, and this owner has not spoken since. It counts as running. One exception: if it
+        # was given the task by a handover and that owner is the target again, it keeps the task until it has spoken.
         is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
-        return _stays(task) if is_way_back else _choose_for_running(view, task, owner)
+        return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
 
 
-def _stays(task: Task, held: Held | None = None) -> Choice:
-    return Choice(task.owner, Why.STAYS, True, held)
+def _stays(view: View, task: Task, owner: Member, held: Held | None = None) -> Choice:
+    return Choice(owner.id, Why.STAYS, view.copy(task, owner.id).is_caught_up, held)
 
 
 def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
     failed = task.state is ActiveState.FAILED
     if task.target in (None, owner.id) or view.present_member(task.target) is None:
-        return _stays(task, Held.FAILED if failed else None)
-    held = view.why_moves_are_held(draining=failed or owner.drain is not None)
+        return _stays(view, task, owner, Held.FAILED if failed else None)
+    held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
-        held = held or _held_for_overdue(view, task, owner)
-    return _stays(task, held) if held else Choice(task.target, Why.STATELESS, ready=True)
+        held = held or _held_for_overdue(view, task, owner) or _held_for_another(view, owner, view.members[task.target])
+    return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
@@ -99,13 +104,13 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
     target = view.present_member(task.target)
     if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
-    return _stays(task)
+    return _stays(view, task, owner)
 
 
 def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
     """Only a copy that is ready takes over from a member that may still be alive."""
     found = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
-    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(task)
+    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(view, task, owner)
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
@@ -113,23 +118,38 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     if drain is not None and drain.deadline_ms is not None and view.now_ms >= drain.deadline_ms:
         return _choose_at_deadline(view, task, owner)
     if task.target == owner.id:
-        return _stays(task)
+        return _stays(view, task, owner)
     target = view.present_member(task.target)
     if target is None:
-        return _stays(task)
+        return _stays(view, task, owner)
     copy = view.copy(task, target.id)
     if not copy.is_caught_up or copy.on_disk:
-        return _stays(task)
-    held = view.why_moves_are_held(draining=drain is not None) or _held_for_overdue(view, task, owner)
+        return _stays(view, task, owner)
+    held = view.why_moves_are_held(for_balance=drain is None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
-    return _stays(task, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
+    held = held or _held_for_another(view, owner, target)
+    return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
     for_balance = owner.drain is None and task.target != task.pin
     return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
+
+
+def _held_for_another(view: View, owner: Member, target: Member) -> Held | None:
+    """Hold a handover while an earlier one of its two members is under way, so that no task stands still for another.
+
+    A member that has yet to confirm what it was told to give up is granted nothing (``reconcile``). As target it would
+    let the owner stop for nothing; and an owner told to stop while it is about to be granted something would get that
+    later. What is under way waits for no handover that is held: it ends with its confirmations, or their time limit.
+    """
+    if view.as_if_released:
+        return None
+    if target.revoking:
+        return Held.REVOKE_FIRST
+    return Held.TAKE_OVER_FIRST if owner.id in view.next_owners else None
 
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
@@ -142,7 +162,7 @@ def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
         taker = view.present_member(found.active) if found is not None else None
         if found is not None and taker is not None and taker.id != owner.id and taker.drain is None:
             return found._replace(why=Why.DEADLINE)
-    return _stays(task, Held.NO_ELIGIBLE_MEMBER)
+    return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
 
 
 def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
@@ -150,7 +170,7 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
-        return _stays(task)
+        return _stays(view, task, owner)
     # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.previous_owner
@@ -158,12 +178,11 @@ def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) ->
     if has_yet_to_speak and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
         # Its word is due within a heartbeat interval. Until then nobody knows how much it has left to restore: where it
         # had a copy, that was caught up; where it had none, the changelog may be as good as empty.
-        return _stays(task)
+        return _stays(view, task, owner)
     # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
     as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]
-    # Until it is as far, every copy with any state may yet be what saves the task.
-    staying = Choice(owner.id, Why.STAYS, ready=own.is_caught_up, held=Held.FAILED if failed else None)
-    return _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad)) or staying
+    found = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
+    return found or _stays(view, task, owner, Held.FAILED if failed else None)
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
@@ -193,17 +212,24 @@ def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choic
         return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
-    found = _best_ready(view, task, on_disk=task.target is not None)
+    has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
+    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
     if found is not None:
         return found
     if view.group.storm_since_ms is not None:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
         return _target_or_wait(view, task)
-    awaited = [view.members.get(one) for one in (task.target, task.away_owner) if one is not None]
-    if any(one is not None and one.away_until_ms is not None for one in awaited):
+    if _is_away(view, task.target) or (task.away_owner is not None and _is_away(view, task.away_owner)):
         return Choice(None, Why.STAYS, held=Held.REJOIN_GRACE)
-    return _most_caught_up(view, task) or _cold(view, task)
+    if has_copies:
+        return _most_caught_up(view, task) or _cold(view, task)
+    return Choice(task.target, Why.COLD_START)
+
+
+def _is_away(view: View, member_id: MemberId) -> bool:
+    member = view.members.get(member_id)
+    return member is not None and member.away_until_ms is not None
 
 
 def _cold(view: View, task: Task) -> Choice:
@@ -264,9 +290,10 @@ def _best_ready(
 ) -> Choice | None:
     """Return the best caught-up copy: the previous owner, the target, then the least lag.
 
-    Draining members come last, and members on which the task failed of late before them.
+    Draining members come last, before them members on which the task failed of late, and before these whoever has yet
+    to confirm that it gave up something else, and is granted nothing until then.
     """
-    ready: list[tuple[tuple[bool, bool, bool, bool, int], MemberId]] = []
+    ready: list[tuple[tuple[bool, bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
         if member_id in excluding:
             continue
@@ -277,9 +304,9 @@ def _best_ready(
                 continue
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = bool(task.failures) and view.has_failed(task, member_id)
-            ready.append(
-                ((member.drain is not None, failed, not is_previous_owner, not is_target, copy.lag or 0), member_id)
-            )
+            waits = not view.as_if_released and any(one != task.id for one in member.revoking)
+            order = (member.drain is not None, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
+            ready.append((order, member_id))
     if not ready:
         return None
     best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[0], view.load(one[1]), one[1]))

@@ -48,8 +48,8 @@ class Copy(NamedTuple):
 _ACTIVE: Final = Role.ACTIVE
 _RUNNING: Final = ActiveState.RUNNING
 _CAUGHT_UP: Final = Readiness.CAUGHT_UP
-NO_STATE = Copy(Readiness.COLD)
-FULLY_CAUGHT_UP = Copy(Readiness.CAUGHT_UP, 0)
+COLD_COPY = Copy(Readiness.COLD)
+CAUGHT_UP_COPY = Copy(Readiness.CAUGHT_UP, 0)
 UNREPORTED = Copy(Readiness.UNKNOWN)
 ASSUMED_RUNNING = Copy(Readiness.RUNNING)
 
@@ -162,10 +162,10 @@ def catch_up_ms(copy: Copy) -> int | None:
 def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:
     lag = measured.lag
     if measured.report.lost:
-        return NO_STATE
+        return COLD_COPY
     if lag == 0 and measured.rate is None and not on_disk:
         # No lag is too much for any setting; it is what most copies report, and one value serves them all.
-        return FULLY_CAUGHT_UP
+        return CAUGHT_UP_COPY
     if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
     if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
@@ -189,7 +189,7 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
     if grant is None:
         measured = member_soft.reports.get(task_id) if member_soft is not None else None
         return (
-            NO_STATE
+            COLD_COPY
             if measured is None or task_id in member.revoking
             else _copy_by_lag(measured, group.config, on_disk=True)
         )
@@ -212,22 +212,22 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
         )
     if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
         # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
-        return FULLY_CAUGHT_UP
+        return CAUGHT_UP_COPY
     if measured is None:
-        return NO_STATE
+        return COLD_COPY
     # What was last said of it may be from before its member was told to tail it.
     return _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
 
 
 def _active_copy(group: Group, task: Task, measured: MeasuredReport | None, *, reported: bool) -> Copy:
     if task.state is ActiveState.LOST:
-        return NO_STATE
+        return COLD_COPY
     if measured is None or measured.report.role != Role.ACTIVE:
         if not reported:
             return ASSUMED_RUNNING
         if task.ready_grant:
             return Copy(Readiness.CAUGHT_UP, None if measured is None else measured.lag)
-        return NO_STATE if measured is None else _copy_by_lag(measured, group.config, on_disk=False)
+        return COLD_COPY if measured is None else _copy_by_lag(measured, group.config, on_disk=False)
     if measured.lag is None and task.ready_grant and task.state is not ActiveState.FAILED:
         return Copy(Readiness.CAUGHT_UP)
     return _copy_by_lag(measured, group.config, on_disk=False)

@@ -74,7 +74,11 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
 
 
 def pass_time(draft: DecisionDraft) -> None:
-    """Do whatever is due by now, in the order in which one thing may spare another."""
+    """Do whatever is due by now.
+
+    The order matters: what comes first may make something further down unnecessary. A pause that is over no longer
+    holds anything, and a member that has expired is neither suspected nor fenced.
+    """
     group, now_ms = draft.group, draft.now_ms
     _drop_departed(draft)
     if group.pause is not None and group.pause.expires_ms is not None and group.pause.expires_ms <= now_ms:

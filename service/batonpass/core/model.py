@@ -214,12 +214,12 @@ def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...],
 
 
 class Pending(IntEnum):
-    """What an unsettled task, one that is not yet as its target says, can come to in the next step.
+    """Which steps have to look at a task that is unsettled: not yet as its target says.
 
-    ``WAITING``: nothing but time, a target or the word of its owner moves it; nobody has anything of it yet, or its
-    owner is where it belongs and has yet to say that it runs. ``OPEN``: anything may, so that every step looks at it.
-    ``QUEUED``: it runs on, with as many standbys as it should have, and waits for a slot for a warmup: at its target,
-    or where a standby is to move.
+    ``OPEN``: every step; anything may change for it. ``WAITING``: only a step with news of the task. Either nobody has
+    it and it has no target, or its owner is the target and has not said yet that it runs. ``QUEUED``: only a step with
+    a free slot. It runs, has as many standbys as it should, and waits for a slot for a warmup, at its target or where
+    one of its standbys is to move.
     """
 
     WAITING = 0
@@ -303,7 +303,7 @@ class Group:
         revision: counts declarations (topology and config), the ``ETag`` of the group.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
         generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
-        pins: the tasks that an operator bound to a member.
+        pins: the tasks that an operator pinned, with the member.
         unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
             become of them next.
         placement_due_ms: when the next placement is due; None when the target answers the present group epoch.
@@ -341,6 +341,6 @@ class Group:
     tokens_from: int = 0
 
     def open_tasks(self) -> list[TaskId]:
-        """Return the unsettled tasks that every step looks at; the others are released, and no warmup runs for them."""
+        """Return the tasks that every step looks at. Of all others nobody has a warmup, or has yet to release them."""
         is_open = Pending.OPEN
         return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]

@@ -61,7 +61,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
 
     Where moves are held for the whole group nothing is judged: it is placed anew once they go on.
     """
-    if not has_limits(view.group) or view.why_moves_are_held(draining=False) is not None:
+    if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
         return Reachability()
     view = _with_targets(view, changes)
     group, index_of = view.group, view.group.table.index_of

@@ -12,30 +12,31 @@ from batonpass.core.ids import MemberId, TaskId
 
 
 class Why(StrEnum):
-    """Why a task is where it is, or goes where it goes."""
+    """Why a task stays where it is, or goes where it goes.
 
-    STAYS = "stays"
-    BALANCE = "balance"
+    The first four say why its target is another than before (``placement_types.MoveReason`` of the same value), the
+    others why it has its active where it has it when a step is complete.
+    """
+
     NO_OWNER = "no-owner"
     DRAIN = "drain"
     PINNED = "pinned"
+    BALANCE = "balance"
+    STAYS = "stays"
     HANDOVER = "handover"
     HANDOVER_UNDER_WAY = "handover-under-way"
     FAILOVER = "failover"
     TAKEOVER = "takeover"
     COLD_START = "cold-start"
     WARMING = "warming"
-    RETURNED = "returned"
     DEADLINE = "drain-deadline"
-    STANDBY = "standby"
-    STANDBY_MOVES = "standby-moves"
     COPY_DROPPED = "copy-dropped"
     STATELESS = "stateless"
     LOST_STATE = "lost-state"
 
 
 class Held(StrEnum):
-    """Why a task is not with its target owner and has no copy there yet."""
+    """Why a task is not with its target owner, or nobody has it: what its move, or its grant, waits for."""
 
     WARMUP_BUDGET = "warmup-budget"
     MEMBER_WARMUP_BUDGET = "member-warmup-budget"
@@ -47,6 +48,7 @@ class Held(StrEnum):
     REVOKING = "revoking"
     LEASE = "lease-not-over"
     REVOKE_FIRST = "member-must-revoke-first"
+    TAKE_OVER_FIRST = "owner-must-take-over-first"
     PARKED = "parked"
     FAILED = "failed"
     MEMBER_OVERDUE = "member-overdue"
@@ -62,13 +64,10 @@ class NoChange(StrEnum):
     """Why a look changed nothing."""
 
     AT_REST = "at-rest"
-    NOTHING_CAUGHT_UP = "nothing-caught-up"
     SAME_TARGET = "same-target"
     NO_MEMBERS = "no-members"
     NOT_READY = "topology-not-ready"
     DUPLICATE = "late-or-doubled"
-    PAUSED = "paused"
-    NOT_DUE = "not-due"
     UNCHANGED = "unchanged"
     PLACEMENT_FAILED = "placement-failed"
 

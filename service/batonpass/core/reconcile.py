@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import repeat
 
-from batonpass.core.copies import HELD, NOTHING_HELD, TaskPlan
+from batonpass.core.copies import TaskPlan
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
@@ -46,15 +46,7 @@ def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
     members: defaultdict[MemberId, _MemberChanges] = defaultdict(_MemberChanges)
     records: list[Record] = []
     for plan in task_plans:
-        task, choice, copies, _ = plan
-        if task.owner is not None or task[HELD] != NOTHING_HELD:
-            records.extend(_compare(view, plan, members))
-            continue
-        # Nobody has anything of it, as of every task of a group that begins: there is nothing to compare with.
-        for member_id, role in copies.items():
-            members[member_id].granted[task.id] = role
-        if choice.active is not None:
-            _grant_active(task.id, choice, members[choice.active])
+        records.extend(_compare(view, plan, members))
     assignments = [_next_assignment(view, view.members[member_id], members[member_id]) for member_id in sorted(members)]
     waived = [record for record in records if isinstance(record, ReleaseWaived)]
     next_owners = [record for record in records if isinstance(record, NextOwnerChosen)]

@@ -77,7 +77,7 @@ class MemberAway:
 
 @dataclass(frozen=True, slots=True)
 class PlaceInherited:
-    """``next_owner`` stands in the place of ``member_id``: every target and pin of the one is the other's."""
+    """``successor`` stands in the place of ``member_id``: every target and pin of the one is the other's."""
 
     member_id: MemberId
     successor: MemberId
@@ -184,10 +184,10 @@ class ReleaseWaived:
 
 @dataclass(frozen=True, slots=True)
 class NextOwnerChosen:
-    """The task goes to ``next_owner`` as soon as nobody can be running it; None takes the choice back."""
+    """The task goes to ``next_owner`` as soon as nobody can be running it."""
 
     task: TaskId
-    next_owner: MemberId | None
+    next_owner: MemberId
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,11 @@ def place_now(draft: DecisionDraft) -> None:
 
     Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
     already. A target that had to respect what lasts only for a while (a handover under way, a place that is kept, a
-    copy that nobody can read, a member that is still full) is noted as bound: it is placed anew when the group would
+    copy that nobody can read, a member that is still full) is provisional: it is placed anew when the group would
     rest on it.
     """
     group = draft.group
-    is_bound = False
+    is_provisional = False
     if not group.members or not is_ready(group.topology):
         draft.explain(NoChange.NO_MEMBERS if not group.members else NoChange.NOT_READY)
         changes: Mapping[TaskId, Target] = {}
@@ -80,15 +80,15 @@ def place_now(draft: DecisionDraft) -> None:
             _keep(draft, str(problem))
             return
         request, placed, changes = target_plan.request, target_plan.placed, target_plan.changes
-        is_bound = target_plan.may_free_up or any(
+        is_provisional = target_plan.may_free_up or any(
             group.tasks[group.table.ids[task_index]].pin != request.members[index].id
             for task_index, index in request.bound.items()
         )
         moves = placed.moves - _count_stateful(draft, placed, target_plan.unreachable)
         lower_bound = min(placed.lower_bound, moves) if target_plan.unreachable else placed.lower_bound
         _explain(draft, target_plan)
-    if draft.soft.target_is_provisional is not is_bound:
-        draft.soft = replace(draft.soft, target_is_provisional=is_bound)
+    if draft.soft.target_is_provisional is not is_provisional:
+        draft.soft = replace(draft.soft, target_is_provisional=is_provisional)
     if not changes:
         draft.explain(NoChange.SAME_TARGET)
         if group.placement_due_ms is None and group.generation_epoch == group.group_epoch:
@@ -126,12 +126,11 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     """Add why tasks get another target, and why what is pinned or would be moved is not."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
-    moved = [
-        (_CODE[why], ids[task_index])
+    draft.reasons += [
+        Reason(_CODE[why], task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
-        if ids[task_index] in changes
+        if (task := ids[task_index]) in changes and task not in unreachable
     ]
-    draft.reasons.extend([Reason(why, task, changes[task][0]) for why, task in moved if task not in unreachable])
     for task, pin in sorted(group.pins.items()):
         # On a member that drains a pin is suspended, and asks for no room.
         is_in_force = pin in group.members and group.members[pin].drain is None

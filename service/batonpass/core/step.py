@@ -36,8 +36,9 @@ class _StepResult(NamedTuple):
 def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *, explains_all: bool = True) -> None:
     """Take every member one step further, as far as budgets, confirmations and leases allow.
 
-    ``concerned`` are the tasks that the inputs have news of; None: possibly all. Reasons are given for these and for
-    those that go somewhere by this step; with ``explains_all``, for all that are unsettled.
+    ``concerned`` are the tasks of which the inputs may have brought news; None stands for all tasks, here and below.
+    Reasons are given for these and for those that go somewhere by this step; with ``explains_all``, for all that are
+    unsettled.
     """
     if not draft.group.unsettled:
         return
@@ -49,8 +50,8 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
         result = _take_one_step(draft, concerned)
         # Why such a task goes where it goes, the first of the two steps knows.
         result = result._replace(task_plans=[taken_over.get(plan.task.id, plan) for plan in result.task_plans])
-    told = None if concerned is None or explains_all else {*concerned, *_named(result.records)}
-    _tell(draft, result, told)
+    explained = None if concerned is None or explains_all else {*concerned, *_tasks_in(result.records)}
+    _explain_step(draft, result, explained)
     _wake_for_confirmations(draft, result.records)
 
 
@@ -76,41 +77,44 @@ def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]
     """
     unsettled, waiting = view.group.unsettled, Pending.WAITING
     if view.limited:
-        return [task_id for task_id in unsettled if unsettled[task_id] is not waiting or _is_named(task_id, concerned)]
-    marks = unsettled.items() if concerned is None else [(one, unsettled.get(one)) for one in concerned]
+        return [
+            task_id for task_id in unsettled if unsettled[task_id] is not waiting or _is_concerned(task_id, concerned)
+        ]
+    marks = unsettled.items() if concerned is None else [(task_id, unsettled.get(task_id)) for task_id in concerned]
     return view.group.open_tasks() + [task_id for task_id, pending in marks if pending is waiting]
 
 
-def _is_named(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:
+def _is_concerned(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool:
     return concerned is None or task_id in concerned
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:
-    """Yield the tasks that wait for a slot, of those named if any are; nothing is looked up before it is asked for."""
+    """Yield those of these tasks that wait for a slot; nothing is looked up before the first is needed."""
     unsettled, queued = view.group.unsettled, Pending.QUEUED
-    marks = unsettled.items() if among is None else [(one, unsettled.get(one)) for one in among]
+    marks = unsettled.items() if among is None else [(task_id, unsettled.get(task_id)) for task_id in among]
     yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
 
 
 def _in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
     """Return the tasks in the order of the topology; what it has dropped comes last."""
     index_of = group.table.index_of
-    dropped = sorted([one for one in task_ids if one not in index_of])
-    return sorted([one for one in task_ids if one in index_of], key=index_of.__getitem__) + dropped
+    dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
+    return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
 
 
-def _named(records: Iterable[Record]) -> Iterable[TaskId]:
-    """Return the tasks that the records of a step name."""
-    assignments = [one for one in records if isinstance(one, AssignmentChanged)]
-    told = chain.from_iterable((*one.granted, *one.revoked) for one in assignments)
-    return [*told, *(one.task for one in records if isinstance(one, NextOwnerChosen | ReleaseWaived))]
+def _tasks_in(records: Iterable[Record]) -> Iterable[TaskId]:
+    assignments = [record for record in records if isinstance(record, AssignmentChanged)]
+    held = chain.from_iterable((*record.granted, *record.revoked) for record in assignments)
+    return [*held, *(record.task for record in records if isinstance(record, NextOwnerChosen | ReleaseWaived))]
 
 
-def _tell(draft: DecisionDraft, result: _StepResult, told: Collection[TaskId] | None) -> None:
-    """Add the reasons of a step, those of tasks that wait for a slot included; with ``told``, of these tasks alone."""
+def _explain_step(draft: DecisionDraft, result: _StepResult, explained: Collection[TaskId] | None) -> None:
+    """Add the reasons for what becomes of these tasks in a step, those that wait for a slot included."""
     served = {plan.task.id for plan in result.task_plans}
-    task_plans = [plan for plan in result.task_plans if told is None or plan.task.id in told]
-    task_plans += [plan_queued_task(result.view, task) for task in _queue(result.view, told) if task.id not in served]
+    task_plans = [plan for plan in result.task_plans if explained is None or plan.task.id in explained]
+    task_plans += [
+        plan_queued_task(result.view, task) for task in _queue(result.view, explained) if task.id not in served
+    ]
     explain(draft, task_plans, held_back(result.view, result.slots, task_plans))
 
 

@@ -51,7 +51,7 @@ def build_request(view: View) -> PlacementRequest:
     placed = [_placement_member(member) for member in members]
     special.redirect(placed, home)
     special.avoid_failed(placed, home)
-    pause_held = view.why_moves_are_held(draining=False) is not None
+    pause_held = view.why_moves_are_held(for_balance=True) is not None
     if pause_held:
         # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
         special.keep_going(placed, home)

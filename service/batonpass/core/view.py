@@ -22,10 +22,10 @@ class View:
     __slots__ = (
         "_disk",
         "_is_any_member_overdue",
-        "_is_calm",
         "_is_held",
         "_limited",
         "_load",
+        "_next_owners",
         "as_if_released",
         "config",
         "group",
@@ -50,9 +50,9 @@ class View:
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
         self._limited: dict[MemberId, int] | None = None
-        self._is_calm: bool | None = None
+        self._next_owners: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
-        self._is_held = self.why_moves_are_held(draining=True) is not None
+        self._is_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
         """Return a member that is here: not gone, and not away to restart."""
@@ -66,9 +66,10 @@ class View:
         return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
-        """Say whether the task has state to restore."""
+        """Say whether the task has state to restore; one that the topology has dropped has none any more."""
         table = self.group.table
-        return table.stateful[table.index_of[task_id]]
+        task_index = table.index_of.get(task_id)
+        return task_index is not None and table.stateful[task_index]
 
     def holders(self, task: Task) -> dict[MemberId, Role]:
         """Return the copies granted beside the active, with their roles; holders are members that are here."""
@@ -102,17 +103,16 @@ class View:
         return self._limited
 
     @property
-    def is_calm(self) -> bool:
-        """Whether nobody is away or has a limit on its copies, and no move is held for the whole group."""
-        if self._is_calm is None:
-            is_anybody_away = any(member.away_until_ms is not None for member in self.members.values())
-            self._is_calm = not (is_anybody_away or self.limited or self.why_moves_are_held(draining=False))
-        return self._is_calm
+    def next_owners(self) -> frozenset[MemberId]:
+        """The members to which a handover is under way: they get a task as soon as nobody can be running it."""
+        if self._next_owners is None:
+            tasks = self.tasks.pick(self.group.open_tasks())
+            self._next_owners = frozenset([task.next_owner for task in tasks if task.owner is None and task.next_owner])
+        return self._next_owners
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
-        limited = self.limited
-        return not self._is_held and not (limited and any(one in limited for one in member_ids))
+        return not self._is_held and self.limited.keys().isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the stateful active load of a member per capacity."""
@@ -164,11 +164,14 @@ class View:
         member_soft = self.member_softs.get(member.id)
         return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 
-    def why_moves_are_held(self, *, draining: bool) -> Held | None:
-        """Return why a move is held for the whole group, or None; drains go on in a storm and a pause of balance."""
+    def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
+        """Return why moves are held in the whole group, or None.
+
+        What is not for balance (a drain, a free copy, a task that failed) goes on in a storm and in a pause of balance.
+        """
         pause = self.group.pause
-        if pause is not None and (pause.scope is PauseScope.ALL or not draining):
+        if pause is not None and (pause.scope is PauseScope.ALL or for_balance):
             return Held.PAUSED
-        if self.group.storm_since_ms is not None and not draining:
+        if self.group.storm_since_ms is not None and for_balance:
             return Held.STORM
         return None

@@ -227,7 +227,7 @@ def _of_a_task(record: r.Record) -> tuple[str, str] | None:
                 f", which stopped at {_offsets(record.final_position)}" if record.final_position else ""
             )
         case r.NextOwnerChosen():
-            words = f"{record.next_owner or 'nobody'} is to have it next"
+            words = f"{record.next_owner} is to have it next"
         case r.ReleaseWaived():
             words = f"{record.member_id} is not waited for"
         case r.WarmupStalled():

@@ -107,7 +107,14 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
     "revoking": (WaitsFor.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
     "lease-not-over": (WaitsFor.LEASE, "its last owner may run it until its lease is over"),
-    "member-must-revoke-first": (WaitsFor.CONFIRMATION, "the member that is to have it must give up others first"),
+    "member-must-revoke-first": (
+        WaitsFor.CONFIRMATION,
+        "the member that is to have it has yet to confirm what it gave up; until then its owner goes on",
+    ),
+    "owner-must-take-over-first": (
+        WaitsFor.CONFIRMATION,
+        "its owner is about to be given another task, and goes on with this one until it has been",
+    ),
     "parked": (WaitsFor.OPERATOR, "it failed on too many members; release it to have it tried again"),
     "member-overdue": (WaitsFor.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
     "failed": (WaitsFor.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
@@ -119,6 +126,9 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "initial-delay": (WaitsFor.PLACEMENT, "members that are just joining are waited for"),
 }
 """What each reason for which something is held back waits for, and what it means."""
+
+_OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
+"""What is said of each member that may still be running the task, and of the group, in any case."""
 
 SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
@@ -208,7 +218,7 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
     """Return what a task waits for on its way to its target; nothing when it is there and runs."""
     found = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
-    if held is not None:
+    if held is not None and held.reason not in _OF_A_GRANT:
         found.append(_held_wait(view, task, held))
     elif choice.held is not None and choice.held is not Held.PARKED:
         found.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
@@ -232,7 +242,9 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             continue
         if member.id in holders:
             copy = view.copy(task, member.id)
-            if not copy.is_caught_up or (task.owner is not None and member.id in (task.target, *task.warmups)):
+            is_next = task.owner is not None and member.id in (task.target, *task.warmups)
+            is_held_back = held is not None and held.to == member.id
+            if not copy.is_caught_up or (is_next and not is_held_back):
                 detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
                 found.append(Wait(WaitsFor.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
@@ -258,6 +270,8 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
 def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
     what, detail = MEANINGS.get(held.reason.value, (WaitsFor.TIME, held.reason.value))
     group, until_ms = view.group, None
+    if held.reason is Held.REVOKE_FIRST and held.to is not None:
+        return _others_first(view, group.members[held.to])
     match held.reason:
         case Held.PAUSED if group.pause is not None:
             until_ms = group.pause.expires_ms

@@ -1,0 +1,63 @@
+"""Nobody stops a task for nothing: no running owner gives way to a member that would be granted nothing yet.
+
+Worked out from the records alone, for every decision of every scene and of workers with bad luck.
+"""
+
+from __future__ import annotations
+
+from batonpass.core import records as r
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.invariants import Transition
+from batonpass.core.model import ActiveState, Task
+
+
+def stopped_in_vain(transition: Transition) -> list[str]:
+    """Return the tasks that a willing owner was told to stop although its taker, or itself, had others to see to first.
+
+    What the same decision tells several members is told at once, and counts for none of them.
+    """
+    before, after = transition.before, transition.after
+    has_to_confirm = {member_id: set(member.revoking) for member_id, member in before.members.items()}
+    is_to_get = {
+        task_id: task.next_owner
+        for task_id, task in before.tasks.items()
+        if task.owner is None and task.next_owner is not None
+    }
+    found: list[str] = []
+    for record in transition.records:
+        match record:
+            case r.TaskReleased():
+                has_to_confirm.get(record.member_id, set()).discard(record.task)
+            case r.TasksAdopted():
+                has_to_confirm.get(record.member_id, set()).difference_update(record.tokens)
+            case r.MemberGone() | r.MemberAway():
+                has_to_confirm.pop(record.member_id, None)
+                is_to_get = {task: one for task, one in is_to_get.items() if one != record.member_id}
+            case r.AssignmentChanged():
+                for task_id in (*record.revoked, *record.demoted):
+                    if not _is_willing(transition, record.member_id, task_id):
+                        continue
+                    taker = after.tasks[task_id].next_owner
+                    if taker is not None and has_to_confirm.get(taker):
+                        found.append(f"{task_id} for {taker}, which has to confirm {sorted(has_to_confirm[taker])}")
+                    if record.member_id in [is_to_get[one] for one in is_to_get if _nobody_has(after.tasks[one])]:
+                        found.append(f"{task_id} on {record.member_id}, which is to get another first")
+            case _:
+                pass
+    return found
+
+
+def _nobody_has(task: Task) -> bool:
+    return task.owner is None and task.next_owner is not None
+
+
+def _is_willing(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
+    """Say whether a member runs a task of the group, is not taken for dead, and has time."""
+    task, member = transition.after.tasks[task_id], transition.after.members.get(member_id)
+    was = transition.before.tasks.get(task_id)
+    if member is None or was is None or was.owner != member_id or task.parked:
+        return False
+    if member.suspected or task.state is not ActiveState.RUNNING or task_id not in transition.after.table.index_of:
+        return False
+    drain = member.drain
+    return drain is None or drain.deadline_ms is None or drain.deadline_ms > transition.now_ms
