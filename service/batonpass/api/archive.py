@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.histories import change_body, command_body, diff_body, generation_body, placement_body, run_body
-from batonpass.api.offload import offload_of, present_size, show
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, query, service_of, task_of
@@ -160,7 +160,7 @@ async def show_group_why(request: Request) -> Response:
         found = explain_group(group, soft, now_ms, policy, limit=asked.limit)
         return group_explanation_body(group, found, limit=asked.limit)
 
-    return await show(request, present_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 async def _known(request: Request) -> GroupId:
@@ -189,7 +189,7 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
     def work() -> dict[str, object]:
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
-    size = present_size(group) if task_id in group.unsettled else 1
+    size = size_of(group) if task_id in group.unsettled else 1
     body = await offload_of(request).do(size, work)
     changes = await coordinator.archive.task_changes(group.id, task_id, limit=limit)
     placed = await _last_placement(coordinator.archive, group, group.tasks[task_id], changes)

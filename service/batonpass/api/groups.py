@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from batonpass.api.admission import others_answers
 from batonpass.api.context import context_of
-from batonpass.api.offload import offload_of, present_size, show, whole_size
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, nothing, query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
@@ -79,7 +79,7 @@ async def list_groups(request: Request) -> Response:
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
         summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
-        found.append(await offload_of(request).do(present_size(group), summary))
+        found.append(await offload_of(request).do(size_of(group), summary))
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
     # A group that changes hands just now may be on two pages, or on none.
@@ -111,7 +111,7 @@ async def show_assignment(request: Request) -> Response:
         found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
         return {"group": group.id, "generation": group.generation} | assignments_body(found)
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
@@ -136,7 +136,7 @@ async def show_snapshot(request: Request) -> Response:
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
     now_ms = coordinator.now_ms()
-    return await show(request, whole_size(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
+    return await show(request, size_of(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
 
 
 @route(
@@ -164,7 +164,7 @@ async def plan_change(request: Request) -> Response:
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
@@ -181,7 +181,7 @@ async def _show(request: Request, *, status: int = 200) -> Response:
         warnings = advice_on(View(group, soft, now_ms, policy))
         return group_body(group, describe_group(group, soft, now_ms, policy), warnings)
 
-    return await show(request, present_size(group), work, status=status, headers={"etag": etag(group.revision)})
+    return await show(request, size_of(group), work, status=status, headers={"etag": etag(group.revision)})
 
 
 async def _revision(request: Request) -> int | None:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.offload import offload_of, show, whole_size
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
@@ -131,7 +131,7 @@ async def list_members(request: Request) -> Response:
         shown = [member_body(soft, group.members[name], next_owners) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 @route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")
