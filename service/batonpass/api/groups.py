@@ -15,10 +15,9 @@ from batonpass.api.admission import others_answers
 from batonpass.api.context import context_of
 from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, nothing, query, service_of
+from batonpass.api.service import group_of, json_response, order, query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
-from batonpass.codec.shape import Shape
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
 from batonpass.core.dry_run.plan import plan_snapshot
@@ -27,7 +26,7 @@ from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain.advice import advice_on
 from batonpass.core.explain.status import describe_assignments, describe_group, snapshot_of
 from batonpass.core.inputs import GroupDeletion
-from batonpass.core.replies import Declared, Done
+from batonpass.core.replies import Declared
 from batonpass.core.view import View
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from batonpass.core.soft import Soft
 
 router = APIRouter(prefix="/v1", tags=["groups"])
-_REASON = Shape(ReasonQuery)
-_DELETION = Shape(DeletionQuery)
-_PAGE = Shape(PageQuery)
 GROUP = "/groups/{group}"
 
 
@@ -55,7 +51,7 @@ async def declare(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
-    asked = query(request, _REASON)
+    asked = query(request, ReasonQuery)
     body = await service.body(request)
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
@@ -74,7 +70,7 @@ async def declare(request: Request) -> Response:
 async def list_groups(request: Request) -> Response:
     """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
-    asked = query(request, _PAGE)
+    asked = query(request, PageQuery)
     found = []
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
@@ -117,11 +113,8 @@ async def show_assignment(request: Request) -> Response:
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
 async def delete(request: Request) -> Response:
     """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
-    service = service_of(request)
-    asked = query(request, _DELETION)
-    reason = await service.reason(request, asked.reason)
-    await service.command(request, GroupDeletion(force=asked.force), Done, reason=reason)
-    return nothing()
+    asked = query(request, DeletionQuery)
+    return await order(request, GroupDeletion(force=asked.force), asked.reason)
 
 
 @route(

@@ -145,7 +145,8 @@ async def polls(url: str, count: int) -> list[Bar]:
         group.end()
     say(
         f"{count:,} parked long-polls: {seen.bytes_parked / KB:.1f} kB each, of which the idle connection "
-        f"{seen.bytes_idle / KB:.1f} kB; all answered in {seen.wake_s * 1_000:.0f} ms"
+        f"{seen.bytes_idle / KB:.1f} kB; all answered in {seen.wake_s * 1_000:.0f} ms, "
+        f"{seen.core * seen.wake_s * 1_000:.0f} ms of processor time"
     )
     return [
         Bar("at most 25 kB per parked long-poll", f"{seen.bytes_parked / KB:.1f} kB", seen.bytes_parked <= 25 * KB),
