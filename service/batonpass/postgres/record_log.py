@@ -177,7 +177,9 @@ class PostgresRecordLog:
             raise UnreadableRecord(
                 f"{group_id} has {len(stored)} records after the first {after}, and its head says {version}"
             )
-        return Loaded(version, decode_records(stored), base, recovered=recovered)
+        # One record may hold a hundred thousand tasks, and other groups are served meanwhile.
+        records = await asyncio.to_thread(decode_records, stored)
+        return Loaded(version, records, base, recovered=recovered)
 
     async def group_ids(self) -> Sequence[GroupId]:
         """Return every group that holds records, sorted.

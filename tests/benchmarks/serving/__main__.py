@@ -162,10 +162,12 @@ async def doubling(url: str, members: int) -> Bar:
     for when, stalls in (("began", seen.beginning), ("doubled", seen.stalls)):
         say(f"  {len(stalls)} times the event loop stood still for more than 100 ms while the group {when}")
         for one in stalls[:SHOWN]:
-            say(f"    {one.ms:.0f} ms ({one.cpu_ms:.0f} worked): {busy_with(one.stacks)}")
+            worked = f"the loop worked {one.cpu_ms:.0f}, the process {one.process_ms:.0f}"
+            say(f"    {one.ms:.0f} ms ({worked}): {busy_with(one.stacks)}")
     longest = max((one.ms for one in seen.stalls), default=0.0)
-    worked = max((one.cpu_ms for one in seen.stalls), default=0.0)
-    shown = f"{longest:.0f} ms, of which the loop worked at most {worked:.0f}" if longest else "none of 100 ms"
+    shown = "none of 100 ms"
+    if seen.stalls:
+        shown = f"{longest:.0f} ms, while the process had a core for {seen.stalls[0].process_ms:.0f}"
     return Bar(f"no stall above 250 ms while {what} double", shown, longest <= 250)
 
 

@@ -25,14 +25,15 @@ STACK_AFTER_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """For how long the loop stood still, how long its thread worked meanwhile, and what each thread ran.
+    """For how long the loop stood still, how long its thread and the process worked meanwhile, and what each thread ran.
 
-    Where it worked for much less, it waited: for the lock of the interpreter, or for a core. In ``stacks``, the thread
-    of the loop comes last, and the innermost call of each thread first.
+    Where the thread worked for much less, it waited for the lock of the interpreter; where the process did, for a core.
+    In ``stacks``, the thread of the loop comes last, and the innermost call of each thread first.
     """
 
     ms: float
     cpu_ms: float
+    process_ms: float
     stacks: str
 
 
@@ -43,13 +44,15 @@ async def _watch(notes: Path) -> None:
             dumped.seek(0)
             dumped.truncate()
             faulthandler.dump_traceback_later(STACK_AFTER_S + LOOK_EVERY_S, file=dumped)
-            due, cpu_s = loop.time() + LOOK_EVERY_S, time.thread_time()
+            due, before = loop.time() + LOOK_EVERY_S, (time.thread_time(), time.process_time())
             await asyncio.sleep(LOOK_EVERY_S)
-            late_s, cpu_s = loop.time() - due, time.thread_time() - cpu_s
+            late_s = loop.time() - due
+            cpu_s, process_s = time.thread_time() - before[0], time.process_time() - before[1]
             faulthandler.cancel_dump_traceback_later()
             if late_s >= STACK_AFTER_S:
                 dumped.seek(0)
-                file.write(json.dumps(asdict(Stall(late_s * 1_000, cpu_s * 1_000, dumped.read()))) + "\n")
+                stall = Stall(late_s * 1_000, cpu_s * 1_000, process_s * 1_000, dumped.read())
+                file.write(json.dumps(asdict(stall)) + "\n")
                 file.flush()
 
 
