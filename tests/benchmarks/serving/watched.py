@@ -25,7 +25,7 @@ STACK_AFTER_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """For how long the loop stood still, how long its thread and the process worked meanwhile, and what each thread ran.
+    """For how long the loop stood still, for how long its thread and the process worked then, and what each thread ran.
 
     Where the thread worked for much less, it waited for the lock of the interpreter; where the process did, for a core.
     In ``stacks``, the thread of the loop comes last, and the innermost call of each thread first.
