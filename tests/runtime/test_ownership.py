@@ -176,7 +176,8 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop()
     world = make_world()
     loop_thread = threading.get_ident()
     beside: list[tuple[str, bool]] = []
-    table = build_table(Topology(1, (Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1),)))
+    topology = Topology(1, (Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1),))
+    table = build_table(topology)
 
     def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
         beside.append((type(inputs[0]).__name__, threading.get_ident() != loop_thread))
@@ -190,7 +191,7 @@ async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop()
     coordinator = Coordinator(replace(world.ports, decide=decide, check_step=check))
     await coordinator.ask(GROUP, ProbeRequest())
     beside.clear()
-    await coordinator.ask(OTHER, GroupDeclaration(OTHER, None, None, None))
+    await coordinator.ask(OTHER, GroupDeclaration(OTHER, topology, None, None))
     await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
     await coordinator.ask(GROUP, ProbeRequest())
     assert ("GroupDeclaration", True) in beside

@@ -186,9 +186,11 @@ class Engine:
     def _may_take_long(self, inputs: Inputs) -> bool:
         """Whether to decide, or to check what was decided, could hold up other groups."""
         group = self.group
-        copies = len(group.table.ids) * (1 + group.config.num_standby_replicas)
-        # Whoever declares a group may make it large.
-        return copies > COPIES_DECIDED_AT_ONCE or any(isinstance(item, GroupDeclaration) for item in inputs)
+        tasks = len(group.table.ids)
+        for item in inputs:
+            if isinstance(item, GroupDeclaration) and item.topology is not None:
+                tasks += sum(part.partitions or 0 for part in item.topology.subtopologies)
+        return tasks * (1 + group.config.num_standby_replicas) > COPIES_DECIDED_AT_ONCE
 
     def _is_quiet(self, item: Input) -> bool:
         """Whether the group has nothing to do, and the input seldom changes this."""
