@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -60,6 +61,10 @@ LOAD_WAIT_S: Final = 2.0
 """How long listening waits for the groups to be read. Longer reading goes on behind: /readyz says so meanwhile."""
 
 LOAD_AGAIN_S: Final = 1.0
+
+SWITCH_EVERY_S: Final = 0.001
+"""How long the event loop waits for a thread that decides on a large group to let go of the interpreter. By default it
+would be 5 ms, each time that the loop has waited for the network (decision 0044)."""
 
 
 @dataclass(slots=True)
@@ -330,6 +335,7 @@ def serve(
         OSError: when the address cannot be bound.
     """
     logs.configure(settings.log_format, settings.log_level)
+    sys.setswitchinterval(SWITCH_EVERY_S)
     listener = listener or bind(settings.host, settings.port)
     url = url_of(listener, is_tls=settings.is_tls)
     process = build(settings, str(settings.advertised_url or advertised_url_of(listener, is_tls=settings.is_tls)))

@@ -1,7 +1,8 @@
 """What the record log owes beyond the contract because it is on Postgres: epochs, and a database that goes away."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from batonpass.codec.records import UnreadableRecord
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled, Record
 from batonpass.postgres import connect as connecting
+from batonpass.postgres import record_log, rows
 from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.postgres.rows import Prepared
 from batonpass.postgres.schema import upgrade
 from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable, Superseded, VersionConflict
@@ -115,6 +118,27 @@ async def test_each_record_names_its_epoch_and_its_time(engine: AsyncEngine, pos
         (1, 1, "probe-scheduled", 1, {"at_ms": 1}, True),
         (2, 2, "probe-scheduled", 1, {"at_ms": 2}, True),
     ]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_large_commit_is_encoded_beside_the_loop(
+    postgres_log: PostgresRecordLog, monkeypatch: pytest.MonkeyPatch, *, beside: bool
+) -> None:
+    """Its size decides where; what is written is the same, and so is what keeps it from being written."""
+    threads: list[int] = []
+
+    def prepare(commit: Commit, up_to: Mapping[str, int]) -> Prepared:
+        threads.append(threading.get_ident())
+        return rows.prepare(commit, up_to)
+
+    monkeypatch.setattr(record_log, "prepare", prepare)
+    monkeypatch.setattr(record_log, "CHANGES_PREPARED_AT_ONCE", -1 if beside else 0)
+    await postgres_log.take_over(ORDERS)
+    await append(postgres_log, [ProbeScheduled(1)], 0)
+    with pytest.raises(VersionConflict):
+        await append(postgres_log, [ProbeScheduled(2)], 0)
+    assert await postgres_log.read(ORDERS) == Loaded(1, (ProbeScheduled(1),))
+    assert [thread != threading.get_ident() for thread in threads] == [beside] * 2
 
 
 async def test_a_log_with_a_gap_is_not_read(engine: AsyncEngine, postgres_log: PostgresRecordLog) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from tests.runtime.fakes import GROUP, M1, M2, World, make_world
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.decide import Decision
 from batonpass.core.ids import GroupId, TaskId
-from batonpass.core.inputs import Heartbeat, Input, PauseRequest, PinRequest, ProbeRequest, Started
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, PauseRequest, PinRequest, ProbeRequest, Started
+from batonpass.core.invariants import Transition, Violation
 from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.records import ProbeScheduled
@@ -167,6 +169,33 @@ async def test_a_long_decision_holds_up_no_other_group() -> None:
     assert await deciding == Done()
     assert await behind == Done()
     assert isinstance(await waiting, Answer)
+
+
+async def test_what_large_groups_and_declarations_cost_is_paid_beside_the_loop() -> None:
+    """Both are decided on in a thread, laws included; a heartbeat that writes nothing at rest needs none."""
+    world = make_world()
+    loop_thread = threading.get_ident()
+    beside: list[tuple[str, bool]] = []
+    topology = Topology(1, (Subtopology("0", partitions=COPIES_DECIDED_AT_ONCE + 1),))
+    table = build_table(topology)
+
+    def decide(group: Group, soft: Soft, inputs: tuple[Input, ...], now_ms: int, policy: Policy) -> Decision:
+        beside.append((type(inputs[0]).__name__, threading.get_ident() != loop_thread))
+        decision = world.core.decide(group, soft, inputs, now_ms, policy)
+        return replace(decision, after=replace(decision.after, table=table)) if decision.records else decision
+
+    def check(step: Transition) -> Sequence[Violation]:
+        beside.append(("laws", threading.get_ident() != loop_thread))
+        return world.ports.check_step(step)
+
+    coordinator = Coordinator(replace(world.ports, decide=decide, check_step=check))
+    await coordinator.ask(GROUP, ProbeRequest())
+    beside.clear()
+    await coordinator.ask(OTHER, GroupDeclaration(OTHER, topology, None, None))
+    await coordinator.ask(GROUP, Heartbeat(M1, 1, 1))
+    await coordinator.ask(GROUP, ProbeRequest())
+    assert ("GroupDeclaration", True) in beside
+    assert beside[-3:] == [("Heartbeat", False), ("ProbeRequest", True), ("laws", True)]
 
 
 async def test_a_snapshot_is_kept_when_enough_has_been_added(world: World) -> None:

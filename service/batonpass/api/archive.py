@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.histories import change_body, command_body, diff_body, generation_body, placement_body, run_body
-from batonpass.api.offload import offload_of, present_size, show
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import group_of, json_response, query, service_of, task_of
+from batonpass.api.service import group_of, json_response, page, query, service_of, task_of
 from batonpass.codec.explanations import group_explanation_body, route_body, task_explanation_body
 from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import refusal
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import copies_of, explain_task
@@ -30,9 +30,6 @@ from batonpass.runtime.ports import Archive
 from batonpass.runtime.runs_of import runs_of
 
 router = APIRouter(prefix="/v1", tags=["history"])
-_BACK = Shape(BackQuery)
-_EXPLAIN = Shape(ExplainQuery)
-_TASK_QUERY = Shape(TaskQuery)
 GROUP = "/groups/{group}"
 CHANGES_LOOKED_AT = 100
 PLACEMENTS_LOOKED_AT = 5
@@ -51,12 +48,10 @@ NUMBER_MAX = 2**63 - 1
 async def list_generations(request: Request) -> Response:
     """List the generations of a group: when and why each was made, how much it moved, how even it left the group."""
     archive, group_id = service_of(request).coordinator.archive, await _known(request)
-    asked = query(request, _BACK)
+    asked = query(request, BackQuery)
     before = None if asked.before is UNSET else asked.before
     found = await archive.generations(group_id, before=before, limit=asked.limit + 1)
-    shown = found[: asked.limit]
-    upto = shown[-1].number if len(found) > asked.limit else None
-    return json_response({"generations": [generation_body(one) for one in shown], "next": upto})
+    return page("generations", found, asked.limit, generation_body, lambda one: one.number)
 
 
 @route(
@@ -100,19 +95,17 @@ async def all_commands(request: Request) -> Response:
 
 
 async def _commands(request: Request, group_id: GroupId | None) -> Response:
-    asked = query(request, _BACK)
+    asked = query(request, BackQuery)
     before = None if asked.before is UNSET else asked.before
     archive = service_of(request).coordinator.archive
     found = await archive.commands(group_id, before=before, limit=asked.limit + 1)
-    shown = found[: asked.limit]
-    upto = shown[-1].position if len(found) > asked.limit else None
-    return json_response({"commands": [command_body(one) for one in shown], "next": upto})
+    return page("commands", found, asked.limit, command_body, lambda one: one.position)
 
 
 @route(router, "GET", TASK, query=TaskQuery, answers={200: "The task, its runs and its changes."}, schema="task_get")
 async def show_task(request: Request) -> Response:
     """Show a task: where it is, why, since when, every run that it had, and its last changes."""
-    asked = query(request, _TASK_QUERY)
+    asked = query(request, TaskQuery)
     body, changes = await _explained(request, limit=asked.limit)
     runs = [run_body(run) for run in reversed(runs_of(reversed(changes)))]
     return json_response(body | {"runs": runs, "history": [change_body(one) for one in changes]})
@@ -152,7 +145,7 @@ async def show_route(request: Request) -> Response:
 async def show_group_why(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     coordinator = service_of(request).coordinator
-    asked = query(request, _EXPLAIN)
+    asked = query(request, ExplainQuery)
     group, soft = await coordinator.look(group_of(request))
     now_ms, policy = coordinator.now_ms(), coordinator.policy
 
@@ -160,7 +153,7 @@ async def show_group_why(request: Request) -> Response:
         found = explain_group(group, soft, now_ms, policy, limit=asked.limit)
         return group_explanation_body(group, found, limit=asked.limit)
 
-    return await show(request, present_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 async def _known(request: Request) -> GroupId:
@@ -189,7 +182,7 @@ async def _explained(request: Request, *, limit: int) -> tuple[dict[str, object]
     def work() -> dict[str, object]:
         return task_explanation_body(group, explain_task(group, soft, task_id, now_ms, policy))
 
-    size = present_size(group) if task_id in group.unsettled else 1
+    size = size_of(group) if task_id in group.unsettled else 1
     body = await offload_of(request).do(size, work)
     changes = await coordinator.archive.task_changes(group.id, task_id, limit=limit)
     placed = await _last_placement(coordinator.archive, group, group.tasks[task_id], changes)

@@ -14,27 +14,23 @@ from starlette.responses import Response
 
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
-from batonpass.api.service import json_response, query, service_of
+from batonpass.api.service import json_response, page, query, service_of
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.explanations import time_of
 from batonpass.codec.queries import AuditsQuery, FindingsQuery
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import refusal
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures
 
 router = APIRouter(prefix="/v1/audits", tags=["audits"])
-_AUDITS = Shape(AuditsQuery)
-_FINDINGS = Shape(FindingsQuery)
 
 
 @route(router, "GET", "", query=AuditsQuery, answers={200: "Audited days, newest first."}, schema="audits_get")
 async def list_audits(request: Request) -> Response:
     """List the days that were audited: whether the laws held, and how the newest run of each ended."""
-    asked = query(request, _AUDITS)
+    asked = query(request, AuditsQuery)
     before = None if asked.after is UNSET else asked.after
     found = await service_of(request).audits.days(before=before, limit=asked.limit + 1)
-    shown = found[: asked.limit]
-    upto = shown[-1].day.isoformat() if len(found) > asked.limit else None
-    return json_response({"audits": [day_body(one) for one in shown], "next": upto})
+    return page("audits", found, asked.limit, day_body, lambda one: one.day.isoformat())
 
 
 @route(
@@ -47,7 +43,7 @@ async def list_audits(request: Request) -> Response:
 )
 async def show_audit(request: Request) -> Response:
     """Show what the audit of a day (UTC) came to: its findings with their evidence, measures, and what to change."""
-    asked = query(request, _FINDINGS)
+    asked = query(request, FindingsQuery)
     day, audits = _day_of(request), service_of(request).audits
     found = await audits.day(day)
     if found is None:

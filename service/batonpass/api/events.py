@@ -19,7 +19,7 @@ from batonpass.api.service import group_of, json_response, query, service_of
 from batonpass.api.stream import EVENT_STREAM, EventStream
 from batonpass.codec.bodies import OFFSET_MAX
 from batonpass.codec.queries import EventsQuery
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import refusal
 from batonpass.core.errors import UnknownGroup
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
 
 router = APIRouter(prefix="/v1", tags=["history"])
-_EVENTS = Shape(EventsQuery)
 _POSITION: Final = re.compile(r"\d{1,19}", re.ASCII)
 _ANSWERS: Final = {
     200: "Events, oldest first, or newest first; with `Accept: text/event-stream`, live until either side ends it."
@@ -60,7 +59,7 @@ async def all_events(request: Request) -> Response:
 
 async def _events(request: Request, group_id: GroupId | None) -> Response:
     coordinator = service_of(request).coordinator
-    asked = query(request, _EVENTS)
+    asked = query(request, EventsQuery)
     after = None if asked.after is UNSET else asked.after
     if after is not None and (asked.newest or asked.before is not UNSET):
         raise refusal([("query.after", "a page is read forwards from after, or backwards from before or the newest")])

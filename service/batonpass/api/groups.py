@@ -13,12 +13,11 @@ from starlette.responses import Response
 
 from batonpass.api.admission import others_answers
 from batonpass.api.context import context_of
-from batonpass.api.offload import offload_of, present_size, show, whole_size
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import group_of, json_response, nothing, query, service_of
+from batonpass.api.service import group_of, json_response, order, query, service_of
 from batonpass.codec.bodies import DeletionQuery, GroupBody, PageQuery, ReasonBody, ReasonQuery, WhatIfBody
 from batonpass.codec.requests import etag, read_declaration, read_if_match, read_what_if
-from batonpass.codec.shape import Shape
 from batonpass.codec.snapshots import write_plan, write_snapshot
 from batonpass.codec.views import assignments_body, group_body, group_summary
 from batonpass.core.dry_run.plan import plan_snapshot
@@ -27,7 +26,7 @@ from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain.advice import advice_on
 from batonpass.core.explain.status import describe_assignments, describe_group, snapshot_of
 from batonpass.core.inputs import GroupDeletion
-from batonpass.core.replies import Declared, Done
+from batonpass.core.replies import Declared
 from batonpass.core.view import View
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from batonpass.core.soft import Soft
 
 router = APIRouter(prefix="/v1", tags=["groups"])
-_REASON = Shape(ReasonQuery)
-_DELETION = Shape(DeletionQuery)
-_PAGE = Shape(PageQuery)
 GROUP = "/groups/{group}"
 
 
@@ -55,7 +51,7 @@ async def declare(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
-    asked = query(request, _REASON)
+    asked = query(request, ReasonQuery)
     body = await service.body(request)
     if_match = read_if_match(request.headers.get("if-match"), await _revision(request))
     wanted, reason = read_declaration(group_id, body, if_match=if_match)
@@ -74,12 +70,12 @@ async def declare(request: Request) -> Response:
 async def list_groups(request: Request) -> Response:
     """List the groups of all coordinators by name."""
     coordinator = service_of(request).coordinator
-    asked = query(request, _PAGE)
+    asked = query(request, PageQuery)
     found = []
     for group_id in await coordinator.declared(after=asked.after, limit=asked.limit + 1):
         group, soft = await coordinator.look(group_id)
         summary = partial(_summary, group, soft, coordinator.now_ms(), coordinator.policy)
-        found.append(await offload_of(request).do(present_size(group), summary))
+        found.append(await offload_of(request).do(size_of(group), summary))
     pages = await others_answers(request.app.state.policy, context_of(request))
     found += [group for page in pages for group in page["groups"]]
     # A group that changes hands just now may be on two pages, or on none.
@@ -111,17 +107,14 @@ async def show_assignment(request: Request) -> Response:
         found = describe_assignments(group, soft, coordinator.now_ms(), coordinator.policy)
         return {"group": group.id, "generation": group.generation} | assignments_body(found)
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
 async def delete(request: Request) -> Response:
     """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
-    service = service_of(request)
-    asked = query(request, _DELETION)
-    reason = await service.reason(request, asked.reason)
-    await service.command(request, GroupDeletion(force=asked.force), Done, reason=reason)
-    return nothing()
+    asked = query(request, DeletionQuery)
+    return await order(request, GroupDeletion(force=asked.force), asked.reason)
 
 
 @route(
@@ -136,7 +129,7 @@ async def show_snapshot(request: Request) -> Response:
     coordinator = service_of(request).coordinator
     group, soft = await coordinator.look(group_of(request))
     now_ms = coordinator.now_ms()
-    return await show(request, whole_size(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
+    return await show(request, size_of(group), lambda: write_snapshot(snapshot_of(group, soft, now_ms)))
 
 
 @route(
@@ -164,7 +157,7 @@ async def plan_change(request: Request) -> Response:
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:
@@ -181,7 +174,7 @@ async def _show(request: Request, *, status: int = 200) -> Response:
         warnings = advice_on(View(group, soft, now_ms, policy))
         return group_body(group, describe_group(group, soft, now_ms, policy), warnings)
 
-    return await show(request, present_size(group), work, status=status, headers={"etag": etag(group.revision)})
+    return await show(request, size_of(group), work, status=status, headers={"etag": etag(group.revision)})
 
 
 async def _revision(request: Request) -> int | None:

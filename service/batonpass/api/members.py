@@ -10,28 +10,22 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.offload import offload_of, show, whole_size
+from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
-from batonpass.api.service import asked_of, group_of, json_response, member_of, nothing, query, service_of
+from batonpass.api.service import asked_of, group_of, json_response, member_of, order, query, service_of
 from batonpass.codec.answers import answer_body, drain_body
 from batonpass.codec.bodies import DrainQuery, EvictQuery, JoinBody, LeaveQuery, PageQuery, ReasonBody, ReasonQuery
 from batonpass.codec.requests import naming_query, read_join
-from batonpass.codec.shape import Shape
 from batonpass.codec.views import member_body, next_owners_of
 from batonpass.core.answers import refusal
 from batonpass.core.errors import NotSafeToStop
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import DrainRequest, DrainReversal, Eviction, Leave
 from batonpass.core.model import Group, Member
-from batonpass.core.replies import Answer, Done, DrainProgress
+from batonpass.core.replies import Answer, DrainProgress
 from batonpass.core.safe_to_stop import reasons_to_stay
 
 router = APIRouter(prefix="/v1", tags=["members"])
-_LEAVE = Shape(LeaveQuery)
-_DRAIN = Shape(DrainQuery)
-_EVICT = Shape(EvictQuery)
-_PAGE = Shape(PageQuery)
-_REASON = Shape(ReasonQuery)
 MEMBER = "/groups/{group}/members/{member}"
 
 
@@ -58,12 +52,8 @@ async def join(request: Request) -> Response:
 @route(router, "DELETE", MEMBER, body=ReasonBody, query=LeaveQuery, answers={204: "Left."})
 async def leave(request: Request) -> Response:
     """Leave for good, or to restart under the same instance id; after the actives have been stopped."""
-    service = service_of(request)
-    asked = query(request, _LEAVE)
-    reason = await service.reason(request, asked.reason)
-    wanted = Leave(member_of(request), restart=asked.mode == "restart")
-    await service.command(request, wanted, Done, reason=reason)
-    return nothing()
+    asked = query(request, LeaveQuery)
+    return await order(request, Leave(member_of(request), restart=asked.mode == "restart"), asked.reason)
 
 
 @route(
@@ -78,7 +68,7 @@ async def leave(request: Request) -> Response:
 async def drain(request: Request) -> Response:
     """Hand over everything that the member has, while it keeps processing."""
     service = service_of(request)
-    asked = query(request, _DRAIN)
+    asked = query(request, DrainQuery)
     end = asyncio.get_running_loop().time() + asked.wait_ms / 1_000
     deadline_ms = None if asked.deadline_ms is UNSET else asked.deadline_ms
     reason = await service.reason(request, asked.reason)
@@ -97,20 +87,14 @@ async def drain(request: Request) -> Response:
 @route(router, "DELETE", MEMBER + "/drain", body=ReasonBody, query=ReasonQuery, answers={204: "The member stays."})
 async def undrain(request: Request) -> Response:
     """Let a draining member stay."""
-    service = service_of(request)
-    reason = await service.reason(request, query(request, _REASON).reason)
-    await service.command(request, DrainReversal(member_of(request)), Done, reason=reason)
-    return nothing()
+    return await order(request, DrainReversal(member_of(request)))
 
 
 @route(router, "POST", MEMBER + "/evict", body=ReasonBody, query=EvictQuery, answers={204: "Evicted."})
 async def evict(request: Request) -> Response:
     """Remove a member; its tasks are free when its lease is over, or at once if the caller vouches for its death."""
-    service = service_of(request)
-    asked = query(request, _EVICT)
-    reason = await service.reason(request, asked.reason)
-    await service.command(request, Eviction(member_of(request), dead=asked.dead), Done, reason=reason)
-    return nothing()
+    asked = query(request, EvictQuery)
+    return await order(request, Eviction(member_of(request), dead=asked.dead), asked.reason)
 
 
 @route(
@@ -123,7 +107,7 @@ async def evict(request: Request) -> Response:
 )
 async def list_members(request: Request) -> Response:
     """List the members of a group by id."""
-    asked = query(request, _PAGE)
+    asked = query(request, PageQuery)
     group, soft = await service_of(request).coordinator.look(group_of(request))
 
     def work() -> dict[str, object]:
@@ -131,7 +115,7 @@ async def list_members(request: Request) -> Response:
         shown = [member_body(soft, group.members[name], next_owners) for name in names[: asked.limit]]
         return {"members": shown, "next": names[asked.limit - 1] if len(names) > asked.limit else None}
 
-    return await show(request, whole_size(group), work)
+    return await show(request, size_of(group), work)
 
 
 @route(router, "GET", MEMBER, answers={200: "The member."}, schema="member_get")

@@ -62,11 +62,6 @@ async def show(
     return Response(content, status_code=status, headers=headers, media_type="application/json")
 
 
-def present_size(group: Group) -> int:
-    """Return how much has to be looked at to say where a group stands: what is not settled, and its members."""
-    return len(group.unsettled) + len(group.members)
-
-
-def whole_size(group: Group) -> int:
-    """Return how much has to be looked at to show a group whole."""
+def size_of(group: Group) -> int:
+    """Return how much has to be looked at to say where a group stands, or to show it whole: its tasks and members."""
     return len(group.table.ids) + len(group.members)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from batonpass.api.context import context_of
 from batonpass.codec.answers import to_json
-from batonpass.codec.bodies import ReasonBody
+from batonpass.codec.bodies import ReasonBody, ReasonQuery
 from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import ProtocolError
@@ -39,9 +40,10 @@ from batonpass.runtime.history import NOBODY_ASKED, Asked
 from batonpass.runtime.ports import Defect
 
 T = TypeVar("T", bound=Struct)
+S = TypeVar("S")
 R = TypeVar("R", Answer, Declared, Done, DrainProgress)
 
-_REASON = Shape(ReasonBody)
+_shape = cache(Shape)
 
 COMMANDS: Final[Mapping[type[Input], str]] = {
     GroupDeclaration: "declare",
@@ -111,17 +113,50 @@ class Service:
             InvalidRequest: when the body holds anything else.
             Disconnected: when the caller goes away before the body is whole.
         """
-        body = await self.body(request)
-        return _REASON.parse(body).value.reason or in_query
+        return (await self.said(request, ReasonBody)).reason or in_query
+
+    async def said(self, request: Request, kind: type[T]) -> T:
+        """Return what the body of a request says, as its kind has it.
+
+        Raises:
+            InvalidRequest: naming every fault, unknown fields included.
+            TooLarge, Disconnected: as ``body`` does.
+        """
+        parsed: T = _shape(kind).parse(await self.body(request)).value
+        return parsed
 
 
-def query(request: Request, wanted: Shape[T]) -> T:
-    """Return the query as its shape says.
+def query(request: Request, kind: type[T]) -> T:
+    """Return what the query says, as its kind has it.
 
     Raises:
         InvalidRequest: naming every fault, unknown parameters included.
     """
-    return wanted.read(request.query_params, prefix="query")
+    asked: T = _shape(kind).read(request.query_params, prefix="query")
+    return asked
+
+
+async def order(request: Request, item: Input, in_query: str | None = None) -> Response:
+    """Carry out a command that has nothing to answer, and whose body holds nothing but the reason.
+
+    ``in_query`` is the reason of a query that holds more than a reason.
+
+    Raises:
+        ProtocolError: when it is refused.
+    """
+    service = service_of(request)
+    said = query(request, ReasonQuery).reason if in_query is None else in_query
+    await service.command(request, item, Done, reason=await service.reason(request, said))
+    return nothing()
+
+
+def page(
+    name: str, found: Sequence[S], limit: int, body: Callable[[S], object], key: Callable[[S], object]
+) -> Response:
+    """Return the first ``limit`` of what was found, and the key of the last where the next page goes on, or null."""
+    shown = found[:limit]
+    upto = key(shown[-1]) if len(found) > limit else None
+    return json_response({name: [body(one) for one in shown], "next": upto})
 
 
 def command_of(item: Input) -> str:

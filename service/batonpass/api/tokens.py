@@ -13,13 +13,11 @@ from batonpass.api.problems import UnknownPath
 from batonpass.api.service import asked_of, json_response, nothing, query, service_of
 from batonpass.codec.answers import rfc3339
 from batonpass.codec.bodies import ReasonBody, ReasonQuery, TokenBody
-from batonpass.codec.shape import Shape, refusal
+from batonpass.codec.shape import refusal
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, StoredToken, TokenWish
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
-_TOKEN = Shape(TokenBody)
-_REASON = Shape(ReasonQuery)
 
 
 @route(
@@ -34,8 +32,8 @@ _REASON = Shape(ReasonQuery)
 async def create(request: Request) -> Response:
     """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
     service = service_of(request)
-    asked = query(request, _REASON)
-    said = _TOKEN.parse(await service.body(request)).value
+    asked = query(request, ReasonQuery)
+    said = await service.said(request, TokenBody)
     role = AccessRole(said.role)
     if role is AccessRole.WORKER and said.group is None:
         raise refusal([("group", "a worker's token is bound to a group: name it")])
@@ -70,7 +68,7 @@ async def revoke(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
     service = service_of(request)
-    reason = await service.reason(request, query(request, _REASON).reason)
+    reason = await service.reason(request, query(request, ReasonQuery).reason)
     command = asked_of(request)._replace(command="revoke-token", reason=reason)
     if not await service.tokens.revoke(token_id, command):
         raise UnknownPath(f"there is no token {token_id}; GET /v1/tokens lists them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
@@ -14,7 +15,6 @@ from prometheus_client.process_collector import ProcessCollector
 from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
-from batonpass.metrics.tallies import Spread, Tally
 from batonpass.runtime.events import EventType
 
 if TYPE_CHECKING:
@@ -65,9 +65,13 @@ class Counts:
         self._of_groups: dict[str, dict[tuple[Any, tuple[str, ...]], Any]] = {}
 
     def _count_decisions(self) -> None:
-        self._decisions = self._tally("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
-        self._decision_seconds = self._spread("decision_seconds", "How long deciding took.", QUICK, "outcome")
-        self._heartbeats = self._tally("heartbeats", "Heartbeats processed.", "group")
+        # To find the series of some labels takes the library longer than to count in it, so ``cache`` remembers those
+        # of what every call counts.
+        decisions = self._counter("decisions", "Decisions taken, by input and outcome.", "input", "outcome")
+        self._decisions = cache(decisions.labels)
+        seconds = self._histogram("decision_seconds", "How long deciding took.", QUICK, "outcome")
+        self._decision_seconds = cache(seconds.labels)
+        self._heartbeats = self._counter("heartbeats", "Heartbeats processed.", "group")
         self._generations = self._counter("generations", "Target assignments committed.", "group")
         self._moves = self._counter("moves", "Stateful tasks that a new target moves.", "group")
         self._bound = self._counter("moves_lower_bound", "The least that any balanced target would move.", "group")
@@ -89,8 +93,8 @@ class Counts:
         self._store_errors = self._counter("store_errors", "Appends and reads that did not go through.")
 
     def _count_calls(self) -> None:
-        self._requests = self._tally("requests", "Calls answered.", "method", "path", "status")
-        self._request_seconds = self._spread("request_seconds", "How long calls took.", CALLS, "path")
+        self._requests = cache(self._counter("requests", "Calls answered.", "method", "path", "status").labels)
+        self._request_seconds = cache(self._histogram("request_seconds", "How long calls took.", CALLS, "path").labels)
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
@@ -102,23 +106,17 @@ class Counts:
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"batonpass_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
-    def _tally(self, name: str, meaning: str, *labels: str) -> Tally:
-        return Tally(f"batonpass_{name}", meaning, *labels, registry=self.registry)
-
-    def _spread(self, name: str, meaning: str, buckets: tuple[float, ...], label: str) -> Spread:
-        return Spread(f"batonpass_{name}", meaning, buckets, label, registry=self.registry)
-
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Count a decision."""
         outcomes = [
             "wrote" if decision.records else "refused" if isinstance(reply, ProtocolError) else "nothing"
             for reply in decision.replies
         ]
-        self._decision_seconds.observe(decide_ms / 1_000, outcomes[0])
+        self._decision_seconds(outcomes[0]).observe(decide_ms / 1_000)
         for item, outcome in zip(inputs, outcomes, strict=True):
-            self._decisions.counts[type(item).__name__, outcome] += 1
+            self._decisions(type(item).__name__, outcome).inc()
             if isinstance(item, Heartbeat):
-                self._heartbeats.counts[(before.id,)] += 1
+                self._of(self._heartbeats, before.id).inc()
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Count a commit, and what it tells."""
@@ -170,9 +168,9 @@ class Counts:
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a call that was answered."""
-        self._requests.counts[method, path, str(status)] += 1
+        self._requests(method, path, status).inc()
         if path not in WAITS:
-            self._request_seconds.observe(seconds, path)
+            self._request_seconds(path).observe(seconds)
 
     def refused(self, reason: str) -> None:
         """Count a call that was refused."""
@@ -190,8 +188,6 @@ class Counts:
         for group in [name for name in self._of_groups if name not in groups]:
             for metric, labels in self._of_groups.pop(group):
                 metric.remove(group, *labels)
-        for (group,) in [labels for labels in self._heartbeats.counts if labels[0] not in groups]:
-            del self._heartbeats.counts[(group,)]
         for group in groups - self._begun:
             for kind in sorted(set(HANDOVERS.values())):
                 self._of(self._handovers, group, kind)

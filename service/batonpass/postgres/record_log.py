@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,6 +26,9 @@ from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, Versio
 CANCEL_TIMEOUT_S: Final = 1.0
 LARGE_BYTES: Final = 256 * 1024
 """A commit from this size on goes out by itself, beside the others, which do not wait for it."""
+
+CHANGES_PREPARED_AT_ONCE: Final = 2_000
+"""A commit with more changes than this is encoded in a thread, which takes longer than heartbeats should wait."""
 
 _HEADS: Final = (
     "select group_id, version, coordinator_epoch, owner from group_heads where group_id = any(cast($1 as text[]))"
@@ -119,7 +123,8 @@ class PostgresRecordLog:
             StoreUnavailable: when the database is away; the commit may have been made all the same.
             UnwritableRecord: when a record has no stored form.
         """
-        prepared = prepare(commit, self._tenure.writes_up_to())
+        work = partial(prepare, commit, self._tenure.writes_up_to())
+        prepared = await asyncio.to_thread(work) if len(commit.history.changes) > CHANGES_PREPARED_AT_ONCE else work()
         await (self._large if prepared.weight >= LARGE_BYTES else self._small).append(prepared)
 
     async def get_ready(self) -> None:
@@ -172,7 +177,9 @@ class PostgresRecordLog:
             raise UnreadableRecord(
                 f"{group_id} has {len(stored)} records after the first {after}, and its head says {version}"
             )
-        return Loaded(version, decode_records(stored), base, recovered=recovered)
+        # One record may hold a hundred thousand tasks, and other groups are served meanwhile.
+        records = await asyncio.to_thread(decode_records, stored)
+        return Loaded(version, records, base, recovered=recovered)
 
     async def group_ids(self) -> Sequence[GroupId]:
         """Return every group that holds records, sorted.

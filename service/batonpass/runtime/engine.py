@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import Heartbeat, Input, Join, PollOpened, Started, StoreRecovered
+from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, PollOpened, Started, StoreRecovered
 from batonpass.core.invariants import Transition
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
@@ -48,8 +48,8 @@ ATTEMPTS_MAX = 4
 RETRY_AFTER_MS = 1_000
 
 COPIES_DECIDED_AT_ONCE = 5_000
-"""Decisions on groups with more copies than this are made in a thread, unless they rest: placing may then take longer
-than other groups' heartbeats should wait (50 ms)."""
+"""Decisions on groups with more copies than this are made and checked in a thread: that may take longer than heartbeats
+of other groups should wait (50 ms). Heartbeats that find such a group at rest and write nothing need none."""
 
 
 class Attempt:
@@ -112,7 +112,7 @@ class Engine:
 
         Else the attempt is returned, for ``carry_out`` to commit; None where the input has to go the long way.
         """
-        if not self._is_current() or self._may_take_long((item,)):
+        if not self._is_current() or (self._may_take_long((item,)) and not self._is_quiet(item)):
             return None
         try:
             attempt = self._decide((item,))
@@ -184,13 +184,18 @@ class Engine:
         )
 
     def _may_take_long(self, inputs: Inputs) -> bool:
-        """Whether deciding on these inputs could hold up the other groups: the group is large and not at rest."""
+        """Whether to decide, or to check what was decided, could hold up other groups."""
         group = self.group
-        copies = len(group.table.ids) * (1 + group.config.num_standby_replicas)
-        if copies <= COPIES_DECIDED_AT_ONCE:
-            return False
-        is_quiet = all(isinstance(item, Heartbeat | PollOpened) for item in inputs)
-        return bool(group.unsettled) or group.placement_due_ms is not None or not is_quiet
+        tasks = len(group.table.ids)
+        for item in inputs:
+            if isinstance(item, GroupDeclaration) and item.topology is not None:
+                tasks += sum(part.partitions or 0 for part in item.topology.subtopologies)
+        return tasks * (1 + group.config.num_standby_replicas) > COPIES_DECIDED_AT_ONCE
+
+    def _is_quiet(self, item: Input) -> bool:
+        """Whether the group has nothing to do, and the input seldom changes this."""
+        group = self.group
+        return isinstance(item, Heartbeat | PollOpened) and not group.unsettled and group.placement_due_ms is None
 
     async def _be_current(self) -> None:
         if not self._ports.ownership.holds(self.group_id):

@@ -13,15 +13,19 @@ from statistics import median
 import uvloop
 from tests.benchmarks.report import Bar, bar_lines
 from tests.benchmarks.serving.commits import SHAPES, Persisted, persist
+from tests.benchmarks.serving.doubling import double
 from tests.benchmarks.serving.handovers import hand_over
 from tests.benchmarks.serving.heartbeats import Rate, saturated, steady
 from tests.benchmarks.serving.polls import Parked, park
 from tests.benchmarks.serving.population import Population
 from tests.benchmarks.serving.servers import LOAD_CORE, SERVER_CORE, bare, coordinator, migrated, pin, postgres
+from tests.benchmarks.serving.watched import busy_with
 
 MEMBERS = (100, 1_000, 10_000)
 INTERVAL_S = 3.0
 KB = 1_024
+TASKS_OF_LARGE = 100
+SHOWN = 3
 
 
 def main() -> int:
@@ -32,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long a turn lasts")
     parser.add_argument("--handovers", type=int, default=200)
     parser.add_argument("--polls", type=int, default=10_000)
+    parser.add_argument("--doubles", type=int, default=200, help="members of 100 tasks, as many of which join again")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="how many of the sizes of a generation")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar does not hold")
     asked = parser.parse_args()
@@ -60,6 +65,8 @@ async def _measure(asked: argparse.Namespace) -> list[Bar]:
             bars.append(await handovers(url, asked.handovers))
         if asked.polls:
             bars += await polls(url, asked.polls)
+        if asked.doubles:
+            bars.append(await doubling(url, asked.doubles))
     return bars
 
 
@@ -138,12 +145,30 @@ async def polls(url: str, count: int) -> list[Bar]:
         group.end()
     say(
         f"{count:,} parked long-polls: {seen.bytes_parked / KB:.1f} kB each, of which the idle connection "
-        f"{seen.bytes_idle / KB:.1f} kB; all answered in {seen.wake_s * 1_000:.0f} ms"
+        f"{seen.bytes_idle / KB:.1f} kB; all answered in {seen.wake_s * 1_000:.0f} ms, "
+        f"{seen.core * seen.wake_s * 1_000:.0f} ms of processor time"
     )
     return [
         Bar("at most 25 kB per parked long-poll", f"{seen.bytes_parked / KB:.1f} kB", seen.bytes_parked <= 25 * KB),
         Bar(f"{count:,} of them answered within 1.5 s", f"{seen.wake_s:.2f} s", seen.wake_s <= 1.5),
     ]
+
+
+async def doubling(url: str, members: int) -> Bar:
+    """Let a large group double, and show for how long the event loop stood still, and what ran then."""
+    seen = await double(url, members=members, tasks_each=TASKS_OF_LARGE)
+    what = f"{members * TASKS_OF_LARGE:,} tasks on {members} members"
+    say(f"{what}: {2 * members} members, and at rest, in {seen.took_s:.1f} s, {seen.cpu_s:.1f} s of processor time")
+    for when, stalls in (("began", seen.beginning), ("doubled", seen.stalls)):
+        say(f"  {len(stalls)} times the event loop stood still for more than 100 ms while the group {when}")
+        for one in stalls[:SHOWN]:
+            worked = f"the loop worked {one.cpu_ms:.0f}, the process {one.process_ms:.0f}"
+            say(f"    {one.ms:.0f} ms ({worked}): {busy_with(one.stacks)}")
+    longest = max((one.ms for one in seen.stalls), default=0.0)
+    shown = "none of 100 ms"
+    if seen.stalls:
+        shown = f"{longest:.0f} ms, while the process had a core for {seen.stalls[0].process_ms:.0f}"
+    return Bar(f"no stall above 250 ms while {what} double", shown, longest <= 250)
 
 
 if __name__ == "__main__":

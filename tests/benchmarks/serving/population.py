@@ -70,8 +70,9 @@ class Played:
 class Population:
     """A group and its members, over connections that they share."""
 
-    def __init__(self, server: Server, name: str, members: int) -> None:
+    def __init__(self, server: Server, name: str, members: int, *, tasks_each: int = TASKS_EACH) -> None:
         self.server = server
+        self._tasks_each = tasks_each
         self.path = f"/v1/groups/{name}"
         self.members = [Played(f"{self.path}/members/m{number:05}") for number in range(members)]
         self.wires: list[Wire] = []
@@ -82,7 +83,7 @@ class Population:
         declaration = {
             "topology": {
                 "subtopologies": [
-                    {"id": "0", "partitions": TASKS_EACH * len(self.members), "changelog_topics": ["store"]}
+                    {"id": "0", "partitions": self._tasks_each * len(self.members), "changelog_topics": ["store"]}
                 ]
             },
             "config": {
@@ -103,7 +104,7 @@ class Population:
         if answer.status != 201:
             raise RuntimeError(f"{answer.status} {answer.body!r}")
         began = time.monotonic(), self.server.cpu_s()
-        await self.each(self.members, self._join)
+        await self.each(self.members, self.join)
         joined = time.monotonic(), self.server.cpu_s()
         await self.wires[0].ask(self.server.request("POST", f"{self.path}/probe", b"{}"))
         end = time.monotonic() + REST_WITHIN_S
@@ -116,7 +117,8 @@ class Population:
         await self.each(self.members, self.beat)
         return Beginning(joined[0] - began[0], joined[1] - began[1], rested[0] - joined[0], rested[1] - joined[1])
 
-    async def _join(self, wire: Wire, member: Played) -> None:
+    async def join(self, wire: Wire, member: Played) -> None:
+        """Let one member join."""
         member.take(await wire.ask(self.server.request("PUT", member.path, b"{}")))
 
     async def beat(self, wire: Wire, member: Played) -> None:

@@ -103,8 +103,8 @@ async def bare() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def coordinator(database_url: str) -> AsyncIterator[Server]:
-    """Run a coordinator with authentication, validation, laws and metrics on."""
+async def coordinator(database_url: str, *module: str) -> AsyncIterator[Server]:
+    """Run a coordinator with authentication, validation, laws and metrics on; as ``module``, with its arguments."""
     port = free_port()
     environment = {
         "BATONPASS_DATABASE_URL": database_url,
@@ -117,7 +117,9 @@ async def coordinator(database_url: str) -> AsyncIterator[Server]:
         "BATONPASS_OPERATOR_REQUESTS_PER_S": "100000",
         "BATONPASS_OPERATOR_REQUESTS_BURST": "1000000",
     }
-    with _process(["-m", "batonpass", "serve"], port, environment, authorization=f"Bearer {TOKEN}") as server:
+    with _process(
+        ["-m", *(module or ("batonpass", "serve"))], port, environment, authorization=f"Bearer {TOKEN}"
+    ) as server:
         await _answering(server, "/readyz")
         yield server
 

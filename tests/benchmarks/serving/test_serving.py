@@ -4,8 +4,9 @@ import argparse
 
 import pytest
 from tests.benchmarks.groups import Shape
-from tests.benchmarks.serving.__main__ import committed, handovers, heartbeats, polls
+from tests.benchmarks.serving.__main__ import committed, doubling, handovers, heartbeats, polls
 from tests.benchmarks.serving.commits import Persisted, persist
+from tests.benchmarks.serving.watched import busy_with
 
 
 @pytest.mark.timeout(300)
@@ -16,9 +17,18 @@ async def test_every_part_runs(own_url: str, capsys: pytest.CaptureFixture[str])
     bars += await heartbeats(own_url, 4, asked)
     bars.append(await handovers(own_url, 3))
     bars += await polls(own_url, 20)
+    bars.append(await doubling(own_url, 2))
     shown = capsys.readouterr().out
-    assert [bar.what.partition(" ")[0] for bar in bars] == ["a", "heartbeats", "caught-up", "at", "20"]
-    for words in ("persisting at 100 x 4", "bare:", "ours:", "one every 3 s", "caught up to told", "20 parked"):
+    assert [bar.what.partition(" ")[0] for bar in bars] == ["a", "heartbeats", "caught-up", "at", "20", "no"]
+    for words in (
+        "persisting at 100 x 4",
+        "bare:",
+        "ours:",
+        "one every 3 s",
+        "caught up to told",
+        "20 parked",
+        "200 tasks on 2 members",
+    ):
         assert words in shown
 
 
@@ -28,3 +38,15 @@ def test_a_bar_is_about_the_size_that_it_names() -> None:
     assert [bar.holds for bar in committed(large)] == [True]
     small = Persisted(Shape(1_000, 10, 1), 1, 500, 100, 6, 1)
     assert [bar.holds for bar in committed(small)] == [False]
+
+
+def test_what_ran_is_named_by_the_innermost_call_of_each_thread() -> None:
+    """The rest of a stack, and threads that wait, say nothing."""
+    stacks = (
+        'Thread 1:\n  File "/x/threading.py", line 5 in wait\n\n'
+        'Thread 2:\n  File "/x/numpy.py", line 1 in add\n  File "/x/batonpass/core/step.py", line 59 in take_step\n'
+        '  File "/x/batonpass/core/decide.py", line 63 in decide\n\n'
+        'Thread 3:\n  File "/x/batonpass/bootstrap.py", line 344 in serve\n'
+    )
+    assert busy_with(stacks) == "core/step.py:59 in take_step"
+    assert busy_with("") == "nothing of its own"
