@@ -73,13 +73,14 @@ def _begins(view: View, task: Task) -> bool:
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
     """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
-    draining = is_for_drain(view, task)
+    plan = TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task))
+    draining = is_for_drain(view, plan)
     requests = [
         CopyRequest(task, member_id, for_active=member_id == task.target, draining=draining, needs_no_slot=False)
         for member_id in lacking(task)
         if view.present_member(member_id) is not None
     ]
-    return TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(requests))
+    return plan._replace(requests=tuple(requests))
 
 
 def lacking(task: Task) -> list[MemberId]:
@@ -171,13 +172,14 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
     return (copy.readiness, copy.lag or 0)
 
 
-def is_for_drain(view: View, task: Task) -> bool:
-    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
-    members = view.members
-    for member_id in (task.owner, task.previous_owner):
-        if member_id is not None and member_id in members and members[member_id].drain is not None:
-            return True
-    return any(entry.member_id in members and members[entry.member_id].drain is not None for entry in task.unreleased)
+def is_for_drain(view: View, plan: TaskPlan) -> bool:
+    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one.
+
+    A member that gives the task up altogether in this step, or has done so, waits for none of its copies.
+    """
+    task, members = plan.task, view.members
+    owner = task.owner if task.owner == plan.choice.active or task.owner in plan.copies else None
+    return any(one in members and members[one].drain is not None for one in (owner, task.previous_owner) if one)
 
 
 def _with_requests(
@@ -198,9 +200,10 @@ def _with_requests(
         # Nothing that any other task asks for can stand in their way.
         copies.update(dict.fromkeys(needs, Role.STANDBY))
         return TaskPlan(task, choice, copies)
-    draining = is_for_drain(view, task)
+    plan = TaskPlan(task, choice, copies)
+    draining = is_for_drain(view, plan)
     requests = [
         CopyRequest(task, member_id, for_active, draining, number < free)
         for number, (member_id, for_active) in enumerate(needs.items())
     ]
-    return TaskPlan(task, choice, copies, tuple(requests))
+    return plan._replace(requests=tuple(requests))
