@@ -17,7 +17,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
 from batonpass.core.model import ActiveState, PauseScope, Pending, Role, Stall
 from batonpass.core.policy import Policy
-from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is
+from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is, targets_kept
 from batonpass.core.reasons import Held, Why
 from batonpass.core.targets import Target
 from batonpass.core.view import View
@@ -150,6 +150,7 @@ def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is
     stuck = find_unreachable(*swapped(scene)).unreachable
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert [target_where_it_is(view, plan) is None for plan in stuck] == [plan.task.owner == A for plan in stuck]
+    assert targets_kept(view, Reachability(stuck)).keys() == {plan.task.id for plan in stuck if plan.task.owner != A}
     assert stuck
 
 
