@@ -208,6 +208,29 @@ def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> N
     assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).at_rest
 
 
+def test_a_task_that_failed_stays_though_no_other_could_be_moved_for_balance() -> None:
+    """Taken over by a member whose own task is pinned there: the load stays uneven rather than going back."""
+    scene = Scene()
+    scene.declare(topology(3), num_standby_replicas=2)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    (task, pinned, other), (first, second, third) = zip(*scene.owners().items(), strict=True)
+    scene.do(PinRequest(TaskId(pinned), MemberId(str(second))))
+    scene.do(PinRequest(TaskId(other), MemberId(str(third))))
+    lagging = {one: copy(Role.STANDBY, 50_000) for one in (task, pinned, other)}
+    scene.beat(str(second), lagging | {pinned: running()})
+    scene.beat(str(third), lagging | {other: running()})
+    assert fail(scene, task) == first
+    scene.tick(5_000)
+    scene.beat(str(first), lagging | {task: restoring(90_000)})
+    scene.beat(str(second), lagging | {task: copy(Role.STANDBY), pinned: running()})
+    assert scene.task(task).next_owner == second
+    scene.settle()
+    assert scene.owners() == {task: second, pinned: second, other: third}
+    assert held_back(scene) == []
+
+
 def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:
     """Pinned, the task goes back once; failing there again it is not handed back and forth."""
     scene = stateful_scene(2, num_standby_replicas=1)
