@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.relay import COLD_LAG, Relay
-from tests.core.scene import Scene, copy, running, topology
+from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.budget import HeldBack, give_slots
 from batonpass.core.copies import TaskPlan, plan_task
@@ -99,6 +99,34 @@ def test_a_drain_does_not_spend_what_balance_needs() -> None:
     owners = {relay.group.tasks[task].owner for task in begun}
     assert owners == {"a", "b"}
     assert sum(warming(relay).values()) == 2
+
+
+def test_what_a_draining_member_has_given_up_is_no_longer_paid_for_by_its_drain() -> None:
+    """Its task goes to a copy that is ready; from there it moves for balance, and waits for a slot of balance."""
+    scene = Scene()
+    scene.declare(topology(5), max_warmup_replicas=1, max_drain_warmups=1)
+    scene.join("a", capacity=2.0)
+    for name in "bcd":
+        scene.join(name)
+    scene.settle()
+    first, given_up = scene.held("a", Role.ACTIVE)
+    ((of_b,), (of_c,), (of_d,)) = (scene.held(name, Role.ACTIVE) for name in "bcd")
+    for task, pin in ((of_c, "d"), (first, "d"), (given_up, "c")):
+        scene.do(PinRequest(TaskId(task), MemberId(pin)))
+    scene.do(DrainRequest(MemberId("a")))
+    assert scene.held("d", Role.WARMUP) == sorted([of_c, first])
+    assert (given_up, "c", Held.DRAIN_BUDGET) in held(scene)
+    # The task is found on the disk of b, which takes over; a is slow to stop it, and goes on with its drain.
+    scene.beat("b", {of_b: running(), given_up: copy("none")})
+    scene.beat("a", {first: running(), given_up: restoring(50_000)})
+    assert scene.task(given_up).next_owner == "b"
+    scene.beat("d", {of_d: running(), of_c: copy(Role.WARMUP, 50_000), first: copy(Role.WARMUP)})
+    scene.beat("a", {first: copy(Role.STANDBY), given_up: restoring(50_000)})
+    scene.beat("d", {of_d: running(), of_c: copy(Role.WARMUP, 50_000), first: running()})
+    assert scene.owners()[first] == "d"
+    assert [one.member_id for one in scene.task(given_up).unreleased] == ["a"]
+    assert scene.held("c", Role.WARMUP) == []
+    assert (given_up, "c", Held.WARMUP_BUDGET) in held(scene)
 
 
 def test_the_most_overloaded_owner_is_relieved_first() -> None:

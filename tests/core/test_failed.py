@@ -2,7 +2,7 @@
 
 import pytest
 from tests.core.planning import held, member, plan_of
-from tests.core.scene import Scene, copy, failed, running, topology
+from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.dry_run.snapshot import SnapshotCopy, SnapshotTask
 from batonpass.core.explain.status import describe_group
@@ -189,6 +189,46 @@ def test_balance_does_not_take_a_task_back_to_the_member_on_which_it_failed() ->
         scene.tick(1_000)
         scene.obey("m1", "m2")
     assert scene.task("0_0").target != owner
+
+
+def test_where_a_copy_that_caught_up_later_takes_over_the_task_is_to_stay() -> None:
+    """Nobody was ready when it failed, so that its owner was to keep it: the group does not wait to hand it back."""
+    scene = stateful_scene(2, num_standby_replicas=1)
+    first = scene.task("0_0").owner
+    second = "m2" if first == "m1" else "m1"
+    scene.beat(second, {"0_0": copy(Role.STANDBY, 50_000)})
+    assert fail(scene, "0_0") == first
+    scene.tick(5_000)
+    scene.beat(first, {"0_0": restoring(90_000)})
+    assert scene.task("0_0").target == first
+    scene.beat(second, {"0_0": copy(Role.STANDBY)})
+    scene.settle()
+    assert scene.task("0_0").owner == scene.task("0_0").target == second
+    assert held_back(scene) == []
+    assert describe_group(scene.group, scene.soft, scene.now_ms, scene.policy).at_rest
+
+
+def test_a_task_that_failed_stays_though_no_other_could_be_moved_for_balance() -> None:
+    """Taken over by a member whose own task is pinned there: the load stays uneven rather than going back."""
+    scene = Scene()
+    scene.declare(topology(3), num_standby_replicas=2)
+    for name in ("m1", "m2", "m3"):
+        scene.join(name)
+    scene.settle()
+    (task, pinned, other), (first, second, third) = zip(*scene.owners().items(), strict=True)
+    scene.do(PinRequest(TaskId(pinned), MemberId(str(second))))
+    scene.do(PinRequest(TaskId(other), MemberId(str(third))))
+    lagging = {one: copy(Role.STANDBY, 50_000) for one in (task, pinned, other)}
+    scene.beat(str(second), lagging | {pinned: running()})
+    scene.beat(str(third), lagging | {other: running()})
+    assert fail(scene, task) == first
+    scene.tick(5_000)
+    scene.beat(str(first), lagging | {task: restoring(90_000)})
+    scene.beat(str(second), lagging | {task: copy(Role.STANDBY), pinned: running()})
+    assert scene.task(task).next_owner == second
+    scene.settle()
+    assert scene.owners() == {task: second, pinned: second, other: third}
+    assert held_back(scene) == []
 
 
 def test_a_pin_is_one_more_try_on_the_member_that_it_names() -> None:

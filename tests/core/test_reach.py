@@ -15,9 +15,9 @@ from batonpass.core.explain.status import describe_group
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import DrainRequest, PauseRequest, PinRequest, ProbeRequest, ResumeRequest
-from batonpass.core.model import ActiveState, PauseScope, Role, Stall
+from batonpass.core.model import ActiveState, PauseScope, Pending, Role, Stall
 from batonpass.core.policy import Policy
-from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is
+from batonpass.core.reach import Reachability, find_unreachable, is_nothing_under_way, target_where_it_is, targets_kept
 from batonpass.core.reasons import Held, Why
 from batonpass.core.targets import Target
 from batonpass.core.view import View
@@ -150,6 +150,7 @@ def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is
     stuck = find_unreachable(*swapped(scene)).unreachable
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert [target_where_it_is(view, plan) is None for plan in stuck] == [plan.task.owner == A for plan in stuck]
+    assert targets_kept(view, Reachability(stuck)).keys() == {plan.task.id for plan in stuck if plan.task.owner != A}
     assert stuck
 
 
@@ -166,6 +167,28 @@ def test_what_waits_for_another_member_keeps_nobody_waiting() -> None:
     scene.group = replace(scene.group, tasks=scene.group.tasks.having(parked.id, parked))
     view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
     assert {plan.task.id for plan in find_unreachable(view, changes).unreachable} == owners.keys()
+
+
+def test_what_runs_is_not_stopped_where_there_is_no_room_for_all() -> None:
+    """A task that nobody runs waits, pinned as it may be, until another member takes one of those that run."""
+    scene = Scene()
+    scene.declare(topology(2, stateless=1), rejoin_grace_ms=0)
+    scene.join("a", max_tasks=2)
+    scene.settle()
+    (waiting,) = [task for task, owner in scene.owners().items() if owner is None]
+    owners = scene.owners()
+    scene.do(PinRequest(TaskId(waiting), A))
+    scene.settle()
+    assert scene.owners() == owners
+    assert dict(scene.group.unsettled) == {waiting: Pending.WAITING}
+    assert scene.task(waiting).waiting_reason == Held.NO_CAPACITY
+    before = scene.group
+    scene.do(ProbeRequest())
+    assert scene.group is before
+    scene.join("c")
+    scene.settle()
+    assert scene.owners()[waiting] == "a"
+    assert is_resting(scene)
 
 
 def test_standbys_that_stay_are_no_more_than_are_wanted() -> None:

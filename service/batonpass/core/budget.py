@@ -65,7 +65,7 @@ class Slots:
         if waits_for_grant and plan.choice.active is not None:
             warming.append(plan.choice.active)
         used = max(len(warming), len(plan.copies) - self._view.config.num_standby_replicas)
-        if is_for_drain(self._view, plan.task):
+        if is_for_drain(self._view, plan):
             self._drain_left -= used
         else:
             self._balance_left -= used

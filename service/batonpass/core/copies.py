@@ -60,13 +60,14 @@ def plan_task(view: View, task: Task) -> TaskPlan:
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
     """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
-    for_drain = is_for_drain(view, task)
+    plan = TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task))
+    for_drain = is_for_drain(view, plan)
     requests = [
         CopyRequest(task, member_id, for_active=member_id == task.target, for_drain=for_drain, needs_no_slot=False)
         for member_id in lacking(task)
         if view.present_member(member_id) is not None
     ]
-    return TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task), tuple(requests))
+    return plan._replace(requests=tuple(requests))
 
 
 def lacking(task: Task) -> list[MemberId]:
@@ -170,33 +171,35 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
     return (copy.readiness, copy.lag or 0)
 
 
-def is_for_drain(view: View, task: Task) -> bool:
-    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one."""
-    members = view.members
-    for member_id in (task.owner, task.previous_owner):
-        if member_id is not None and member_id in members and members[member_id].drain is not None:
-            return True
-    return any(entry.member_id in members and members[entry.member_id].drain is not None for entry in task.unreleased)
+def is_for_drain(view: View, plan: TaskPlan) -> bool:
+    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one.
+
+    A member that gives the task up altogether in this step, or has done so, waits for none of its copies.
+    """
+    task, members = plan.task, view.members
+    owner = task.owner if task.owner == plan.choice.active or task.owner in plan.copies else None
+    return any(one in members and members[one].drain is not None for one in (owner, task.previous_owner) if one)
 
 
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    lacking = [one for one in wanted if one not in copies]
+    missing = [one for one in wanted if one not in copies]
     target = view.present_member(task.target) if task.target != choice.active else None
     if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
-        lacking.insert(0, target.id)
-    if not lacking:
+        missing.insert(0, target.id)
+    if not missing:
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
-    if free >= len(lacking) and view.grants_freely(lacking):
+    if free >= len(missing) and view.grants_freely(missing):
         # Nothing that any other task asks for can stand in their way.
-        for member_id in lacking:
+        for member_id in missing:
             copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)
-    for_drain = is_for_drain(view, task)
+    plan = TaskPlan(task, choice, copies)
+    for_drain = is_for_drain(view, plan)
     requests = [
         CopyRequest(task, member_id, member_id == task.target, for_drain, number < free)
-        for number, member_id in enumerate(lacking)
+        for number, member_id in enumerate(missing)
     ]
-    return TaskPlan(task, choice, copies, tuple(requests))
+    return plan._replace(requests=tuple(requests))

@@ -28,12 +28,14 @@ from batonpass.core.view import View
 class Reachability(NamedTuple):
     """What becomes of a target.
 
-    ``unreachable`` are the tasks that wait for room in vain, in order. ``may_free_up`` says that some wait for room
-    that may yet be made: the group has to be looked at again once nothing else goes on.
+    ``unreachable`` are the tasks that wait for room in vain, in order, and ``in_their_way`` those that run without a
+    target, for want of room. ``may_free_up`` says that some wait for room that may yet be made: the group has to be
+    looked at again once nothing else goes on.
     """
 
     unreachable: tuple[TaskPlan, ...] = ()
     may_free_up: bool = False
+    in_their_way: tuple[TaskPlan, ...] = ()
 
 
 _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
@@ -74,7 +76,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
         return Reachability()
     if any(map(copy_capacity.allows, asked)) or any(_is_under_way(view, plan) for plan in task_plans):
         return Reachability(may_free_up=True)
-    return Reachability(refused)
+    return Reachability(refused, in_their_way=tuple([plan for plan in task_plans if _runs_without_target(group, plan)]))
 
 
 def _with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
@@ -89,6 +91,11 @@ def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
     if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
     return any(not copy_capacity.allows(request.member_id) for request in plan.requests)
+
+
+def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
+    owner = plan.task.owner
+    return owner is not None and plan.task.target is None and may_be_target(group.members[owner])
 
 
 def _is_under_way(view: View, plan: TaskPlan) -> bool:
@@ -115,12 +122,24 @@ def full_member_of(plan: TaskPlan, room_for: Mapping[MemberId, Member]) -> Membe
     return asked[0] if asked else plan.task.target
 
 
+def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]:
+    """Return the targets with which what cannot be reached stays as it is, by task."""
+    kept: dict[TaskId, Target] = {}
+    for plan in (*reachability.unreachable, *reachability.in_their_way):
+        target = target_where_it_is(view, plan)
+        if target is None and plan.task.owner is None and reachability.in_their_way:
+            target = (None, (), Held.NO_CAPACITY.value)
+        if target is not None:
+            kept[plan.task.id] = target
+    return kept
+
+
 def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
     """Return the target with which a stuck task stays where it is; None where it cannot stay for good.
 
     It keeps its owner, and of its standbys as many as are wanted; whoever is on its way out is the target of nothing.
     What nobody runs, or what a leaving member runs, is no part of such a ring: it gives nobody room, so that where it
-    is to go there is some.
+    is to go there is some, unless it is to have the room of what runs without a target.
     """
     task, owner = plan.task, plan.task.owner
     if owner is None or not may_be_target(view.group.members[owner]):

@@ -146,8 +146,7 @@ def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, T
     if records:
         draft.record(*records)
         _park_poisoned(draft, tasks)
-        if any(isinstance(record, ActiveReported) and record.state is ActiveState.FAILED for record in records):
-            # Whatever has no state may start elsewhere at once, and a copy is not kept ready where the task failed.
+        if any(isinstance(record, ActiveReported) and _is_target_to_change(draft, record) for record in records):
             draft.schedule("task-failed")
         news = True
     if news:
@@ -234,6 +233,18 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
             found.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
     # In whatever order the member lists its tasks, the records come out the same (L10).
     return sorted(found, key=lambda record: record.task)
+
+
+def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
+    """Say whether a failure has made another target of the task due.
+
+    When it fails: whatever has no state may start elsewhere at once, and a copy is not kept ready where the task
+    failed. And when it runs elsewhere, after a copy that caught up later took it over: there it is to stay.
+    """
+    task = draft.group.tasks[record.task]
+    if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
+        return record.state is ActiveState.FAILED
+    return draft.view().has_failed(task, task.target)
 
 
 def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> None:

@@ -10,7 +10,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import PlacementError, place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
-from batonpass.core.reach import find_unreachable, full_member_of, target_where_it_is
+from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import Target, build_request, target_changes
@@ -47,15 +47,16 @@ def plan_target(view: View) -> TargetPlan:
     placed = place(request)
     changes = target_changes(view, request, placed)
     reachability = find_unreachable(view, changes)
-    unreachable: dict[TaskId, MemberId | None] = {}
-    for plan in reachability.unreachable:
-        stays = target_where_it_is(view, plan)
-        if stays is not None:
-            task = view.group.tasks[plan.task.id]
-            changes.pop(task.id, None)
-            if stays != (task.target, task.target_standbys, task.waiting_reason):
-                changes[task.id] = stays
-            unreachable[task.id] = full_member_of(plan, view.group.members)
+    kept = targets_kept(view, reachability)
+    for task_id, target in kept.items():
+        task = view.group.tasks[task_id]
+        changes.pop(task_id, None)
+        if target != (task.target, task.target_standbys, task.waiting_reason):
+            changes[task_id] = target
+    members = view.group.members
+    unreachable = {
+        plan.task.id: full_member_of(plan, members) for plan in reachability.unreachable if plan.task.id in kept
+    }
     return TargetPlan(request, placed, changes, unreachable, reachability.may_free_up)
 
 

@@ -206,7 +206,7 @@ class _Special:
         """Bind what has failed of late to the member that runs it since, and stateless tasks to one that might.
 
         Each failure moves a task once, to a member that has not failed it, until it is parked; balance does not take it
-        back, and moves another task instead. A move under way to a third member goes on.
+        back, and moves another task instead. A move under way to a third member goes on, unless it stalled there.
         """
         table = self._view.group.table
         for task in self._marked:
@@ -215,7 +215,7 @@ class _Special:
                 task_index is None
                 or task_index in self.bound
                 or task.parked
-                or (table.stateful[task_index] and task_index in self.previous)
+                or (table.stateful[task_index] and task_index in self.previous and task_index not in self.stalled)
             ):
                 continue
             at, weight = home[task_index], table.weight[task_index]
