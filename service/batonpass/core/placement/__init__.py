@@ -4,17 +4,17 @@
 is for `handover` to decide. What is asked and answered is in `placement_types`.
 
 Placement is one min-cost flow, solved by OR-tools. What flows is copies that change members, or that have none yet.
-Copies that no rule tells apart are one node, a *lot*: they have the same home, subtopology, and members that may have
+Copies that no rule tells apart are one node, a *class*: they have the same home, subtopology, and members that may have
 them or are warm for them. So the network grows with members, and with what is special, but not with tasks.
 
-    homeless lot ---------------------------------.
+    homeless class -------------------------------.
                                                    v
-    member -> (member, subtopology) -> lot -> block of members -> (member, subtopology) -> member -> end
+    member -> (member, subtopology) -> class -> block of members -> (member, subtopology) -> member -> end
       (gives)        evenness           |        that are alike          evenness          (takes)   balance
                                         |------> a member that is warm, or was the target --^
                                         `------> waits
 
-A member begins with what it has above its floor; what has no member begins in its lot; everything ends with members
+A member begins with what it has above its floor; what has no member begins in its class; everything ends with members
 or, where there is no room, waits. Only members above their floor give and only members below their ceiling take, as
 long as every member may have every task. Limits, pins, draining members, and topology epochs are capacities, and arcs
 that are not there.
@@ -23,25 +23,25 @@ Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For acti
 
 | Level | Arc | Rule |
 |---|---|---|
-| wait | lot to where it waits | what fits nowhere waits; what runs rather keeps its place |
+| wait | class to where it waits | what fits nowhere waits; what runs rather keeps its place |
 | balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
 | part | ceiling: rank of its part's load, in a rollout | who has to have more has nothing that can be elsewhere |
-| move | lot to anything: 1 | the fewest moves; so who has the ceiling keeps it |
-| warming | lot to where its warmup runs: -1 | the destination of a running warmup stays |
+| move | class to anything: 1 | the fewest moves; so who has the ceiling keeps it |
+| warming | class to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
-| unready | lot to a member that is not caught up: 1 | the warmest destination: so it has the ceiling of equal loads |
-| cold | lot to a member with nothing: 1; unknown: 2 | the same, among those that are not caught up |
-| restore | lot to a member: rank of what is left | the same: the copy with least left to restore |
-| previous | lot to its previous target: -1 | between placements equal so far the previous target wins |
+| unready | class to a member that is not caught up: 1 | the warmest destination: so it has the ceiling of equal loads |
+| cold | class to a member with nothing: 1; unknown: 2 | the same, among those that are not caught up |
+| restore | class to a member: rank of what is left | the same: the copy with least left to restore |
+| previous | class to its previous target: -1 | between placements equal so far the previous target wins |
 | newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
 | even | (member, subtopology): distance from the even part | even subtopologies as far as all this allows |
 | load | ceiling: rank of floor / capacity, then of the load now | of equal heights the lowest load first |
-| size | member to lot: size of state by powers of four | tasks with little state are given away first |
+| size | member to class: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
 
-Where this still leaves a choice the solver's stands, which follows from the order of arcs alone (members by id, lots
-by home, subtopology, size and first task); what flows is dealt to the tasks of a lot by size and then in the order of
+Where this still leaves a choice the solver's stands, which follows from the order of arcs alone (members by id, classes
+by home, subtopology, size and first task); what flows is dealt to the tasks of a class by size and then in the order of
 the topology. Another version of the library may choose another optimum.
 
 How many tasks a member should have (`quotas`) is exact: whole numbers in proportion to capacity, bent by what is bound
@@ -49,7 +49,7 @@ and by limits as little as can be. Where topology epochs or tags keep members fr
 flows find the members that have to have more than their part.
 
 **Stateless tasks** go the same way, on quotas that fill up from the load of the stateful ones. **Standbys** too
-(`standbys`): there a lot is told apart by the other copies of its tasks, beside which none may be; blocks are what
+(`standbys`): there a class is told apart by the other copies of its tasks, beside which none may be; blocks are what
 `rack_aware_tags` tell apart, and a place on a worse one costs a level (`apart`) right below waiting; balance is the
 lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and each
 pair of owner and member has its even part (`even`), which spreads an owner's copies. In groups of more members than the

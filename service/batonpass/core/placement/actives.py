@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from batonpass.core.placement.exchange import Exchange, Floats, Lot, Wish
+from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
@@ -176,10 +176,10 @@ def _place(state: PlacementState, kind: Kind) -> None:
         return
     gives = opened & ((kind.have > floors) | (state.restricted and not state.request.balance_held))
     takes = opened & ((kind.have < tops) | state.restricted)
-    exchange, lots = _network(
+    exchange, classes = _network(
         state, kind, quota, gives, takes, overflow=int(kind.have.sum()) + len(kind.orphans) > count
     )
-    for task, _, target in exchange.solve(lots):
+    for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
             state.wait(task, WaitReason.NO_CAPACITY)
         else:
@@ -221,7 +221,7 @@ def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int]
 
 def _network(
     state: PlacementState, kind: Kind, quota: Quotas, gives: Marks, takes: Marks, *, overflow: bool
-) -> tuple[Exchange, list[Lot]]:
+) -> tuple[Exchange, list[TaskClass]]:
     request = state.request
     home = np.where(state.is_open[state.home], state.home, UNASSIGNED)
     tasks = kind.tasks[(home[kind.tasks] == UNASSIGNED) | gives[home[kind.tasks]]]
@@ -242,12 +242,12 @@ def _network(
         even=even,
         width=state.width,
     )
-    lots = sorting.lots(state, wishes, frozenset(takers))
+    classes = sorting.classes(state, wishes, frozenset(takers))
     if overflow:
-        for lot in lots:
-            if lot.home == UNASSIGNED or kind.have[lot.home] > kind.most[lot.home]:
-                lot.wait = 1 if lot.home == UNASSIGNED else 2
-    return exchange, lots
+        for task_class in classes:
+            if task_class.home == UNASSIGNED or kind.have[task_class.home] > kind.most[task_class.home]:
+                task_class.wait = 1 if task_class.home == UNASSIGNED else 2
+    return exchange, classes
 
 
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
@@ -272,7 +272,7 @@ def ranks(values: Sequence[float] | Floats) -> Ints:
 
 
 class _Sorting:
-    """Sorts tasks into lots: by home, subtopology, members that may have them, size of state, and wishes."""
+    """Sorts tasks into classes: by home, subtopology, members that may have them, size of state, and wishes."""
 
     def __init__(self, state: PlacementState, kind: Kind, tasks: Ints, home: Ints) -> None:
         table = state.request.table
@@ -307,8 +307,8 @@ class _Sorting:
         shares = np.where(state.is_open[:-1], np.array(state.capacity), 0)
         return counts, np.outer(shares / shares.sum(), total)
 
-    def lots(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> list[Lot]:
-        """Return the lots, in an order that depends on nothing but what is in them."""
+    def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> list[TaskClass]:
+        """Return the classes, in an order that depends on nothing but what is in them."""
         request = state.request
         special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
         for task in {*wishes.copies, *request.previous, *request.warming}.intersection(self.tasks.tolist()):
@@ -321,24 +321,24 @@ class _Sorting:
         bucket = np.array([(int(one).bit_length() + 1) // 2 for one in size]) if size.any() else np.zeros_like(home)
         order = np.lexsort((tasks, size, bucket, reach, part, home))
         keys = np.stack([home, part, reach, bucket])[:, order]
-        keyed: dict[tuple[tuple[Wish, ...], frozenset[int], tuple[int, ...]], Lot] = {}
-        lots: list[Lot] = []
+        keyed: dict[tuple[tuple[Wish, ...], frozenset[int], tuple[int, ...]], TaskClass] = {}
+        classes: list[TaskClass] = []
         listed = tasks[order].tolist()
         apart = np.array([task in special for task in listed], np.bool_) if special else np.zeros(len(listed), np.bool_)
-        # A task with wishes stands between two lots of others, and begins a lot of its own, or joins one like it.
+        # A task with wishes stands between two classes of others, and begins a class of its own, or joins one like it.
         begins = np.flatnonzero(np.any(keys[:, 1:] != keys[:, :-1], axis=0) | apart[1:] | apart[:-1]) + 1
         spans = zip([0, *begins.tolist()], [*begins.tolist(), len(listed)], strict=True) if listed else ()
         for start, end in spans:
             key = tuple(keys[:, start].tolist())
-            lot = Lot(key[0], key[1], key[2], tasks=listed[start:end], give=key[3])
+            task_class = TaskClass(key[0], key[1], key[2], tasks=listed[start:end], give=key[3])
             if apart[start]:
-                lot.wishes, lot.excluded = special[listed[start]]
-                first = keyed.setdefault((lot.wishes, lot.excluded, key), lot)
-                if first is not lot:
-                    first.tasks = [*first.tasks, *lot.tasks]
+                task_class.wishes, task_class.excluded = special[listed[start]]
+                first = keyed.setdefault((task_class.wishes, task_class.excluded, key), task_class)
+                if first is not task_class:
+                    first.tasks = [*first.tasks, *task_class.tasks]
                     continue
-            lots.append(lot)
-        return lots
+            classes.append(task_class)
+        return classes
 
 
 def _wishes(

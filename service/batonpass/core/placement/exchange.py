@@ -1,6 +1,6 @@
 """The network of one exchange: who gives what to whom, so that members come to their quotas.
 
-What flows is copies that change members, and copies that have none. Lots of copies that no rule tells apart are one
+What flows is copies that change members, and copies that have none. Classes of copies that no rule tells apart are one
 node. The package's docstring draws the network.
 """
 
@@ -28,7 +28,7 @@ _BEYOND: Final = (3, 5, 7)
 _STEP: Final = 4
 _STEEPEST: Final = 20
 _WINDOW: Final = 6
-# Up to how many arcs are spent on keeping lots from single members of a block; beyond that dealing passes over them.
+# Up to how many arcs are spent on keeping classes from single members of a block; beyond that dealing passes over them.
 _EXACT: Final = 1 << 18
 # How many tasks, and how many places, are compared by how they spread one owner's copies.
 _TASKS: Final = 16
@@ -49,7 +49,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lot:
+class TaskClass:
     """Copies that no rule tells apart.
 
     Attributes:
@@ -80,9 +80,9 @@ Move = tuple[int, int, int]
 
 
 class Choice(Protocol):
-    """What to choose by among the tasks of a lot, and the members that they go to."""
+    """What to choose by among the tasks of a class, and the members that they go to."""
 
-    def choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+    def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
         """Take so many of the places for copies that are missing, none that is excluded; fewer if there are no more."""
 
     def suits(self, move: Move) -> bool | None:
@@ -104,7 +104,7 @@ class Exchange:
         ceiling: by level, what it costs per member to have one more than the floor.
         cold: by level, what it costs to go to a member that is like any other.
         blocks: the members that take copies, divided so that those of a block are alike for almost every copy.
-        reach: sets of blocks that lots may go to, each block with what it costs at the level `apart`.
+        reach: sets of blocks that classes may go to, each block with what it costs at the level `apart`.
         counts: per member and part, the copies of that part; with a single part nothing is asked of evenness.
         even: per member and part, the even part.
         width: per member, its capacity relative to the others.
@@ -124,33 +124,33 @@ class Exchange:
     width: Floats
     choice: Choice | None = None
 
-    def solve(self, lots: Sequence[Lot]) -> list[Move]:
-        """Return the best exchange of these lots.
+    def solve(self, classes: Sequence[TaskClass]) -> list[Move]:
+        """Return the best exchange of these classes.
 
         Raises:
             PlacementError: the solver found none.
         """
-        return self._solve(lots) if lots else []
+        return self._solve(classes) if classes else []
 
-    def _solve(self, lots: Sequence[Lot]) -> list[Move]:
+    def _solve(self, classes: Sequence[TaskClass]) -> list[Move]:
         network, count = Network(self.levels), len(self.have)
         parts = self.counts.shape[1]
         members, sink, hall = network.nodes(count), network.node(), network.node()
         goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]
-        # A block of one member has no hub: lots go straight to the member.
+        # A block of one member has no hub: classes go straight to the member.
         wide = [block for block, some in enumerate(self.blocks) if len(some) > 1]
         hubs = np.full((len(self.blocks), parts), UNASSIGNED)
         hubs[wide] = network.nodes(len(wide) * parts).reshape(-1, parts)
-        nodes = network.nodes(len(lots))
-        self._load(network, members, sink, lots, nodes)
-        self._give(network, members, lots, nodes)
-        ways, arcs = self._ways(network, lots, nodes, goals, hubs)
+        nodes = network.nodes(len(classes))
+        self._load(network, members, sink, classes, nodes)
+        self._give(network, members, classes, nodes)
+        ways, arcs = self._ways(network, classes, nodes, goals, hubs)
         fills = self._arrive(network, members, goals, hubs)
-        waits = [place for place, lot in enumerate(lots) if lot.wait is not None]
-        waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[lots[place].wait or 0 for place in waits])
+        waits = [place for place, task_class in enumerate(classes) if task_class.wait is not None]
+        waiting = network.arcs(nodes[waits], hall, PLENTY, wait=[classes[place].wait or 0 for place in waits])
         network.arcs(hall, sink, PLENTY)
-        flow = network.solve(pivots=4 * (min(len(lots), len(np.unique(ways[2]))) + 2))
-        dealing = _Dealing(lots, self.choice)
+        flow = network.solve(pivots=4 * (min(len(classes), len(np.unique(ways[2]))) + 2))
+        dealing = _Dealing(classes, self.choice)
         for hub, fill in fills.items():
             dealing.stock(hub, fill, flow)
         for place, arc in zip(waits, range(waiting.start, waiting.stop), strict=True):
@@ -163,13 +163,13 @@ class Exchange:
             dealing.take(place, member, amount) if member != UNASSIGNED else dealing.share(place, head, amount)
         return dealing.run()
 
-    def _load(self, network: Network, members: Ints, sink: int, lots: Sequence[Lot], nodes: Ints) -> None:
+    def _load(self, network: Network, members: Ints, sink: int, classes: Sequence[TaskClass], nodes: Ints) -> None:
         """Let begin what is above floors and what has no member; let it end with members, at the price of balance."""
         floors, fractional = np.asarray(self.quota.floors), np.asarray(self.quota.fractional)
         over = np.maximum(0, self.have - floors)
         network.supply(members, over)
-        orphans = [place for place, lot in enumerate(lots) if lot.home == UNASSIGNED]
-        amounts = [len(lots[place].tasks) * lots[place].copies for place in orphans]
+        orphans = [place for place, task_class in enumerate(classes) if task_class.home == UNASSIGNED]
+        amounts = [len(classes[place].tasks) * classes[place].copies for place in orphans]
         network.supply(nodes[orphans], amounts)
         network.supply(sink, -int(over.sum()) - sum(amounts))
         low = np.flatnonzero(self.have < floors)
@@ -184,19 +184,21 @@ class Exchange:
             last = place + 1 == len(_BEYOND)
             network.arcs(members[some], sink, left[some] if last else 1, balance=price)
 
-    def _give(self, network: Network, members: Ints, lots: Sequence[Lot], nodes: Ints) -> None:
+    def _give(self, network: Network, members: Ints, classes: Sequence[TaskClass], nodes: Ints) -> None:
         """Let members give: those parts first of which they have too many, and little state first."""
-        places = np.array([place for place, lot in enumerate(lots) if lot.home != UNASSIGNED], np.int64)
+        places = np.array(
+            [place for place, task_class in enumerate(classes) if task_class.home != UNASSIGNED], np.int64
+        )
         if not len(places):
             return
-        homes = np.array([lots[place].home for place in places])
-        sizes = np.array([len(lots[place].tasks) for place in places])
-        prices = np.array([lots[place].give for place in places])
+        homes = np.array([classes[place].home for place in places])
+        sizes = np.array([len(classes[place].tasks) for place in places])
+        prices = np.array([classes[place].give for place in places])
         parts = self.counts.shape[1]
         if parts == 1:
             network.arcs(members[homes], nodes[places], sizes, size=prices)
             return
-        cells, cell = np.unique(homes * parts + [lots[place].part for place in places], return_inverse=True)
+        cells, cell = np.unique(homes * parts + [classes[place].part for place in places], return_inverse=True)
         gives = network.nodes(len(cells))
         network.arcs(gives[cell], nodes[places], sizes, size=prices)
         home, part = np.divmod(cells, parts)
@@ -237,54 +239,58 @@ class Exchange:
         network.arcs(begin, end, PLENTY, even=_growth(base + np.minimum(lacks, _WINDOW) + 1, even, width))
         return fills
 
-    def _ways(self, network: Network, lots: Sequence[Lot], nodes: Ints, goals: Ints, hubs: Ints) -> tuple[Ints, slice]:
-        """Let lots go: to hubs, to members that are not like the others for them, to members where a hub is barred.
+    def _ways(
+        self, network: Network, classes: Sequence[TaskClass], nodes: Ints, goals: Ints, hubs: Ints
+    ) -> tuple[Ints, slice]:
+        """Let classes go: to hubs, to members that are not like the others for them, to members where a hub is barred.
 
         Returns:
-            For every arc the lot, the member (`UNASSIGNED` for a hub), and the node that it leads to; and where their
+            For every arc the class, the member (`UNASSIGNED` for a hub), and the node that it leads to; and where their
             flows are.
         """
         by_reach: dict[int, list[int]] = {}
-        for place, lot in enumerate(lots):
-            by_reach.setdefault(lot.reach, []).append(place)
-        tables = [_NOTHING, *chain.from_iterable(self._common(lots, *one, goals, hubs) for one in by_reach.items())]
-        lot_of, _, heads, capacity, apart = (table := np.concatenate(tables, axis=1))
-        common = network.arcs(nodes[lot_of], heads, capacity, apart=apart, **self.cold)
-        wishes = [(place, wish) for place, lot in enumerate(lots) for wish in lot.wishes]
+        for place, task_class in enumerate(classes):
+            by_reach.setdefault(task_class.reach, []).append(place)
+        tables = [_NOTHING, *chain.from_iterable(self._common(classes, *one, goals, hubs) for one in by_reach.items())]
+        class_of, _, heads, capacity, apart = (table := np.concatenate(tables, axis=1))
+        common = network.arcs(nodes[class_of], heads, capacity, apart=apart, **self.cold)
+        wishes = [(place, wish) for place, task_class in enumerate(classes) for wish in task_class.wishes]
         places = np.array([place for place, _ in wishes], np.int64)
         prices = np.array([wish for _, wish in wishes], np.int64).reshape(-1, len(Wish._fields)).T
-        parts = np.array([lots[place].part for place, _ in wishes], np.int64)
+        parts = np.array([classes[place].part for place, _ in wishes], np.int64)
         ends = goals[prices[0], parts]
-        amounts = [len(lots[place].tasks) for place, _ in wishes]
+        amounts = [len(classes[place].tasks) for place, _ in wishes]
         levels = dict(zip(Wish._fields[1:], prices[1:], strict=True))
         special = network.arcs(nodes[places], ends, amounts, **levels)
         ways = np.concatenate([table[:3], np.stack([places, prices[0], ends])], axis=1)
         return ways, slice(common.start, special.stop)
 
     def _common(
-        self, lots: Sequence[Lot], reach: int, places: Sequence[int], goals: Ints, hubs: Ints
+        self, classes: Sequence[TaskClass], reach: int, places: Sequence[int], goals: Ints, hubs: Ints
     ) -> Iterator[Ints]:
-        """Return the arcs of lots with the same reach to what is like the others for them.
+        """Return the arcs of classes with the same reach to what is like the others for them.
 
-        Each table has the lots, the members (`UNASSIGNED` for a hub), the nodes, the capacities and what it costs.
+        Each table has the classes, the members (`UNASSIGNED` for a hub), the nodes, the capacities and what it costs.
         """
         blocks = np.array(self.reach[reach], np.int64).reshape(-1, 2)
         among = [self.blocks[block] for block in blocks[:, 0].tolist()]
         column_of = {one: column for column, members in enumerate(among) for one in members}
         sizes = np.array([len(members) for members in among], np.int64)
-        some, part = np.array(places), np.array([lots[place].part for place in places])
-        count = np.array([len(lots[place].tasks) for place in places])
-        excluded = [(row, one) for row, place in enumerate(places) for one in lots[place].excluded if one in column_of]
+        some, part = np.array(places), np.array([classes[place].part for place in places])
+        count = np.array([len(classes[place].tasks) for place in places])
+        excluded = [
+            (row, one) for row, place in enumerate(places) for one in classes[place].excluded if one in column_of
+        ]
         # Only from several copies that one member may not have, or where it were too many arcs, dealing keeps it away.
         barred = {
-            (row, column_of[one]) for row, one in excluded if count[row] == 1 or len(lots[places[row]].excluded) > 1
+            (row, column_of[one]) for row, one in excluded if count[row] == 1 or len(classes[places[row]].excluded) > 1
         }
         if sum(int(sizes[column]) for _, column in barred) > _EXACT:
             barred = set()
         excluded = [
             (row, one) for row, one in excluded if sizes[column_of[one]] == 1 or (row, column_of[one]) in barred
         ]
-        shared = (sizes > 1) & (np.array([lots[place].copies for place in places]) == 1)[:, None]
+        shared = (sizes > 1) & (np.array([classes[place].copies for place in places]) == 1)[:, None]
         for row, one in excluded:
             shared[row, column_of[one]] = False
         # Where somebody is excluded each other member of a block has an arc of its own.
@@ -316,10 +322,10 @@ def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
 
 
 class _Dealing:
-    """Deals what flows to tasks: lots in order, their tasks in order, the places of a hub in turn."""
+    """Deals what flows to tasks: classes in order, their tasks in order, the places of a hub in turn."""
 
-    def __init__(self, lots: Sequence[Lot], choice: Choice | None) -> None:
-        self._lots = lots
+    def __init__(self, classes: Sequence[TaskClass], choice: Choice | None) -> None:
+        self._classes = classes
         self._choice = choice
         self._places: dict[int, deque[int]] = {}
         self._direct: dict[int, list[tuple[int, int]]] = {}
@@ -333,58 +339,62 @@ class _Dealing:
             whose = np.repeat(np.asarray(fill.members), amounts)
             self._places[hub] = deque(whose[np.argsort(turns, kind="stable")].tolist())
 
-    def take(self, lot: int, member: int, amount: int) -> None:
-        """Note how many copies of a lot go straight to a member."""
-        self._direct.setdefault(lot, []).append((member, amount))
+    def take(self, task_class: int, member: int, amount: int) -> None:
+        """Note how many copies of a class go straight to a member."""
+        self._direct.setdefault(task_class, []).append((member, amount))
 
-    def share(self, lot: int, hub: int, amount: int) -> None:
-        """Note how many copies of a lot go to a hub."""
-        self._shared.setdefault(lot, []).append((hub, amount))
+    def share(self, task_class: int, hub: int, amount: int) -> None:
+        """Note how many copies of a class go to a hub."""
+        self._shared.setdefault(task_class, []).append((hub, amount))
 
     def run(self) -> list[Move]:
         """Return where every copy goes."""
         moves: list[Move] = []
         for place in sorted({*self._direct, *self._shared}):
-            lot = self._lots[place]
+            task_class = self._classes[place]
             direct, shared = sorted(self._direct.get(place, ())), self._shared.get(place, ())
-            if lot.copies > 1:
-                moves += _deal_several(lot, direct)
+            if task_class.copies > 1:
+                moves += _deal_several(task_class, direct)
                 continue
-            # Those that wait are the last of a lot.
+            # Those that wait are the last of a class.
             direct.sort(key=lambda one: one[0] == UNASSIGNED)
-            if self._choice is None or lot.home == UNASSIGNED:
+            if self._choice is None or task_class.home == UNASSIGNED:
                 targets = [member for member, amount in direct if member != UNASSIGNED for _ in range(amount)]
                 for hub, amount in shared:
-                    targets += self._choose(lot, self._places[hub], amount)
+                    targets += self._choose(task_class, self._places[hub], amount)
                 targets += [UNASSIGNED for member, amount in direct if member == UNASSIGNED for _ in range(amount)]
-                moves += zip(lot.tasks, repeat(lot.home), targets, strict=False)
+                moves += zip(task_class.tasks, repeat(task_class.home), targets, strict=False)
                 continue
-            left = deque(lot.tasks)
+            left = deque(task_class.tasks)
             ways = [(deque([member] * amount), amount) for member, amount in direct if member != UNASSIGNED]
             ways += [(self._places[hub], amount) for hub, amount in shared]
             for places, amount in ways:
-                dealt = (self._deal(self._choice, lot, left, places) for _ in range(amount))
+                dealt = (self._deal(self._choice, task_class, left, places) for _ in range(amount))
                 moves += [move for move in dealt if move is not None]
             waiting = sum(amount for member, amount in direct if member == UNASSIGNED)
-            moves += [(left.popleft(), lot.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
+            moves += [(left.popleft(), task_class.home, UNASSIGNED) for _ in range(min(waiting, len(left)))]
         return moves
 
-    def _choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+    def _choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
         if self._choice is not None:
-            return self._choice.choose(lot, places, amount)
-        suitable = list(islice((one for one in places if one not in lot.excluded), amount)) if lot.excluded else []
+            return self._choice.choose(task_class, places, amount)
+        suitable = (
+            list(islice((one for one in places if one not in task_class.excluded), amount))
+            if task_class.excluded
+            else []
+        )
         for one in suitable:
             places.remove(one)
         return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]
 
-    def _deal(self, choice: Choice, lot: Lot, tasks: deque[int], places: deque[int]) -> Move | None:
+    def _deal(self, choice: Choice, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
         """Deal one copy: the first task and place that suit each other, or else that will do."""
-        move: Move = tasks[0], lot.home, places[0]
+        move: Move = tasks[0], task_class.home, places[0]
         if choice.suits(move):
             tasks.popleft()
             places.popleft()
         else:
-            found = _first_that_suits(choice, lot, tasks, places)
+            found = _first_that_suits(choice, task_class, tasks, places)
             if found is None:
                 return None
             move = found
@@ -394,12 +404,14 @@ class _Dealing:
         return move
 
 
-def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Sequence[int]) -> Move | None:
+def _first_that_suits(
+    choice: Choice, task_class: TaskClass, tasks: Sequence[int], places: Sequence[int]
+) -> Move | None:
     """Return the first move that suits, of a few; failing that the first that will do, of all."""
     fallback: Move | None = None
     for task in islice(tasks, _TASKS):
         for member in dict.fromkeys(islice(places, _PLACES)):
-            move = task, lot.home, member
+            move = task, task_class.home, member
             suits = choice.suits(move)
             if suits:
                 return move
@@ -407,11 +419,11 @@ def _first_that_suits(choice: Choice, lot: Lot, tasks: Sequence[int], places: Se
                 fallback = move
     if fallback is not None:
         return fallback
-    every = ((task, lot.home, member) for task in tasks for member in dict.fromkeys(places))
+    every = ((task, task_class.home, member) for task in tasks for member in dict.fromkeys(places))
     return next((move for move in every if choice.suits(move) is not None), None)
 
 
-def _deal_several(lot: Lot, ways: Sequence[tuple[int, int]]) -> list[Move]:
+def _deal_several(task_class: TaskClass, ways: Sequence[tuple[int, int]]) -> list[Move]:
     """Deal several copies of each task in turn: no member gets more than there are tasks, so none gets one twice."""
     places = [member for member, amount in sorted(ways, reverse=True) for _ in range(amount)]
-    return [(lot.tasks[turn % len(lot.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]
+    return [(task_class.tasks[turn % len(task_class.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from batonpass.core.placement.actives import ranks
 from batonpass.core.placement.blocks import Blocks
-from batonpass.core.placement.exchange import Exchange, Floats, Lot, Move, Wish
+from batonpass.core.placement.exchange import Exchange, Floats, Move, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
@@ -24,7 +24,7 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
-# Up to how many members each has an arc of its own from every lot, and how many of one owner's copies each has is
+# Up to how many members each has an arc of its own from every class, and how many of one owner's copies each has is
 # weighed; beyond that those that are alike share one, and copies are spread when they are dealt.
 _SINGLE: Final = 64
 # How many rounds there are at most; one or two are enough but where limits or tags bind.
@@ -34,7 +34,7 @@ _WAYS: Final = 100
 # How many places are looked at for one that has few of an owner's copies.
 _LOOKED_AT: Final = 64
 # Up to how many copies times members a group is small: everybody gives and takes at once, and who has the other copies
-# of a task tells lots apart.
+# of a task tells classes apart.
 _SMALL: Final = 1 << 16
 
 
@@ -226,7 +226,7 @@ class _Standbys:
         """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
 
         Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
-        Not where limits or topologies may bring two copies to one kind after all: then both have one lot, of which no
+        Not where limits or topologies may bring two copies to one kind after all: then both have one class, of which no
         member gets two copies of a task.
         """
         state, tags, kind = self._state, self._tags, self._tags.kind
@@ -236,7 +236,7 @@ class _Standbys:
             several = np.flatnonzero(amounts > 1)
             by_kind[several] = _per_class(self._pattern[several], several, self._is_free) == 0
         whole = np.flatnonzero((amounts > 0) & ~by_kind)
-        missing = [_Slots(None, int(amounts[some[0]]), some.tolist()) for some in _classes(whole, amounts[whole])]
+        missing = [_Slots(None, int(amounts[some[0]]), some.tolist()) for some in _split_by(whole, amounts[whole])]
         slots: dict[tuple[int, int], list[int]] = {}
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
         for one in state.open:
@@ -295,7 +295,7 @@ class _Standbys:
             state, self._tags, takers, size=len(takers) if len(takers) > _SINGLE else 1, strict=not everybody
         )
         self._busy = set()
-        lots, cold = self._lots(missing, gives, takes)
+        classes, cold = self._classes(missing, gives, takes)
         counts, even = self._evenness()
         heights = [(low + 1) / share for low, share in zip(quota.floors, state.capacity, strict=True)]
         exchange = Exchange(
@@ -312,7 +312,7 @@ class _Standbys:
             width=state.width,
             choice=self,
         )
-        for move in exchange.solve(lots):
+        for move in exchange.solve(classes):
             # What members give was noted when it was dealt. Of two copies of a task at one member one is still missing.
             if move[1] == UNASSIGNED and move[2] not in self.copies[move[0]]:
                 self._apply(move)
@@ -341,7 +341,9 @@ class _Standbys:
         whole = self._owned * state.request.num_standby_replicas
         return counts, width * whole / np.maximum(width.sum(axis=0), 1e-9)
 
-    def _lots(self, missing: Sequence[_Slots], gives: Marks, takes: Marks) -> tuple[list[Lot], Mapping[str, int]]:
+    def _classes(
+        self, missing: Sequence[_Slots], gives: Marks, takes: Marks
+    ) -> tuple[list[TaskClass], Mapping[str, int]]:
         """Return the copies that are missing, those that members could give, and what a cold place costs."""
         state = self._state
         lacking = np.zeros(len(self.copies), np.bool_)
@@ -353,32 +355,32 @@ class _Standbys:
         tasks = {*np.flatnonzero(lacking).tolist(), *given.tolist()}
         wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
         special = self._special(wishes, takes)
-        lots = [*self._missing_lots(missing, wishes, special)]
+        classes = [*self._missing_classes(missing, wishes, special)]
         reaches = self._reach_of_copies(self._blocks, given, sources)
         parts = self._owner[given] if self._weighs_pairs else np.zeros(len(given), np.int64)
         alike = _numbered(sources, reaches, parts)
         if self._is_small:
             alike = _numbered(alike, self._alike(range(len(state.capacity)))[given])
         plain = ~special[given] & ~above[sources]
-        for some in _classes(np.flatnonzero(plain), alike[plain]):
+        for some in _split_by(np.flatnonzero(plain), alike[plain]):
             first = some[0]
             task, reach = int(given[first]), int(reaches[first])
             here = {state.owner[task], *self.copies[task]} if self._is_small else set()
             excluded = frozenset(here & self._blocks.allowed[reach])
-            lots.append(
-                Lot(int(sources[first]), int(parts[first]), reach, excluded=excluded, tasks=given[some].tolist())
+            classes.append(
+                TaskClass(int(sources[first]), int(parts[first]), reach, excluded=excluded, tasks=given[some].tolist())
             )
-        keyed: dict[tuple[object, ...], Lot] = {}
+        keyed: dict[tuple[object, ...], TaskClass] = {}
         for task, source, reach, part in zip(
             *(each[~plain].tolist() for each in (given, sources, reaches, parts)), strict=True
         ):
             key = (source, part, *self._key(wishes, task, source, reach, 1)[2:])
             give = wishes.chill(task, source) if above[source] else 0
-            lot = keyed.get((*key, give))
-            if lot is None:
-                lot = keyed[*key, give] = Lot(*key, give=give, wait=1 if above[source] else None)
-            lot.tasks.append(task)
-        return [*lots, *keyed.values()], wishes.cold
+            task_class = keyed.get((*key, give))
+            if task_class is None:
+                task_class = keyed[*key, give] = TaskClass(*key, give=give, wait=1 if above[source] else None)
+            task_class.tasks.append(task)
+        return [*classes, *keyed.values()], wishes.cold
 
     def _special(self, wishes: Wishes, takes: Marks) -> Marks:
         """Say of every task whether some member that takes copies is not like the others for it."""
@@ -390,22 +392,22 @@ class _Standbys:
                 special[task] = True
         return special
 
-    def _missing_lots(self, missing: Sequence[_Slots], wishes: Wishes, special: Marks) -> Iterator[Lot]:
+    def _missing_classes(self, missing: Sequence[_Slots], wishes: Wishes, special: Marks) -> Iterator[TaskClass]:
         """Return the copies that are missing; those of one owner are alike where nobody has, or had, one of them."""
         there = np.fromiter(map(len, self._there), np.int64, len(self._there))
         fresh = ~special & (self._lengths + self._had + there == 0)
         for slots in missing:
             tasks, reaches = np.array(slots.tasks, np.int64), self._reach_of_missing(self._blocks, slots)
             owners, alone = self._owner[tasks], np.where(fresh[tasks], -1, tasks)
-            keyed: dict[tuple[object, ...], Lot] = {}
-            for some in _classes(np.arange(len(tasks)), _numbered(owners, reaches, alone)):
+            keyed: dict[tuple[object, ...], TaskClass] = {}
+            for some in _split_by(np.arange(len(tasks)), _numbered(owners, reaches, alone)):
                 task, owner = int(tasks[some[0]]), int(owners[some[0]])
                 key = self._key(wishes, task, UNASSIGNED, int(reaches[some[0]]), slots.amount)
-                lot = keyed.get((*key, owner))
-                if lot is None:
-                    lot = keyed[*key, owner] = Lot(*key, wait=1)
-                    lot.part = owner if self._weighs_pairs else 0
-                lot.tasks += tasks[some].tolist()
+                task_class = keyed.get((*key, owner))
+                if task_class is None:
+                    task_class = keyed[*key, owner] = TaskClass(*key, wait=1)
+                    task_class.part = owner if self._weighs_pairs else 0
+                task_class.tasks += tasks[some].tolist()
             yield from keyed.values()
 
     def _key(
@@ -458,21 +460,21 @@ class _Standbys:
             pairs = self._pairs[owner] = Counter(holders[start:end].tolist())
         return pairs
 
-    def choose(self, lot: Lot, places: deque[int], amount: int) -> list[int]:
+    def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
         """Take places that have few of an owner's copies, in turn; none that is excluded."""
-        owner = self._state.owner[lot.tasks[0]]
+        owner = self._state.owner[task_class.tasks[0]]
         pairs, part = self._pairs_of(owner), self._part[owner]
         chosen: list[int] = []
         passed: list[int] = []
         while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
             one = places.popleft()
-            if pairs[one] < part and one not in lot.excluded:
+            if pairs[one] < part and one not in task_class.excluded:
                 pairs[one] += 1
                 chosen.append(one)
             else:
                 passed.append(one)
         places.extendleft(reversed(passed))
-        more = list(islice((one for one in places if one not in lot.excluded), amount - len(chosen)))
+        more = list(islice((one for one in places if one not in task_class.excluded), amount - len(chosen)))
         for one in more:
             places.remove(one)
         return chosen + more
@@ -519,7 +521,7 @@ def _numbered(first: Ints, *others: Ints) -> Ints:
     return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 
-def _classes(values: Ints, numbers: Ints) -> Iterator[Ints]:
+def _split_by(values: Ints, numbers: Ints) -> Iterator[Ints]:
     """Return the values of each number, in their order."""
     order = np.argsort(numbers, kind="stable")
     starts = np.unique(numbers[order], return_index=True)[1]

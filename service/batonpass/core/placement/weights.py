@@ -319,14 +319,14 @@ class _Draft:
         alike: dict[tuple[int, float, int], int] = {}
         for task in sorted(tasks, key=self.turn):
             alike.setdefault((self.where[task], self.weight[task], self.need(task)), task)
-        lots: dict[int, list[int]] = defaultdict(lambda: [UNASSIGNED])
+        by_member: dict[int, list[int]] = defaultdict(lambda: [UNASSIGNED])
         for (place, _, _), task in alike.items():
-            lots[place].append(task)
+            by_member[place].append(task)
         found = []
         for place in (one for one in self.state.open if one != member):
             before = self.gap(member) ** 2 + self.gap(place) ** 2
-            for given in lots[member]:
-                for taken in lots[place]:
+            for given in by_member[member]:
+                for taken in by_member[place]:
                     more = sum(self.weight[one] * sign for one, sign in ((taken, 1), (given, -1)) if one != UNASSIGNED)
                     after = self.gap(member, more) ** 2 + self.gap(place, -more) ** 2
                     may = self._may_go(given, place, taken) and self._may_go(taken, member, given)
@@ -442,11 +442,11 @@ class _Market:
 
     def __init__(self, draft: _Draft, tasks: Iterable[int]) -> None:
         self._draft = draft
-        self._lots: dict[tuple[float, int], list[int]] = defaultdict(list)
+        self._by_weight: dict[tuple[float, int], list[int]] = defaultdict(list)
         for task in sorted(tasks, key=draft.turn, reverse=True):
-            self._lots[draft.weight[task], draft.where[task]].append(task)
+            self._by_weight[draft.weight[task], draft.where[task]].append(task)
         self._heaps: dict[float, list[tuple[float, int]]] = defaultdict(list)
-        for weight, member in self._lots:
+        for weight, member in self._by_weight:
             self._heaps[weight].append((-draft.fullness(member), member))
         for heap in self._heaps.values():
             heapify(heap)
@@ -467,18 +467,18 @@ class _Market:
         task = UNASSIGNED
         while heap and task == UNASSIGNED:
             entry, member = heap[0], heap[0][1]
-            now, lot = (-draft.fullness(member), member), self._lots[weight, member]
-            if not lot or draft.load[member] - weight < draft.bands.low[member]:
+            now, at_weight = (-draft.fullness(member), member), self._by_weight[weight, member]
+            if not at_weight or draft.load[member] - weight < draft.bands.low[member]:
                 heappop(heap)
             elif now != entry:
                 heapreplace(heap, now)
             else:
-                may = (one for one in reversed(lot) if draft.home[one] != taker and draft.state.takes(one, taker))
+                may = (one for one in reversed(at_weight) if draft.home[one] != taker and draft.state.takes(one, taker))
                 task = next(may, UNASSIGNED)
                 if task == UNASSIGNED:
                     passed_over.append(heappop(heap))
                 else:
-                    lot.remove(task)
+                    at_weight.remove(task)
         for entry in passed_over:
             heappush(heap, entry)
         return task
