@@ -44,8 +44,9 @@ NOTICED: dict[str, set[str]] = {
 }
 """What is lawful and worth a look."""
 
-# What nobody decided leaves a group that contradicts itself when the day ends; that is told as well.
-ALSO = {"L2", "L9", "replay-incomplete"}
+# What nobody decided leaves a group that contradicts itself when the day ends; that is told as well. So is a handover
+# that no target asked for, where the day itself had made the last one that the target did.
+ALSO = {"L2", "L8", "L9", "replay-incomplete"}
 
 
 def told(audited: Audited, group: str, law: str | None = None) -> list[Finding]:
