@@ -14,14 +14,15 @@ from batonpass.core.model import ActiveState, Task
 def stopped_in_vain(transition: Transition) -> list[str]:
     """Return the tasks that a willing owner was told to stop although its taker, or itself, had others to see to first.
 
-    What the same decision tells several members is told at once, and counts for none of them.
+    What the same decision tells several members is told at once, and counts for none of them. A member with a limit on
+    its copies may need the room of what it stops, and counts as in need of it.
     """
     before, after = transition.before, transition.after
     has_to_confirm = {member_id: set(member.revoking) for member_id, member in before.members.items()}
     is_to_get = {
         task_id: task.next_owner
         for task_id, task in before.tasks.items()
-        if task.owner is None and task.next_owner is not None
+        if task.owner is None and task.next_owner is not None and not _has_a_limit(transition, task.next_owner)
     }
     found: list[str] = []
     for record in transition.records:
@@ -45,6 +46,11 @@ def stopped_in_vain(transition: Transition) -> list[str]:
             case _:
                 pass
     return found
+
+
+def _has_a_limit(transition: Transition, member_id: MemberId) -> bool:
+    member = transition.after.members.get(member_id)
+    return member is not None and member.max_tasks is not None
 
 
 def _nobody_has(task: Task) -> bool:

@@ -9,11 +9,11 @@ from tests.core.scene import Scene, copy, running, topology
 from batonpass.core.explain.status import describe_group
 from batonpass.core.explain.task import WaitsFor, explain_task
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import DrainRequest, Eviction, PinRequest
+from batonpass.core.inputs import DrainRequest, Eviction, Leave, PinRequest
 from batonpass.core.model import Role
 from batonpass.core.reasons import Held
 
-FIRST, SECOND = TaskId("0_0"), TaskId("0_1")
+FIRST, SECOND, THIRD = TaskId("0_0"), TaskId("0_1"), TaskId("0_2")
 M2 = MemberId("m2")
 
 
@@ -127,6 +127,28 @@ def test_two_members_that_are_to_have_a_task_of_each_other_go_one_after_the_othe
     assert scene.owners() == {"0_0": "m2", "0_1": "m1"}
     scene.settle()
     assert held(scene) == []
+
+
+def test_who_has_no_room_for_what_it_is_about_to_take_over_makes_it_by_a_handover_of_its_own() -> None:
+    """Each would wait for the other otherwise: it is granted nothing as long as it is full."""
+    scene = Scene()
+    scene.declare(topology(3), acceptable_recovery_lag=100)
+    for name, max_tasks in (("m1", None), ("m2", 2), ("m3", None), ("m4", None)):
+        scene.join(name, max_tasks=max_tasks)
+    for task, name in ((FIRST, "m1"), (SECOND, "m2"), (THIRD, "m4")):
+        pin(scene, task, name)
+    scene.settle()
+    pin(scene, SECOND, "m3")
+    scene.do(Eviction(MemberId("m1")))
+    pin(scene, FIRST, "m2")
+    scene.do(PinRequest(THIRD, M2))
+    scene.do(Leave(MemberId("m4")))
+    scene.tick()
+    assert (scene.task(FIRST).next_owner, list(scene.member("m2").assignment)) == ("m2", [SECOND, THIRD])
+    for _ in range(6):
+        scene.now_ms += 10_000
+        scene.settle()
+    assert scene.owners() == {"0_0": "m2", "0_1": "m3", "0_2": "m2"}
 
 
 @pytest.mark.parametrize("max_tasks", [None, 5], ids=["without limit", "with a limit on copies"])

@@ -135,9 +135,31 @@ def test_a_ring_is_one_only_when_nothing_else_goes_on() -> None:
     assert {plan.task.id for plan in find_unreachable(*swapped(full_pair())).unreachable} == {FIRST, SECOND}
     stalled = with_first(full_pair(), stalls=(Stall(C, 2_000_000),))
     failed = with_first(full_pair(), state=ActiveState.FAILED)
-    asked = with_first(full_pair(), next_owner=C)
-    for scene in (stalled, failed, asked):
+    for scene in (stalled, failed):
         assert find_unreachable(*swapped(scene)) == Reachability(may_free_up=True)
+
+
+def test_a_next_owner_that_is_full_by_now_is_not_waited_for() -> None:
+    """Whoever was to make its room has gone: what it runs stays where it is, and the task without an owner waits."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a", max_tasks=1)
+    scene.settle()
+    (waits,) = [task for task, owner in scene.owners().items() if owner is None]
+    (runs_on,) = [task for task, owner in scene.owners().items() if owner is not None]
+    task = scene.group.tasks[TaskId(waits)]._replace(next_owner=A, target=A, waiting_reason="")
+    scene.group = replace(scene.group, tasks=scene.group.tasks.having(task.id, task))
+    scene.do(ProbeRequest())
+    scene.settle()
+    assert scene.task(runs_on).target == scene.task(runs_on).owner == A
+    assert (scene.task(waits).target, scene.task(waits).waiting_reason) == (None, Held.NO_CAPACITY)
+    assert dict(scene.group.unsettled) == {waits: Pending.WAITING}
+    before = scene.group
+    scene.do(ProbeRequest())
+    assert scene.group is before
+    scene.join("b")
+    scene.settle()
+    assert set(scene.owners().values()) == {"a", "b"}
 
 
 def test_what_nobody_runs_and_what_a_leaving_member_runs_cannot_stay_where_it_is() -> None:

@@ -106,17 +106,9 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
         missing = len(task.target_standbys) - sum([_is_caught_up(view, task, one) for one in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
-            kept.update({one: role for one, role in surplus.items() if _is_about_to_take_over(view, one)})
+            kept.update({one: role for one, role in surplus.items() if one in view.next_owners})
             _keep_on_drained(view, task, kept, {one: role for one, role in surplus.items() if one not in kept})
     return kept
-
-
-def _is_about_to_take_over(view: View, member_id: MemberId) -> bool:
-    """Say whether a member is to have a task that nobody runs: told to drop a copy, it would get that task later.
-
-    A member with a limit on its copies drops it, since it may need the room.
-    """
-    return member_id in view.next_owners and view.members[member_id].max_tasks is None
 
 
 def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:

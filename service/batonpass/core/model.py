@@ -209,8 +209,12 @@ def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) ->
 
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
-    """Return the task as it is with another target, target standbys and reason to wait."""
-    return Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
+    """Return the task as it is with another target, target standbys and reason to wait.
+
+    What has no target is to be taken over by nobody.
+    """
+    placed = Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
+    return placed if task.next_owner is None or target[0] is not None else placed._replace(next_owner=None)
 
 
 class Pending(IntEnum):

@@ -48,13 +48,14 @@ def has_limits(group: Group) -> bool:
 
 
 def is_nothing_under_way(group: Group) -> bool:
-    """Say whether nothing is under way: nobody warms up, gives up or takes over anything, whatever is still to move."""
+    """Say whether nothing is under way: nobody warms up or gives up anything, whatever is still to move."""
     return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.open_tasks())
 
 
 def _is_nothing_under_way_for(task: Task) -> bool:
-    if task.unreleased or task.warmups or task.previous_owner is not None or task.next_owner is not None:
+    if task.unreleased or task.warmups or task.previous_owner is not None:
         return False
+    # A next owner may be full as well by the time that it could have the task, and wait for room like any other.
     return task.owner is None or task.state is ActiveState.RUNNING
 
 

@@ -104,10 +104,14 @@ class View:
 
     @property
     def next_owners(self) -> frozenset[MemberId]:
-        """The members to which a handover is under way: they get a task as soon as nobody can be running it."""
+        """The members that are to take over a task that nobody runs: told to stop another, they would get it later.
+
+        One with a limit on its copies is left out: it may need the room of what it stops.
+        """
         if self._next_owners is None:
             tasks = self.tasks.pick(self.group.open_tasks())
-            self._next_owners = frozenset([task.next_owner for task in tasks if task.owner is None and task.next_owner])
+            found = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
+            self._next_owners = frozenset([one for one in found if one not in self.limited])
         return self._next_owners
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:

@@ -52,8 +52,8 @@ flows find the members that have to have more than their part.
 (`standbys`): there a class is told apart by the other copies of its tasks, beside which none may be; blocks are what
 `rack_aware_tags` tell apart, and a place on a worse one costs a level (`apart`) right below waiting; balance is the
 lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and each
-pair of owner and member has its even part (`even`), which spreads an owner's copies. In groups of more members than the
-network has room for pairs, an owner's copies beyond an even part per block cost a little, and dealing does the rest.
+pair of owner and member has its even part (`even`), which spreads an owner's copies; in groups of more members than
+the network has room for pairs, dealing alone does that.
 In a small group everybody gives and takes, and one exchange is the best there is; in others first those that have to,
 and further exchanges follow only where something is still missing or not level.
 
