@@ -9,7 +9,7 @@ from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Role
 from batonpass.core.policy import Policy
-from batonpass.core.reasons import Why
+from batonpass.core.reasons import Held, Why
 from batonpass.core.view import View
 
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -29,3 +29,17 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     assert [plan.copies for plan in task_plans] == [{M1: Role.STANDBY}, {}]
     assert not copy_capacity.allows(M1)
     assert copy_capacity.allows(M2)
+
+
+def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
+    """A stateless task whose taker is full leaves no room behind on its owner, which is full as well."""
+    members = (member("m1", runs("0_0"), max_tasks=1), member("m2", runs("0_1"), max_tasks=1))
+    group, soft = to_group(Snapshot(tasks=tasks(2), members=members))
+    view = View(group, soft, 0, Policy())
+    to_m2 = TaskPlan(group.tasks[TaskId("0_0")], Choice(M2, Why.STATELESS, ready=True), {})
+    stays = TaskPlan(group.tasks[TaskId("0_1")], Choice(M2, Why.STAYS, ready=True), {})
+    task_plans = [to_m2, stays]
+    copy_capacity = CopyCapacity(view, task_plans)
+    assert [(plan.choice.active, plan.choice.held) for plan in task_plans] == [(M1, Held.NO_CAPACITY), (M2, None)]
+    assert not copy_capacity.allows(M1)
+    assert not copy_capacity.allows(M2)

@@ -32,7 +32,7 @@ class CopyCapacity:
             self._give_up_unwanted(task_plans)
             for index, plan in enumerate(task_plans):
                 if self._is_too_many(view, plan):
-                    task_plans[index] = _without_its_move(plan)
+                    task_plans[index] = self._without_its_move(plan)
 
     def _count(self, task_plans: list[TaskPlan]) -> None:
         for plan in task_plans:
@@ -61,6 +61,15 @@ class CopyCapacity:
         self._left[active] += 1
         return True
 
+    def _without_its_move(self, plan: TaskPlan) -> TaskPlan:
+        """Return the task as it is when its active cannot come to where it was meant to go: it stays, or waits."""
+        owner = plan.task.owner
+        if owner in self._left and owner not in plan.copies:
+            self._left[owner] -= 1
+        copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
+        choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
+        return plan._replace(choice=choice, copies=copies)
+
     @property
     def is_limited(self) -> bool:
         """Whether any member has a limit."""
@@ -78,11 +87,3 @@ class CopyCapacity:
         """Count one more copy on the member."""
         if member_id in self._left:
             self._left[member_id] -= 1
-
-
-def _without_its_move(plan: TaskPlan) -> TaskPlan:
-    """Return the task as it is when its active cannot come to where it was meant to go: it stays, or waits."""
-    owner = plan.task.owner
-    copies = {member_id: role for member_id, role in plan.copies.items() if member_id != owner}
-    choice = plan.choice._replace(active=owner, ready=owner is not None, held=Held.NO_CAPACITY)
-    return plan._replace(choice=choice, copies=copies)
