@@ -39,6 +39,8 @@ def stopped_in_vain(transition: Transition) -> list[str]:
                     if not _is_willing(transition, record.member_id, task_id):
                         continue
                     taker = after.tasks[task_id].next_owner
+                    if taker is not None and transition.now_ms < after.grants_from_ms:
+                        found.append(f"{task_id} for {taker}, while nothing is granted until {after.grants_from_ms}")
                     if taker is not None and has_to_confirm.get(taker):
                         found.append(f"{task_id} for {taker}, which has to confirm {sorted(has_to_confirm[taker])}")
                     if record.member_id in [is_to_get[one] for one in is_to_get if _nobody_has(after.tasks[one])]:

@@ -11,12 +11,14 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from tests.core.placing import Group, moved, seat, seats, tasks
 from tests.core.scene import Scene, restoring, topology
 
+from batonpass.core.explain.group import explain_group
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import ProbeRequest
 from batonpass.core.model import ActiveState, Role
 from batonpass.core.placement import PlacementError, flow, place
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
-from batonpass.core.reasons import NoChange
+from batonpass.core.reasons import Held, NoChange
 from batonpass.core.records import TargetPlaced
 from batonpass.core.targets import build_request
 from batonpass.core.view import View
@@ -154,8 +156,16 @@ def test_a_group_whose_placement_fails_keeps_its_target_and_tries_again(monkeypa
     assert {task: scene.task(task).target for task in scene.group.table.ids} == targets
     (failed,) = [one for one in seen if one.failed]
     assert "INFEASIBLE" in failed.failed
-    scene.do(ProbeRequest())
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert (status.at_rest, status.next_probe_ms) == (False, scene.group.next_probe_ms)
+    assert status.next_probe_ms is not None
+    explained = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    assert any("Placement failed" in sentence and "INFEASIBLE" in sentence for sentence in explained.sentences)
+    while scene.now_ms < status.next_probe_ms:
+        scene.tick(1_000)
+        scene.obey()
     scene.settle()
+    assert scene.group.next_probe_ms is None
     assert sorted(str(scene.task(f"0_{one}").target) for one in range(4)) == ["a", "a", "b", "b"]
 
 
@@ -187,6 +197,8 @@ def test_a_group_whose_first_placement_fails_waits_for_the_next_look(monkeypatch
         scene.tick(100)
         assert [one.failed for one in scene.log if isinstance(one, TargetPlaced) and one.failed]
         assert all(scene.task(task).owner is None for task in scene.group.table.ids)
+        status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+        assert {entry.reason for entry in status.held_back} == {Held.PLACEMENT_FAILED}
     scene.do(ProbeRequest())
     scene.settle()
     assert all(scene.task(task).owner == "a" for task in scene.group.table.ids)

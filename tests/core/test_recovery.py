@@ -5,9 +5,11 @@ from tests.core.scene import Scene, copy, restoring, running, topology
 
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
+from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Leave, Started, StoreRecovered
+from batonpass.core.inputs import Heartbeat, Leave, PinRequest, Started, StoreRecovered
 from batonpass.core.model import ActiveState, Grant, Group, Role, Unreleased
+from batonpass.core.reasons import Held
 from batonpass.core.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.recovery import LOST_COMMITS, TOKEN_LEAP
 from batonpass.core.replies import Answer, Done
@@ -323,3 +325,31 @@ def test_a_number_that_no_store_can_have_lost_is_refused(told: str) -> None:
     assert refused.errors[0][0] == ("member_epoch" if told == "epoch" else "tasks.0_0.fencing_token")
     assert scene.group is before
     scene.ok(Heartbeat(MemberId("m1"), 10_001, epoch, {TaskId("0_0"): running()}), Answer)
+
+
+def test_nobody_is_told_to_stop_while_nothing_is_granted() -> None:
+    """Its target is caught up, but would be granted nothing for a session timeout: the owner goes on until then."""
+    scene = Scene()
+    scene.declare(topology(2, stateless=1), acceptable_recovery_lag=100)
+    scene.join("m1")
+    scene.join("m2")
+    for task in scene.group.table.ids:
+        scene.do(PinRequest(task, M1))
+    scene.settle()
+    for task in (T0, TaskId("0_1")):
+        scene.do(PinRequest(task, M2))
+    warming = scene.held("m2", Role.WARMUP)
+    scene.beat("m2", {task: copy("warmup", 0) for task in warming}, epoch=scene.member("m2").epoch + 3)
+    scene.do(PinRequest(TaskId("1_0"), M2))
+    until_ms = scene.group.grants_from_ms
+    while scene.now_ms + 3_000 < until_ms:
+        scene.wait(3_000)
+        scene.obey()
+        assert all(task.next_owner is None for task in scene.group.tasks.values())
+    status = describe_group(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert {(entry.task, entry.to, entry.reason) for entry in status.held_back} == {
+        (task, "m2", Held.GRANTS_HELD) for task in (*warming, "1_0")
+    }
+    scene.wait(3_000)
+    scene.settle()
+    assert set(scene.owners().values()) == {"m2"}

@@ -24,7 +24,7 @@ from batonpass.core.reasons import Held
 from batonpass.core.view import View
 
 _NEVER: Final = 2**62
-_HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST)
+_HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST, Held.GRANTS_HELD)
 """What holds back a task though its target is ready, with nothing else to be seen of it."""
 
 

@@ -185,6 +185,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
         pins=nowhere,
         placement_due_ms=None,
         triggers=(),
+        placement_failed="",
         next_probe_ms=None,
         pause=None,
         storm_since_ms=None,
@@ -398,7 +399,11 @@ def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
     for task_id, target in record.changes.items():
         builder.tasks[task_id] = with_target(builder.task(task_id), target)
     builder.change(
-        generation=record.generation, generation_epoch=record.group_epoch, placement_due_ms=None, triggers=()
+        generation=record.generation,
+        generation_epoch=record.group_epoch,
+        placement_failed=record.failed,
+        placement_due_ms=None,
+        triggers=(),
     )
 
 

@@ -10,12 +10,12 @@ The first row that fits decides.
 | present owner | who has it after this step |
 |---|---|
 | any, and the task is parked | nobody |
+| any, and the task has no state | the target at once, where it is another that is here |
 | lost its state | as for a task without an owner, the holder last |
 | is suspected to be dead | a caught-up copy (takeover), else the owner |
-| the task has no state | the target at once, where it is another that is here |
 | runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
 | runs, is the target, or the target is away or gone | the owner |
-| runs, the target has yet to confirm what it was told to give up, so that it is granted nothing | the owner |
+| runs, and nothing is granted for a while, or not to the target until it confirms what it gives up | the owner |
 | runs, and is itself about to be granted a task that nobody runs | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
@@ -24,8 +24,7 @@ The first row that fits decides.
 | was given it less than a heartbeat interval ago, and has not reported | the owner |
 | failed | a caught-up copy where it has not failed of late; else the owner |
 | restores without progress | a caught-up copy if there is one, else the owner |
-| none | the next owner of a handover under way; else the best caught-up copy; else the most caught-up copy; else the
-target, cold |
+| none | the next owner that was chosen, else the best caught-up copy, else the most caught-up, else the target |
 
 Which copies stand by and warm up beside it is decided in ``copies``, who gets a slot in ``budget``, and what each
 member is told in ``reconcile``. Nothing here reads or writes anything but the view that it is given.
@@ -92,7 +91,9 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
         return _stays(view, task, owner, Held.FAILED if failed else None)
     held = view.why_moves_are_held(for_balance=not failed and owner.drain is None)
     if not failed:
-        held = held or _held_for_overdue(view, task, owner) or _held_for_another(view, owner, view.members[task.target])
+        held = (
+            held or _held_for_overdue(view, task, owner) or _held_for_its_grant(view, owner, view.members[task.target])
+        )
     return _stays(view, task, owner, held) if held else Choice(task.target, Why.STATELESS, ready=True)
 
 
@@ -128,7 +129,7 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
     held = view.why_moves_are_held(for_balance=drain is None) or _held_for_overdue(view, task, owner)
     if drain is None and view.has_failed(task, target.id):
         held = Held.FAILED
-    held = held or _held_for_another(view, owner, target)
+    held = held or _held_for_its_grant(view, owner, target)
     return _stays(view, task, owner, held) if held else Choice(target.id, Why.HANDOVER, ready=True)
 
 
@@ -138,15 +139,18 @@ def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
     return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
 
 
-def _held_for_another(view: View, owner: Member, target: Member) -> Held | None:
-    """Hold a handover while an earlier one of its two members is under way, so that no task stands still for another.
+def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
+    """Hold a handover whose target would be granted nothing yet, so that no task stands still meanwhile.
 
-    A member that has yet to confirm what it was told to give up is granted nothing (``reconcile``). As target it would
-    let the owner stop for nothing; and an owner told to stop while it is about to be granted something would get that
-    later. What is under way waits for no handover that is held: it ends with its confirmations, or their time limit.
+    That is so while nothing is granted at all, and while an earlier handover of its two members is under way: a member
+    that has yet to confirm what it was told to give up is granted nothing (``reconcile``). As target it would let the
+    owner stop for nothing; and an owner told to stop while it is about to be granted something would get that later.
+    What is under way waits for no handover that is held: it ends with its confirmations, or their time limit.
     """
     if view.as_if_released:
         return None
+    if view.now_ms < view.group.grants_from_ms:
+        return Held.GRANTS_HELD
     if target.revoking:
         return Held.REVOKE_FIRST
     return Held.TAKE_OVER_FIRST if owner.id in view.next_owners else None
@@ -280,6 +284,8 @@ def _target_or_wait(view: View, task: Task) -> Choice:
         return Choice(target.id, Why.COLD_START if view.is_stateful(task.id) else Why.STATELESS)
     if not view.group.members:
         return Choice(None, Why.STAYS, held=Held.NO_ELIGIBLE_MEMBER)
+    if view.group.placement_failed:
+        return Choice(None, Why.STAYS, held=Held.PLACEMENT_FAILED)
     if view.group.placement_due_ms is not None or not task.waiting_reason:
         return Choice(None, Why.STAYS, held=Held.INITIAL_DELAY)
     return Choice(None, Why.STAYS, held=Held(task.waiting_reason))

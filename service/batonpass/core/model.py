@@ -311,6 +311,7 @@ class Group:
         unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
             become of them next.
         placement_due_ms: when the next placement is due; None when the target answers the present group epoch.
+        placement_failed: why the last placement found no answer, so that the target stayed; empty if it found one.
         next_probe_ms: when to look again; None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
         recovering_until_ms: until then the store is known to have lost commits, and what members run is adopted (L3).
@@ -335,6 +336,7 @@ class Group:
     pins: PMap[TaskId, MemberId] = field(default_factory=PMap)
     placement_due_ms: int | None = None
     triggers: tuple[str, ...] = ()
+    placement_failed: str = ""
     next_probe_ms: int | None = None
     pause: Pause | None = None
     storm_since_ms: int | None = None

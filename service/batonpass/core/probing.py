@@ -20,12 +20,12 @@ _JITTER_SHARE = 10
 
 
 def is_at_rest(view: View) -> bool:
-    """Say whether every task is where its target says, with every copy caught up and nothing due.
+    """Say whether every task is where its target says, with every copy caught up, nothing due, and no placement failed.
 
     Costs a pass over all copies where nothing else is left to come, up to the first that is behind.
     """
     group = view.group
-    if group.unsettled or group.placement_due_ms is not None or not group.declared:
+    if group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared:
         return False
     return all(_is_caught_up_on_all(view, member) for member in group.members.values())
 

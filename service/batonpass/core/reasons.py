@@ -58,6 +58,7 @@ class Held(StrEnum):
     GRANTS_HELD = "grants-held"
     STALLED = "warmup-stalled"
     INITIAL_DELAY = "initial-delay"
+    PLACEMENT_FAILED = "placement-failed"
 
 
 class NoChange(StrEnum):

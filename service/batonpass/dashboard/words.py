@@ -34,6 +34,7 @@ HELD: Final[Mapping[str, str]] = {
     "grants-held": "nothing is granted for a while",
     "warmup-stalled": "a warmup made no progress there; it is tried again later",
     "initial-delay": "members that are just joining are waited for",
+    "placement-failed": "placement found no answer; it is tried again at the next change or probe",
 }
 """What each reason for which a move is held back means, and what ends it."""
 

@@ -54,6 +54,10 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "warmups_stalled": ("Copies that made no progress and are not tried again yet.", ("group",)),
     "flapping_instances": ("Instances that came and went three times in a quarter of an hour.", ("group",)),
     "session_timeout_seconds": ("After what silence a member counts as gone.", ("group",)),
+    "placement_failed": (
+        "1 while the last placement found no answer: the target stays what it was, and is placed anew at the next probe.",
+        ("group",),
+    ),
     "storm": ("1 while too many members are lost at once, and balance moves and cold takeovers stop.", ("group",)),
 }
 OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -143,6 +147,7 @@ class GroupGauges(Collector):
         yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
+        yield "placement_failed", (), float(bool(group.placement_failed))
         yield from self._sums(group, soft, kept, now_ms).shown()
         yield from self._ages(group, soft, now_ms)
 

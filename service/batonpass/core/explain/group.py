@@ -218,6 +218,8 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
         yield f"The next placement is due in {duration_text(group.placement_due_ms - now_ms)} ({why})."
+    elif group.placement_failed:
+        yield f"Placement failed: {group.placement_failed}."
     if status.warmups:
         soon = (
             ""

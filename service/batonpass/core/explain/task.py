@@ -124,6 +124,10 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "grants-held": (WaitsFor.TIME, "nothing is granted for a while"),
     "warmup-stalled": (WaitsFor.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
     "initial-delay": (WaitsFor.PLACEMENT, "members that are just joining are waited for"),
+    "placement-failed": (
+        WaitsFor.PLACEMENT,
+        "placement found no answer; it is tried again at the next change or probe",
+    ),
 }
 """What each reason for which something is held back waits for, and what it means."""
 

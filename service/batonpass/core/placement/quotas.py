@@ -215,7 +215,11 @@ class Division:
         solver = SimpleMaxFlow()
         table = np.array(arcs, np.int64)
         solver.add_arcs_with_capacity(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2])
-        if solver.solve(0, sink) != solver.OPTIMAL:
+        try:
+            status = solver.solve(0, sink)
+        except Exception as problem:
+            raise PlacementError(f"the solver of placement failed: {problem}") from problem
+        if status != solver.OPTIMAL:
             raise PlacementError("the solver of placement could not divide the tasks over the members")
         cut = set(solver.get_source_side_min_cut())
         inside = [one for one in members if node[one] in cut]
