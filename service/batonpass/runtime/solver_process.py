@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from batonpass.core.placement.flow import Ints
 
 ARCS_SOLVED_HERE: Final = 30_000
-"""Networks with no more arcs than this are solved where they are: that takes 50 ms at most, on a slow machine."""
+"""Networks with no more arcs than this are solved where they are: that takes about 50 ms at most."""
 
 LIMIT_S: Final = 60.0
 """How long the process may take for one network, before it is ended; the largest take 1 to 4 s."""
