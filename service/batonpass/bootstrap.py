@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -43,6 +44,7 @@ from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import NotOwner, Ports
 from batonpass.runtime.pulse import Pulse
+from batonpass.runtime.solver_process import SolverProcess
 from batonpass.sockets import advertised_url_of, bind, end_unread, url_of
 from batonpass.store import Store, store_of
 
@@ -82,6 +84,7 @@ class Process:
     pulse: Pulse
     chores: Chores
     audits: AuditGauges
+    solver: SolverProcess
     kafka: KafkaSide | None = None
 
     def app(self) -> FastAPI:
@@ -118,6 +121,7 @@ class Process:
             await asyncio.gather(loading, *tasks, return_exceptions=True)
             await self.store.stop()
             await self.policy.forwarder.close()
+            await asyncio.to_thread(self.solver.close)
 
     def stop_waits(self) -> None:
         """Let everything end that waits for news: long-polls, drains, event streams."""
@@ -150,13 +154,14 @@ def build(settings: Settings, url: str) -> Process:
     on_commit = OnCommit()
     observer = Everyone(log, counts, watch, on_commit)
     pulse = Pulse(observer.stalled)
+    solver = SolverProcess()
     ports = Ports(
         log=store.log,
         archive=store.archive,
         ownership=store.ownership,
         clock=clock,
         observer=observer,
-        decide=decide,
+        decide=partial(decide, solver=solver.solve),
         evolve=evolve,
         poll=answer_to_poll,
         check_step=check_step,
@@ -190,7 +195,9 @@ def build(settings: Settings, url: str) -> Process:
         scrape=Scrape(counts, gauges),
     )
     _show(counts, coordinator, policy, health, store)
-    service = Service(coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded)
+    service = Service(
+        coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded, solver.solve
+    )
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
     if kafka is not None:
@@ -198,7 +205,7 @@ def build(settings: Settings, url: str) -> Process:
         counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     return Process(
-        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, kafka
+        settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solver, kafka
     )
 
 

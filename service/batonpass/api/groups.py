@@ -152,7 +152,7 @@ async def plan_change(request: Request) -> Response:
         present = snapshot_of(group, soft, now_ms)
         imagined = imagine(present, change, max_members=policy.max_members)
         started = time.perf_counter()
-        plan = plan_snapshot(imagined, policy)
+        plan = plan_snapshot(imagined, policy, service.solver)
         answer = write_plan(plan, decide_ms=(time.perf_counter() - started) * 1_000)
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}

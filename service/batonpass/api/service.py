@@ -32,6 +32,7 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
 )
+from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
@@ -65,7 +66,8 @@ COMMANDS: Final[Mapping[type[Input], str]] = {
 class Service:
     """What the API serves, and within which limits.
 
-    ``commanded`` hears of every mutating call that was accepted: the group, who asked for what, and why.
+    ``commanded`` hears of every mutating call that was accepted: the group, who asked for what, and why. ``solver`` is
+    for dry runs.
     """
 
     coordinator: Coordinator
@@ -73,6 +75,7 @@ class Service:
     tokens: Tokens
     body_bytes_max: int
     commanded: Callable[[str, Asked], None]
+    solver: Solver = minimum_flow
 
     async def ask(self, group_id: GroupId, item: Input, kind: type[R], asked: Asked = NOBODY_ASKED) -> R:
         """Have an input carried out and return its reply, which is of the ``kind`` that this input has.

@@ -18,6 +18,7 @@ from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member
+from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.policy import Policy
 from batonpass.core.probing import probe_sooner, schedule_probe
 from batonpass.core.reach import has_limits, is_nothing_under_way
@@ -50,13 +51,20 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-def decide(group: Group, soft: Soft, inputs: Sequence[i.Input], now_ms: int, policy: Policy) -> Decision:
+def decide(  # noqa: PLR0917 - the state, what has arrived, the time, and what stays
+    group: Group,
+    soft: Soft,
+    inputs: Sequence[i.Input],
+    now_ms: int,
+    policy: Policy,
+    solver: Solver = minimum_flow,
+) -> Decision:
     """Decide on all inputs that have arrived, as if they came one after another at this instant.
 
     Pure: the same arguments give the same decision (L10), and none of them is changed. An input that is refused harms
-    no other.
+    no other. ``solver`` may be another that gives the same flows; where it gives none, the target stays.
     """
-    draft = DecisionDraft(group, soft, now_ms, policy)
+    draft = DecisionDraft(group, soft, now_ms, policy, solver)
     liveness.notice_own_silence(draft)
     outcomes, concerned = _apply_all(draft, inputs)
     if draft.needs_step:

@@ -12,6 +12,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.leases import lease_end_ms
 from batonpass.core.model import Group, Member, Role
+from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Reason
 from batonpass.core.records import RebalanceScheduled, Record
@@ -41,14 +42,16 @@ class DecisionDraft:
         "reasons",
         "records",
         "soft",
+        "solver",
         "wake_ms",
     )
 
-    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy) -> None:
+    def __init__(self, group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> None:
         self.group = group
         self.soft = soft
         self.now_ms = now_ms
         self.policy = policy
+        self.solver = solver
         self.records: list[Record] = []
         self.reasons: list[Reason] = []
         self.needs_step = False

@@ -8,7 +8,7 @@ from typing import Final
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.placement import PlacementError, place
+from batonpass.core.placement import PlacementError, Solver, place
 from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason
@@ -41,10 +41,10 @@ class TargetPlan:
 _CODE: Final[Mapping[MoveReason, str]] = {why: why.value for why in MoveReason}
 
 
-def plan_target(view: View) -> TargetPlan:
+def plan_target(view: View, solver: Solver) -> TargetPlan:
     """Return where the group's tasks belong, as far as members that are full let them get there."""
     request = build_request(view)
-    placed = place(request)
+    placed = place(request, solver)
     changes = target_changes(view, request, placed)
     reachability = find_unreachable(view, changes)
     kept = targets_kept(view, reachability)
@@ -76,7 +76,7 @@ def place_now(draft: DecisionDraft) -> None:
         moves = lower_bound = 0
     else:
         try:
-            target_plan = plan_target(draft.view())
+            target_plan = plan_target(draft.view(), draft.solver)
         except PlacementError as problem:
             _keep(draft, str(problem))
             return

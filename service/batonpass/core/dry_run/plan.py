@@ -14,6 +14,7 @@ from batonpass.core.copies import TaskPlan, plan_task
 from batonpass.core.dry_run.snapshot import Snapshot, to_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Pending, Role, Task, with_target
+from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.placement_types import Placed
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
@@ -51,17 +52,17 @@ class Plan:
     reasons: tuple[Reason, ...]
 
 
-def plan_snapshot(snapshot: Snapshot, policy: Policy) -> Plan:
+def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_flow) -> Plan:
     """Return the plan for a snapshot without contradictions."""
     group, soft = to_group(snapshot)
-    return plan(group, soft, snapshot.now_ms, policy)
+    return plan(group, soft, snapshot.now_ms, policy, solver)
 
 
-def plan(group: Group, soft: Soft, now_ms: int, policy: Policy) -> Plan:
+def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
     """Return the plan for a group as it stands, with a new target placed."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
-    target_plan = plan_target(before)
+    target_plan = plan_target(before, solver)
     placed_group = _with_target(before, target_plan.changes)
     view = View(placed_group, soft, now_ms, policy, as_if_released=True)
     task_plans = [plan_task(view, task) for task in view.tasks.pick(placed_group.table.ids)]

@@ -66,7 +66,7 @@ from __future__ import annotations
 import numpy as np
 
 from batonpass.core.placement.actives import place_stateful, place_stateless
-from batonpass.core.placement.flow import PlacementError
+from batonpass.core.placement.flow import PlacementError, Solver, minimum_flow
 from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
@@ -80,18 +80,19 @@ from batonpass.core.placement_types import (
     WaitReason,
 )
 
-__all__ = ["PlacementError", "place"]
+__all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
 
 
-def place(request: PlacementRequest) -> Placed:
+def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     """Return where every task belongs.
 
-    The answer depends on the request alone, and placing what is placed already changes nothing.
+    The answer depends on the request alone, and placing what is placed already changes nothing. Every solver gives the
+    same answer, or none.
 
     Raises:
         PlacementError: the solver found no answer.
     """
-    state = PlacementState(request)
+    state = PlacementState(request, solver)
     before = state.stateful_load(request.home)
     lower_bound = None
     if not state.open:

@@ -241,6 +241,7 @@ def _network(
         counts=counts,
         even=even,
         width=state.width,
+        solver=state.solver,
     )
     classes = sorting.classes(state, wishes, frozenset(takers))
     if overflow:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from batonpass.core.placement.flow import PLENTY, Ints, Network
+from batonpass.core.placement.flow import PLENTY, Ints, Network, Solver
 from batonpass.core.placement.quotas import Quotas
 from batonpass.core.placement_types import UNASSIGNED
 
@@ -108,6 +108,7 @@ class Exchange:
         counts: per member and part, the copies of that part; with a single part nothing is asked of evenness.
         even: per member and part, the even part.
         width: per member, its capacity relative to the others.
+        solver: what solves the network.
         choice: what to choose by among equal tasks and equal members; None: the first of each.
     """
 
@@ -122,6 +123,7 @@ class Exchange:
     counts: Ints
     even: Floats
     width: Floats
+    solver: Solver
     choice: Choice | None = None
 
     def solve(self, classes: Sequence[TaskClass]) -> list[Move]:
@@ -133,7 +135,7 @@ class Exchange:
         return self._solve(classes) if classes else []
 
     def _solve(self, classes: Sequence[TaskClass]) -> list[Move]:
-        network, count = Network(self.levels), len(self.have)
+        network, count = Network(self.levels, self.solver), len(self.have)
         parts = self.counts.shape[1]
         members, sink, hall = network.nodes(count), network.node(), network.node()
         goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]

@@ -8,7 +8,7 @@ with a reduced cost other than zero carries the same in every optimum, and drops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,8 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.integer] | Sequence[int] | int
+Solver = Callable[[Ints, Ints, Ints, Ints, Ints], Ints]
+"""What finds a flow of least cost, as `minimum_flow` does, which is the one to use where nothing else is said."""
 
 PLENTY: Final = 1 << 31
 """A capacity that nothing ever fills."""
@@ -36,8 +38,9 @@ class Network:
     them in an order that follows from the question.
     """
 
-    def __init__(self, levels: Sequence[str]) -> None:
+    def __init__(self, levels: Sequence[str], solver: Solver) -> None:
         self._levels = tuple(levels)
+        self._solver = solver
         self._nodes = 0
         self._arcs = 0
         self._parts: list[list[Ints]] = []
@@ -97,7 +100,7 @@ class Network:
         free = np.arange(self._arcs)
         packs = self._pack(pivots)
         for place, cost in enumerate(packs):
-            part = _minimum(tails[free], heads[free], capacity[free], cost[free], supply)
+            part = self._solver(tails[free], heads[free], capacity[free], cost[free], supply)
             flow[free] = part
             if place + 1 < len(packs):
                 settled = ~_undecided(tails[free], heads[free], capacity[free], cost[free], part, self._nodes)
@@ -136,7 +139,19 @@ class Network:
         return found
 
 
-def _minimum(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: Ints) -> Ints:
+def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: Ints) -> Ints:
+    """Return what flows through each arc at the least cost; keeps the interpreter's lock as long as it solves.
+
+    Args:
+        tails: per arc, the node where it begins.
+        heads: per arc, the node where it ends.
+        capacity: per arc, the most that it carries.
+        cost: per arc, what a unit costs.
+        supply: per node, what begins there; less than 0 ends there.
+
+    Raises:
+        PlacementError: the solver found no best flow.
+    """
     solver = SimpleMinCostFlow()
     solver.add_arcs_with_capacity_and_unit_cost(tails.astype(np.int32), heads.astype(np.int32), capacity, cost)
     solver.set_nodes_supplies(np.arange(len(supply), dtype=np.int32), supply)

@@ -310,6 +310,7 @@ class _Standbys:
             counts=counts,
             even=even,
             width=state.width,
+            solver=state.solver,
             choice=self,
         )
         for move in exchange.solve(classes):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batonpass.core.placement.exchange import Wish
-from batonpass.core.placement.flow import Ints
+from batonpass.core.placement.flow import Ints, Solver
 from batonpass.core.placement.quotas import whole_shares
 from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, WaitReason, Warmth
 
@@ -21,6 +21,7 @@ class PlacementState:
 
     Attributes:
         request: what was asked.
+        solver: what solves networks.
         owner: per task, its target owner so far; begins as its home.
         home: the homes as an array.
         waiting: why a task has no target owner.
@@ -34,9 +35,10 @@ class PlacementState:
         restricted: whether some open member does not know the newest topology.
     """
 
-    def __init__(self, request: PlacementRequest) -> None:
+    def __init__(self, request: PlacementRequest, solver: Solver) -> None:
         members = request.members
         self.request = request
+        self.solver = solver
         self.home = np.array(request.home, np.int64)
         self.owner = list(request.home)
         self.waiting: dict[int, WaitReason] = {}
