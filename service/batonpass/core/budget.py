@@ -11,7 +11,7 @@ estimated catch-up, then task id. A slot that comes free is given away in the sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
@@ -65,7 +65,7 @@ class Slots:
         if waits_for_grant and plan.choice.active is not None:
             warming.append(plan.choice.active)
         used = max(len(warming), len(plan.copies) - self._view.config.num_standby_replicas)
-        if is_for_drain(self._view, plan):
+        if is_for_drain(self._view, plan.task, plan.choice.active, plan.copies):
             self._drain_left -= used
         else:
             self._balance_left -= used
@@ -139,10 +139,9 @@ def _is_free_for_a_warmup(plan: TaskPlan) -> bool:
     return active in task.warmups and task.owner is None and not task.unreleased and task.next_owner != active
 
 
-def slots_used(plan: TaskPlan, num_standby_replicas: int) -> int:
+def slots_used(copies: Mapping[MemberId, Role], num_standby_replicas: int) -> int:
     """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
-    warmups = [*plan.copies.values()].count(Role.WARMUP)
-    return max(warmups, len(plan.copies) - num_standby_replicas)
+    return max([*copies.values()].count(Role.WARMUP), len(copies) - num_standby_replicas)
 
 
 class _Order(NamedTuple):

@@ -8,6 +8,7 @@ so a standby moves as an active does, the old one goes when the new one is ready
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from batonpass.core.handover import Choice, choose_active
@@ -60,14 +61,14 @@ def plan_task(view: View, task: Task) -> TaskPlan:
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
     """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
-    plan = TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), view.holders(task))
-    for_drain = is_for_drain(view, plan)
+    copies = view.holders(task)
+    for_drain = is_for_drain(view, task, task.owner, copies)
     requests = [
         CopyRequest(task, member_id, for_active=member_id == task.target, for_drain=for_drain, needs_no_slot=False)
         for member_id in lacking(task)
         if view.present_member(member_id) is not None
     ]
-    return plan._replace(requests=tuple(requests))
+    return TaskPlan(task, Choice(task.owner, Why.STAYS, ready=True), copies, tuple(requests))
 
 
 def lacking(task: Task) -> list[MemberId]:
@@ -163,13 +164,13 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
     return (copy.readiness, copy.lag or 0)
 
 
-def is_for_drain(view: View, plan: TaskPlan) -> bool:
+def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mapping[MemberId, Role]) -> bool:
     """Say whether the extra copies of a task are there because a member drains: its owner, or its last one.
 
     A member that gives the task up altogether in this step, or has done so, waits for none of its copies.
     """
-    task, members = plan.task, view.members
-    owner = task.owner if task.owner == plan.choice.active or task.owner in plan.copies else None
+    members = view.members
+    owner = task.owner if task.owner == active or task.owner in copies else None
     return any(one in members and members[one].drain is not None for one in (owner, task.previous_owner) if one)
 
 
@@ -188,10 +189,9 @@ def _with_requests(
         for member_id in missing:
             copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)
-    plan = TaskPlan(task, choice, copies)
-    for_drain = is_for_drain(view, plan)
+    for_drain = is_for_drain(view, task, choice.active, copies)
     requests = [
         CopyRequest(task, member_id, member_id == task.target, for_drain, number < free)
         for number, member_id in enumerate(missing)
     ]
-    return plan._replace(requests=tuple(requests))
+    return TaskPlan(task, choice, copies, tuple(requests))

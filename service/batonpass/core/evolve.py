@@ -105,9 +105,9 @@ class GroupBuilder:
         tasks = self.tasks
         if replicas != self.before.config.num_standby_replicas:
             tasks = {task_id: self.task(task_id) for task_id in (*known, *tasks)}
-        owners = {task.owner: self.member(task.owner) for task in tasks.values() if task.owner is not None}
-        suspects = {owner for owner, member in owners.items() if member is not None and member.suspected}
-        leaving = {owner for owner, member in owners.items() if member is not None and _goes_at_an_instant(member)}
+        owners = [self.member(owner) for owner in {task.owner for task in tasks.values()} if owner is not None]
+        suspects = {member.id for member in owners if member is not None and member.suspected}
+        leaving = {member.id for member in owners if member is not None and _goes_at_an_instant(member)}
         changes: dict[TaskId, Pending | None] = {}
         for task_id, task in tasks.items():
             task_index = index_of.get(task_id)
@@ -115,7 +115,7 @@ class GroupBuilder:
                 mark = Pending.OPEN if _is_held(task) else None
             else:
                 mark = pending(task, replicas=replicas if stateful[task_index] else None)
-                if task.owner in suspects or (mark is Pending.QUEUED and task.owner in leaving):
+                if task.owner in suspects or (task.owner in leaving and mark is Pending.QUEUED):
                     mark = Pending.OPEN
             if mark is not known.get(task_id):
                 changes[task_id] = mark

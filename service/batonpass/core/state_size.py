@@ -22,9 +22,8 @@ def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
 def _reported(group: Group, soft: Soft) -> dict[int, int]:
     rank_of = group.table.index_of
     found: dict[int, int] = {}
-    for task, measured in chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values()):
-        if not measured.lag and not measured.report.positions:
-            continue
+    every = chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values())
+    for task, measured in [(task, one) for task, one in every if one.lag or one.report.positions]:
         size = (measured.lag or 0) + sum(position for _, position in measured.report.positions)
         task_index = rank_of.get(task)
         if task_index is not None and size > found.get(task_index, 0):

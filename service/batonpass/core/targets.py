@@ -11,19 +11,21 @@ from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
 from batonpass.core.model import ActiveState, Member, Task
-from batonpass.core.placement_types import UNASSIGNED, Copies, Placed, PlacementMember, PlacementRequest, Warmth
+from batonpass.core.placement_types import (
+    UNASSIGNED,
+    Copies,
+    Placed,
+    PlacementMember,
+    PlacementRequest,
+    Ready,
+    Warmth,
+)
 from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
-_CLASS: Mapping[Readiness, int] = {
-    Readiness.RUNNING: 0,
-    Readiness.CAUGHT_UP: 1,
-    Readiness.BEHIND: 2,
-    Readiness.COLD: 4,
-    Readiness.UNKNOWN: 5,
-}
-_ON_DISK = 3
-FULLY_CAUGHT_UP: Final = Warmth(_CLASS[Readiness.CAUGHT_UP], 0)
+_CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
+"""By readiness."""
+_WITHOUT_LAG: Final = tuple(Warmth(int(one), 0) for one in _CLASS)
 
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
@@ -290,18 +292,20 @@ class _Special:
         owners = (task.owner,) if task.owner is not None else ()
         names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
         found = {number[one]: self._judge(task, self._members[one]) for one in names if number[one] in members}
+        if not task.failures and not task.stalls:
+            return found
         avoided = [one.member_id for one in task.failures if self._is_avoided(task, one.member_id)]
         avoided += [one.member_id for one in task.stalls if one.until_ms > view.now_ms and one.member_id in number]
         for one in avoided:
             if one not in owners and number[one] in members:
-                found[number[one]] = Warmth(_CLASS[Readiness.UNKNOWN], 0)
+                found[number[one]] = _WITHOUT_LAG[Readiness.UNKNOWN]
         return found
 
     def _judge(self, task: Task, member: Member) -> Warmth:
         readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._heard.get(member.id), task, member)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
-            return Warmth(_ON_DISK, lag or 0)
-        return FULLY_CAUGHT_UP if readiness is Readiness.CAUGHT_UP and not lag else Warmth(_CLASS[readiness], lag or 0)
+            return Warmth(int(Ready.ON_DISK), lag or 0)
+        return Warmth(int(_CLASS[readiness]), lag) if lag else _WITHOUT_LAG[readiness]
 
 
 def _begins_ready(task: Task) -> bool:

@@ -158,8 +158,8 @@ def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tu
         copies = {
             member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
         }
-        present = plan._replace(copies=copies)
-        used[is_for_drain(view, present)] += max(0, slots_used(present, config.num_standby_replicas))
+        for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
+        used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
         per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
     full = tuple(sorted(one for one, count in per_member.items() if count >= config.max_warmups_per_member))
     return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full

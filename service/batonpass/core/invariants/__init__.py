@@ -133,17 +133,17 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -
             )
         if before is not None and task.token < before.token:
             violations.append(Violation("L1", f"its token fell from {before.token} to {task.token}", task_id))
-    for (member_id, task_id), grant in sorted(ledger.grants.items()):
+    for (member_id, task_id), grant in ledger.grants.items():
         member = after.members.get(member_id)
         held = member.assignment.get(task_id) if member is not None else None
         if (held and held.role) != (grant and grant.role):
             violations.append(Violation("L2", f"holds {held}; the records say {grant}", task_id, member_id))
-    for (member_id, task_id), revocation in sorted(ledger.revoking.items()):
+    for (member_id, task_id), revocation in ledger.revoking.items():
         member = after.members.get(member_id)
         pending = member.revoking.get(task_id) if member is not None else None
         if (pending and pending.epoch) != (revocation and revocation.epoch):
             violations.append(Violation("L2", f"gives up {pending}; the records say {revocation}", task_id, member_id))
-    for member_id, epoch in sorted(ledger.epochs.items()):
+    for member_id, epoch in ledger.epochs.items():
         member = after.members.get(member_id)
         if member is not None and member.epoch != epoch:
             violations.append(Violation("L2", f"epoch {member.epoch}; the records say {epoch}", None, member_id))

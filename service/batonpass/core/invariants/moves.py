@@ -264,7 +264,8 @@ def _new_copies(transition: Transition) -> dict[TaskId, list[MemberId]]:
 
 def _grew(transition: Transition, task_id: TaskId) -> bool:
     before = transition.before.tasks.get(task_id) or Task(task_id)
-    return slots_used(transition.after, transition.after.tasks[task_id]) > max(0, slots_used(transition.before, before))
+    used = slots_used(transition.after, transition.after.tasks[task_id])
+    return used > 0 and used > slots_used(transition.before, before)
 
 
 def _check_member_budgets(transition: Transition, new: dict[TaskId, list[MemberId]]) -> list[Violation]:

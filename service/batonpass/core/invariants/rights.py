@@ -66,9 +66,11 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
     if record.epoch != ledger.epoch(member_id) + 1:
         detail = f"epoch {record.epoch} follows {ledger.epoch(member_id)}; each change of an assignment adds one"
         violations.append(Violation("L2", detail, None, member_id))
-    new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
-    if new and (record.revoked or record.demoted):
-        violations.append(Violation("L1", f"gives a task up and grants {new[0]} in one epoch", new[0], member_id))
+    if record.revoked or record.demoted:
+        new = [task for task in record.granted if task not in record.demoted and _is_more(ledger, record, task)]
+        violations += [
+            Violation("L1", f"gives a task up and grants {task} in one epoch", task, member_id) for task in new[:1]
+        ]
     violations += [
         Violation("L2", "an entry announced under another epoch than its assignment", task, member_id)
         for task, grant in record.granted.items()

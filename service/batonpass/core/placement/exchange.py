@@ -411,8 +411,9 @@ def _first_that_suits(
 ) -> Move | None:
     """Return the first move that suits, of a few; failing that the first that will do, of all."""
     fallback: Move | None = None
+    some = list(dict.fromkeys(islice(places, _PLACES)))
     for task in islice(tasks, _TASKS):
-        for member in dict.fromkeys(islice(places, _PLACES)):
+        for member in some:
             move = task, task_class.home, member
             suits = choice.suits(move)
             if suits:
@@ -421,7 +422,8 @@ def _first_that_suits(
                 fallback = move
     if fallback is not None:
         return fallback
-    every = ((task, task_class.home, member) for task in tasks for member in dict.fromkeys(places))
+    members = list(dict.fromkeys(places))
+    every = ((task, task_class.home, member) for task in tasks for member in members)
     return next((move for move in every if choice.suits(move) is not None), None)
 
 

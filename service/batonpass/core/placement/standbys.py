@@ -154,12 +154,9 @@ class _Standbys:
         order = np.lexsort((kind[self._holder], self._task))
         task, holders = self._task[order], kind[self._holder[order]]
         turn = np.arange(len(task)) - np.searchsorted(task, task)
-        alike = kind[self._owner]
-        for place in range(int(turn.max(initial=-1)) + 1):
-            column = np.full(len(alike), -1)
-            column[task[turn == place]] = holders[turn == place]
-            alike = _numbered(alike, column)
-        return alike
+        others = np.full((int(turn.max(initial=-1)) + 1, len(self.copies)), -1)
+        others[turn, task] = holders
+        return _numbered(kind[self._owner], *others)
 
     def _drop_misplaced(self) -> None:
         """Drop copies that cannot stay: beside another one, on members that leave or do not know the task, too many."""
@@ -206,7 +203,7 @@ class _Standbys:
 
         def order(one: int) -> tuple[tuple[int, ...], float, int]:
             degree = known.get(one, NO_STATE)
-            level = round(self._count[one] / state.capacity[one], PLACES)
+            level = round(int(self._count[one]) / state.capacity[one], PLACES)
             return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
 
         kept: list[int] = []
@@ -313,12 +310,16 @@ class _Standbys:
             solver=state.solver,
             choice=self,
         )
-        for move in exchange.solve(classes):
-            # What members give was noted when it was dealt. Of two copies of a task at one member one is still missing.
-            if move[1] == UNASSIGNED and move[2] not in self.copies[move[0]]:
-                self._apply(move)
-            elif move[2] == UNASSIGNED:
-                self.note(move)
+        come: dict[int, list[int]] = {}
+        for task, source, target in exchange.solve(classes):
+            # What members give to others was noted when it was dealt.
+            if source != UNASSIGNED and target == UNASSIGNED:
+                self.note((task, source, target))
+            elif source == UNASSIGNED and target != UNASSIGNED:
+                come.setdefault(task, []).append(target)
+        for task, targets in come.items():
+            # Of two copies of a task at one member one is still missing.
+            self.copies[task] = tuple(sorted({*self.copies[task], *targets}))
         self._count_copies()
 
     def _warm_for(self, missing: Sequence[_Slots]) -> Marks:
@@ -387,9 +388,9 @@ class _Standbys:
         """Say of every task whether some member that takes copies is not like the others for it."""
         state = self._state
         special: Marks = takes[state.home] & (state.home != UNASSIGNED) & (state.home != self._owner)
+        taking = {*np.flatnonzero(takes).tolist()}
         for task, known in wishes.copies.items():
-            here = self.copies[task]
-            if any(takes[one] and one != state.owner[task] and one not in here for one in known):
+            if not taking.isdisjoint(known.keys() - {state.owner[task], *self.copies[task]}):
                 special[task] = True
         return special
 
@@ -483,9 +484,9 @@ class _Standbys:
     def suits(self, move: Move) -> bool | None:
         """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
         task, source, target = move
-        if target == self._state.owner[task] or target in self.copies[task]:
-            return None
         if source != UNASSIGNED and task in self._busy:
+            return None
+        if target == self._state.owner[task] or target in self.copies[task]:
             return None
         owner = self._state.owner[task]
         return self._pairs_of(owner)[target] < self._part[owner]
@@ -512,14 +513,13 @@ def _there(member: int) -> Wish:
     return Wish(member, move=0, warming=0, unready=0, cold=0, restore=0, previous=0)
 
 
-def _numbered(first: Ints, *others: Ints) -> Ints:
+def _numbered(*columns: Ints) -> Ints:
     """Return a number for each place: the same where all columns agree. Numbers sort as the columns do, in turn."""
-    numbers = first
-    for column in others:
-        numbers = np.unique(numbers, return_inverse=True)[1]
-        low = int(column.min(initial=0))
-        numbers = numbers * (int(column.max(initial=0)) - low + 1) + column - low
-    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    order = np.lexsort(columns[::-1])
+    rows = np.stack(columns)[:, order]
+    numbers = np.zeros(len(order), np.int64)
+    numbers[order[1:]] = np.cumsum(np.any(rows[:, 1:] != rows[:, :-1], axis=0))
+    return numbers
 
 
 def _split_by(values: Ints, numbers: Ints) -> Iterator[Ints]:

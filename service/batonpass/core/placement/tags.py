@@ -92,10 +92,12 @@ class Tags:
         """Tell whether the rest can be added one by one so that each was among the best at its turn."""
         if not rest:
             return True
-        best = {kind for tier in self.tiers(copies)[:1] for kind in tier}
-        for position, kind in enumerate(rest):
-            if kind in best and kind not in rest[:position]:
-                remaining = rest[:position] + rest[position + 1 :]
-                if self._can_order(tuple(sorted((*copies, kind))), remaining):
-                    return True
+        if len({*copies}) == self.kinds:
+            # Each kind has one, so that tags tell them apart no more: any order will do, as long as there is room.
+            taken = Counter((*copies, *rest))
+            return all(taken[kind] <= self._size[kind] for kind in rest)
+        for kind in {kind for tier in self.tiers(copies)[:1] for kind in tier}.intersection(rest):
+            place = rest.index(kind)
+            if self._can_order(tuple(sorted((*copies, kind))), rest[:place] + rest[place + 1 :]):
+                return True
         return False
