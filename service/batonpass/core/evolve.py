@@ -49,13 +49,14 @@ SUSPECTED = "suspected"
 class GroupBuilder:
     """The group under construction: its plain fields, and the tasks and members that differ from before."""
 
-    __slots__ = ("before", "group", "members", "tasks")
+    __slots__ = ("_naming", "before", "group", "members", "tasks")
 
     def __init__(self, before: Group) -> None:
         self.before = before
         self.group = before
         self.tasks: dict[TaskId, Task] = {}
         self.members: dict[MemberId, Member | None] = {}
+        self._naming: dict[MemberId, list[TaskId]] | None = None
 
     def task(self, task_id: TaskId) -> Task:
         """Return the task as it stands; a task never heard of is free and has no target."""
@@ -76,6 +77,26 @@ class GroupBuilder:
         ids = dict.fromkeys([*self.before.members, *self.members])
         found = [(member_id, self.member(member_id)) for member_id in ids]
         return [(member_id, member) for member_id, member in found if member is not None]
+
+    def tasks_naming(self, member_id: MemberId) -> list[TaskId]:
+        """Return the tasks that are unsettled or have changed, and name the member in whatever part.
+
+        They are found in one pass for all members, since many may go at once: it serves until anything but a departure
+        is folded (`fold`), and departures name nobody anew.
+        """
+        if self._naming is None:
+            self._naming = {}
+            for task_id in dict.fromkeys([*self.before.unsettled, *self.tasks]):
+                for named in _named_in(self.task(task_id)):
+                    self._naming.setdefault(named, []).append(task_id)
+        return self._naming.get(member_id, [])
+
+    def fold(self, record: r.Record) -> None:
+        """Fold one record."""
+        if not isinstance(record, r.MemberGone | r.MemberAway):
+            self._naming = None
+        fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
+        fold(self, record)
 
     def change_member(self, member_id: MemberId, **fields: object) -> None:
         """Change fields of a member; nothing happens when it is gone."""
@@ -612,13 +633,18 @@ def _is_held(task: Task) -> bool:
 
 
 def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
-    """Return every task that the member may have to do with: what it holds or held, its pins, what is unsettled."""
-    ids = dict.fromkeys(member.assignment)
-    ids.update(dict.fromkeys(member.revoking))
-    ids.update(dict.fromkeys(builder.before.unsettled))
-    ids.update(dict.fromkeys(builder.tasks))
-    ids.update({task_id: None for task_id, pin in builder.group.pins.items() if pin == member.id})
-    return list(ids)
+    """Return every task that the member has to do with: what it holds or held, its pins, what is meant for it."""
+    pinned = [task_id for task_id, pin in builder.group.pins.items() if pin == member.id]
+    return list(dict.fromkeys([*member.assignment, *member.revoking, *builder.tasks_naming(member.id), *pinned]))
+
+
+def _named_in(task: Task) -> set[MemberId]:
+    """Return the members that a task names."""
+    alone = (task.owner, task.next_owner, task.previous_owner, task.target, task.pin, task.away_owner)
+    stopped = () if task.stop is None else (task.stop.member_id,)
+    unreleased = [entry.member_id for entry in task.unreleased]
+    found = {*alone, *task.standbys, *task.warmups, *task.target_standbys, *unreleased, *stopped}
+    return {member_id for member_id in found if member_id is not None}
 
 
 def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
@@ -734,7 +760,6 @@ def evolve(group: Group, records: Iterable[r.Record]) -> Group:
     builder = GroupBuilder(group)
     count = 0
     for record in records:
-        fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
-        fold(builder, record)
+        builder.fold(record)
         count += 1
     return builder.finish(group.version + count) if count else group

@@ -137,8 +137,8 @@ def _expire(draft: DecisionDraft) -> None:
     for member_id in overdue:
         assignment = draft.group.members[member_id].assignment
         ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
-        draft.record(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms))
         draft.explain("expired", to=member_id)
+    draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in overdue))
     _guard_against_storm(draft)
     park(draft, sorted(ran))
     draft.schedule("expiry")
@@ -169,11 +169,15 @@ def _suspect(draft: DecisionDraft) -> None:
 
 
 def _end_absences(draft: DecisionDraft) -> None:
-    for member_id in sorted(draft.group.members):
-        member = draft.group.members[member_id]
-        if member.away_until_ms is not None and member.away_until_ms <= draft.now_ms:
-            draft.record(MemberGone(member_id, Cause.GRACE_OVER, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
-            draft.schedule("grace-over")
+    now_ms, members = draft.now_ms, draft.group.members
+    over = [
+        MemberGone(member_id, Cause.GRACE_OVER, at_ms=now_ms, lease_end_ms=now_ms)
+        for member_id in sorted(members)
+        if (until_ms := members[member_id].away_until_ms) is not None and until_ms <= now_ms
+    ]
+    if over:
+        draft.record(*over)
+        draft.schedule("grace-over")
 
 
 def _fence_unconfirmed(draft: DecisionDraft) -> None:
@@ -181,13 +185,16 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
     timeout_ms = draft.group.config.rebalance_timeout_ms
     if draft.now_ms < draft.soft.judge_from_ms:
         return
+    fenced: list[Record] = []
     for member_id in sorted(draft.group.members):
         member = draft.group.members[member_id]
         if not any(draft.now_ms - one.since_ms >= timeout_ms for one in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
-        draft.record(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
+        fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
         draft.explain("fenced", to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms")
+    if fenced:
+        draft.record(*fenced)
         draft.schedule("fenced")
 
 
