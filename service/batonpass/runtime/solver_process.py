@@ -59,7 +59,7 @@ class SolverProcess:
                 except _ENDED as error:
                     raise PlacementError(
                         f"the process that solves placement ended twice before it had solved {len(network[0])} arcs, "
-                        f"or was ended after {self._limit_s:g} s ({error!r}): see whether the machine is short of memory"
+                        f"or was ended after {self._limit_s:g} s: see whether the machine is short of memory"
                     ) from error
         if isinstance(answer, PlacementError):
             raise answer
