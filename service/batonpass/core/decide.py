@@ -274,7 +274,8 @@ def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
 
     It is -1 where the member runs what is not in its assignment: it had better look again.
     """
+    assignment = member.assignment.plain()
     for task, report in (item.tasks or {}).items():
-        if report.role == "active" and task not in member.assignment:
+        if report.role == "active" and task not in assignment:
             return -1
     return item.member_epoch

@@ -44,7 +44,8 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         return StaleMemberEpoch(
             f"member epoch {item.member_epoch} is below {known.echoed}, which this member has echoed before; take the assignment in answer"
         )
-    if knows_more_than_the_log(group, member, item):
+    is_repeated = _is_repeated(draft, member, known, item)
+    if not is_repeated and knows_more_than_the_log(group, member, item):
         if (unbelievable := refuse_implausible(group, member, item)) is not None:
             return unbelievable
         recover(draft, member, item)
@@ -54,7 +55,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
-    if item.tasks is not None and not _is_repeated(draft, member, known, item):
+    if item.tasks is not None and not is_repeated:
         _take_report(draft, item, item.tasks)
     return Done()
 
@@ -68,17 +69,16 @@ def _heard(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
     timeouts = known.timeouts
     if item.member_epoch > known.echoed:
         timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
-    return replace(
-        known, heard_ms=now_ms, poll_broken_ms=None, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts
-    )
+    return MemberSoft(now_ms, item.seq, item.member_epoch, known.full, timeouts, known.reports)
 
 
 def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat) -> bool:
     """Say whether a heartbeat repeats the last one, and nothing in it depends on when it is said.
 
-    Then it changes nothing but when the member was heard. What still has to be looked into: an epoch echoed for the
-    first time, a revocation that may be confirmed, adoption after lost commits, an active that does not run, and a copy
-    that is not caught up, of which time and the ends of changelogs decide how far it is.
+    Then it changes nothing but when the member was heard, and it knows no more than the log, which has learnt what it
+    says when it was first said. What still has to be looked into: an epoch echoed for the first time, a revocation that
+    may be confirmed, adoption after lost commits, an active that does not run, and a copy that is not caught up, of
+    which time and the ends of changelogs decide how far it is.
     """
     tasks, reports, limit = item.tasks or {}, known.reports, draft.group.config.acceptable_recovery_lag
     if not known.full or item.member_epoch != known.echoed or member.revoking or len(tasks) != len(reports):
@@ -88,17 +88,16 @@ def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: 
     index_of = draft.group.table.index_of
     for task_id, report in tasks.items():
         measured = reports.get(task_id)
-        if measured is None or measured.report != report or task_id not in index_of or not _is_steady(measured, limit):
+        if measured is None or measured.report != report or task_id not in index_of:
+            return False
+        if report.lost or measured.other_incarnation:
+            return False
+        if report.role == "active":
+            if report.state is not ActiveState.RUNNING:
+                return False
+        elif measured.lag is None or measured.lag > limit:
             return False
     return True
-
-
-def _is_steady(measured: MeasuredReport, limit: int) -> bool:
-    """Say whether saying the same again says nothing: the active runs, or the copy is caught up, in records."""
-    report, lag = measured.report, measured.lag
-    if report.lost or measured.other_incarnation:
-        return False
-    return report.state is ActiveState.RUNNING if report.role == "active" else lag is not None and lag <= limit
 
 
 def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
