@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-COLLECT_AFTER: Final = (10_000, 20, 20)
+COLLECT_AFTER: Final = (10_000, 20, 200)
 """How many more objects are made than freed before the youngest are looked at, and how often each generation is before
-the next one. By default the first is 700."""
+the next one. By default 700, 10 and 10. A full collection takes 0.4 s beside a group of 100,000 tasks."""
 
 
 def spare_the_collector() -> None:

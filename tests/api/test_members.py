@@ -212,6 +212,8 @@ async def test_every_fault_of_a_heartbeat_is_named_by_its_path(api: Api, body: A
         ({"client_tags": {"zone": "v" * 31}}, ["client_tags.zone"]),
         ({"on_lease_lost": "panic"}, ["on_lease_lost"]),
         ({"instance_id": "a b"}, ["instance_id"]),
+        ({"instance_id": "a\n"}, ["instance_id"]),
+        ({"tasks": {"0_1\n": {"role": "none"}, "0_2": {"role": "none"}}}, ["tasks.0_1\n"]),
         ({"replaces": ""}, ["replaces"]),
     ],
 )

@@ -155,6 +155,7 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("join", "on_lease_lost", "go-on"),
         ("join", "instance_id", ""),
         ("join", "instance_id", "a b"),
+        ("join", "instance_id", "a\n"),
         ("join", "client_tags", {"zone": 3}),
         ("join", "tasks", ["0_3"]),
         ("join", "tasks/0_3", {"role": "none", "position": -1}),
