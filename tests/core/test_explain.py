@@ -116,6 +116,19 @@ def test_a_handover_waits_for_the_confirmation_of_its_owner() -> None:
     assert "An operator pinned it to b." in found.sentences
 
 
+def test_a_pin_on_a_member_without_room_is_said_to_be_in_vain() -> None:
+    """It stays where it is, and that is not what was asked for."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("a")
+    scene.join("b", max_tasks=0)
+    scene.do(PinRequest(TASK, B))
+    scene.settle()
+    found = of_task(scene)
+    assert (found.state, scene.task(TASK).owner) == (TaskState.RUNNING, A)
+    assert found.sentences[1:] == ("An operator pinned it to b, which has no room for it.",)
+
+
 def test_a_pause_says_until_when() -> None:
     """What is held by a pause waits for an operator, or for its end."""
     scene = pair(2)

@@ -343,7 +343,7 @@ def _sentences(
     held, waits = more
     found = [_where(view, task, state)]
     if task.pin is not None:
-        found.append(_pin(view, task.pin))
+        found.append(_pin(view, task, task.pin))
     if task.target is not None and task.target != task.owner:
         found.append(f"It belongs to {task.target}.")
     elif task.target is None and task.waiting_reason:
@@ -355,15 +355,16 @@ def _sentences(
         said = MEANINGS.get(held.reason.value, (None, held.reason.value))[1]
         found.append(f"Its move is held back: {said}.")
     found.extend(sentence_of(wait) for wait in waits if wait.detail != said)
-    if state is TaskState.RUNNING and not waits and task.target == task.owner:
+    if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
         found.append("It is where it belongs, and waits for nothing.")
     return found
 
 
-def _pin(view: View, pin: MemberId) -> str:
-    member = view.group.members.get(pin)
+def _pin(view: View, task: Task, pin: MemberId) -> str:
+    member, is_placed = view.group.members.get(pin), view.group.placement_due_ms is None
     if member is None or member.drain is None:
-        return f"An operator pinned it to {pin}."
+        has_no_room = is_placed and member is not None and member.max_tasks is not None and task.target != pin
+        return f"An operator pinned it to {pin}{', which has no room for it' if has_no_room else ''}."
     return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
 
 
