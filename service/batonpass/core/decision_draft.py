@@ -87,7 +87,8 @@ class DecisionDraft:
         """Let a new target be placed, after the batch delay unless another is given.
 
         A change joins the batch that is under way: it neither hastens nor delays it, so that the members of a group
-        that has just begun are waited for (``initial_rebalance_delay_ms``).
+        that has just begun are waited for (``initial_rebalance_delay_ms``). Only a batch that is due later than any
+        delay allows, which the clock has gone back behind, is due earlier from then on.
         """
         config, pending_ms = self.group.config, self.group.placement_due_ms
         due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)

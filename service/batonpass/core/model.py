@@ -36,7 +36,10 @@ class ActiveState(StrEnum):
 
 
 class OnLeaseLost(StrEnum):
-    """What a member does with its actives when its lease is over (PROTOCOL, Lease)."""
+    """What a member does with its actives when its lease is over.
+
+    With ``CONTINUE`` it goes on until its outputs are fenced by the next owner's token; such a member can be suspected.
+    """
 
     STOP = "stop"
     CONTINUE = "continue"
