@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from batonpass.core.copies import CopyRequest, TaskPlan, is_for_drain, lacking, plan_queued_task
 from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import catch_up_ms
+from batonpass.core.lag import level_in_ms
 from batonpass.core.model import Role, Task
 from batonpass.core.reasons import Held
 from batonpass.core.view import View
@@ -221,7 +221,7 @@ def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) 
 def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
     """Return how soon a copy is caught up, as far as anybody knows; the task decides between equals."""
     copy = view.copy(request.task, request.member_id)
-    soon = catch_up_ms(copy)
+    soon = level_in_ms(copy)
     return (
         _NEVER if soon is None else soon,
         _NEVER if copy.lag is None else copy.lag,

@@ -30,7 +30,8 @@ class Why(StrEnum):
     COLD_START = "cold-start"
     WARMING = "warming"
     DEADLINE = "drain-deadline"
-    COPY_DROPPED = "copy-dropped"
+    TASK_DROPPED = "copy-dropped"
+    """The topology has no such task any more. The word is older than the task's own, and stored."""
     STATELESS = "stateless"
     LOST_STATE = "lost-state"
 
