@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.reasons import Held, Why
 
 UNASSIGNED: Final = -1
 """The member of a task without an owner, or without a target."""
@@ -37,25 +38,6 @@ class Warmth(NamedTuple):
 
 NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
 """How warm a member is that has nothing of a task."""
-
-
-class WaitReason(StrEnum):
-    """Why a task has no target owner."""
-
-    NO_CAPACITY = "no-capacity"
-    STALE_TOPOLOGY = "stale-topology"
-    NO_ELIGIBLE_MEMBER = "no-eligible-member"
-
-
-class MoveReason(StrEnum):
-    """Why a task's target is not the member that has it."""
-
-    NO_OWNER = "no-owner"
-    DRAIN = "drain"
-    PINNED = "pinned"
-    MAX_TASKS = "max-tasks"
-    TOPOLOGY = "topology"
-    BALANCE = "balance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +181,9 @@ class Placed:
 
     owner: list[int]
     standbys: list[tuple[int, ...]]
-    waiting: Mapping[int, WaitReason]
+    waiting: Mapping[int, Held]
     short: Mapping[int, int]
-    why: Mapping[int, MoveReason]
+    why: Mapping[int, Why]
     moves: int
     lower_bound: int
     before: LoadSpread

@@ -171,32 +171,24 @@ _DETAIL: Mapping[str, str] = {
 }
 
 
-_CODE: Mapping[Why, str] = {why: why.value for why in Why}
 _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
 
 
 def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
     task, choice = plan.task, plan.choice
     if back is not None and back.reason is Held.FAILED:
-        return Reason(
-            back.reason.value, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it"
-        )
+        return Reason(back.reason, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it")
     if back is not None:
-        return Reason(
-            back.reason.value, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member"
-        )
+        return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
     if choice.active is None:
-        code = choice.held.value if choice.held is not None else Why.STAYS.value
-        return Reason(code, task.id, None, "nobody can have it now")
+        return Reason(choice.held or Why.STAYS, task.id, None, "nobody can have it now")
     if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
         if choice.held is not None:
-            return Reason(choice.held.value, task.id, task.target, f"is to go to {task.target}")
+            return Reason(choice.held, task.id, task.target, f"is to go to {task.target}")
         copy = view.copy(task, task.target)
         lag = "unknown" if copy.lag is None else str(copy.lag)
-        return Reason(
-            Why.WARMING.value, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}"
-        )
+        return Reason(Why.WARMING, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}")
     key = (choice.why, choice.active, task.target, task.owner)
     if key not in texts:
         texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
-    return Reason(_CODE[choice.why], task.id, choice.active, texts[key])
+    return Reason(choice.why, task.id, choice.active, texts[key])

@@ -71,14 +71,8 @@ from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
 from batonpass.core.placement.weights import place_weighted
-from batonpass.core.placement_types import (
-    UNASSIGNED,
-    LoadSpread,
-    MoveReason,
-    Placed,
-    PlacementRequest,
-    WaitReason,
-)
+from batonpass.core.placement_types import UNASSIGNED, LoadSpread, Placed, PlacementRequest
+from batonpass.core.reasons import Held, Why
 
 __all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
 
@@ -142,15 +136,15 @@ def _stay(state: PlacementState) -> None:
         bound = state.request.bound.get(task, home)
         state.owner[task] = bound
         if bound == UNASSIGNED:
-            state.wait(task, WaitReason.NO_ELIGIBLE_MEMBER)
+            state.wait(task, Held.NO_ELIGIBLE_MEMBER)
 
 
-def _reasons(state: PlacementState) -> dict[int, MoveReason]:
+def _reasons(state: PlacementState) -> dict[int, Why]:
     """Say of each task whose target is not its home why that is so."""
     request, home, owner = state.request, state.home.tolist(), state.owner
     need = request.table.topology_epoch
     count = state.count(state.home).tolist()
-    why: dict[int, MoveReason] = {}
+    why: dict[int, Why] = {}
     moved = np.flatnonzero(state.home != np.array(owner, np.int64)).tolist()
     newest: dict[int, int] = {}
     for task in moved if state.restricted else ():
@@ -160,13 +154,13 @@ def _reasons(state: PlacementState) -> dict[int, MoveReason]:
         if owner[task] == UNASSIGNED:
             continue
         if task in request.bound:
-            why[task] = MoveReason.PINNED
+            why[task] = Why.PINNED
         elif source == UNASSIGNED:
-            why[task] = MoveReason.NO_OWNER
+            why[task] = Why.NO_OWNER
         elif not state.is_open[source]:
-            why[task] = MoveReason.DRAIN
+            why[task] = Why.DRAIN
         elif newest.get(source, 0) > need[task]:
-            why[task] = MoveReason.TOPOLOGY
+            why[task] = Why.TOPOLOGY
         else:
-            why[task] = MoveReason.MAX_TASKS if count[source] > state.limit[source] else MoveReason.BALANCE
+            why[task] = Why.MAX_TASKS if count[source] > state.limit[source] else Why.BALANCE
     return why
