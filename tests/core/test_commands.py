@@ -171,10 +171,10 @@ def test_what_gives_way_to_newer_tasks_says_why() -> None:
     for name, epoch in (("a", 1), ("b", 1), ("c", 2)):
         scene.join(name, topology_epoch=epoch)
     scene.settle()
-    scene.change(topology(3, epoch=2, more=(Subtopology("n", 4),)))
     (given,) = [task for task, owner in scene.owners().items() if owner == "c"]
+    scene.change(topology(3, epoch=2, more=(Subtopology("n", 4),)))
     assert scene.last is not None
-    assert [reason.code for reason in scene.last.reasons if reason.task == given][0] is Why.TOPOLOGY
+    assert next(reason.code for reason in scene.last.reasons if reason.task == given) is Why.TOPOLOGY
 
 
 def test_a_changed_part_does_not_stop_who_runs_it() -> None:
