@@ -97,7 +97,7 @@ def test_when_everybody_drains_nothing_moves() -> None:
     placed = group.place()
     assert placed.waiting == {0: Held.NO_ELIGIBLE_MEMBER}
     assert set(moved(group, placed)) == set()
-    assert (placed.moves, placed.before, placed.after) == (0, (0.0, 0.0), (0.0, 0.0))
+    assert placed.moves == 0
     assert [len(held) for held in placed.standbys] == [1, 1, 1, 1, 0, 0]
 
 
@@ -112,7 +112,6 @@ def test_capacities_divide_the_tasks() -> None:
     group = Group(tasks(6), (seat("a", 1), seat("b", 2), seat("c", 3)))
     placed = group.place()
     assert counts(group, placed) == {"a": 1, "b": 2, "c": 3}
-    assert (placed.after.highest, placed.after.lowest) == (1.0, 1.0)
 
 
 def test_capacities_are_read_as_the_decimals_that_people_write() -> None:

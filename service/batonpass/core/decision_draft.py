@@ -114,7 +114,6 @@ class DecisionDraft:
 
     def actives_left(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
-        index_of = self.group.table.index_of
         ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
         ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
-        return tuple(sorted(ids, key=lambda task: (index_of.get(task, len(index_of)), task)))
+        return tuple(self.group.table.in_order(ids))

@@ -91,6 +91,12 @@ class TaskTable:
         derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
 
+    def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
+        """Return tasks in the order of the topology; what it has dropped comes last, by id."""
+        index_of = self.index_of
+        dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
+        return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementMember:
@@ -155,13 +161,6 @@ class PlacementRequest:
     balance_held: bool = False
 
 
-class LoadSpread(NamedTuple):
-    """The highest and the lowest stateful active load per capacity over the open members; zeros without any."""
-
-    highest: float
-    lowest: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Where every task belongs.
@@ -175,8 +174,6 @@ class Placed:
         moves: stateful tasks whose target is not their home, those without an owner included.
         lower_bound: stateful moves that any placement balanced as well needs: exactly, where stateful tasks weigh the
             same; never more than that, where they do not.
-        before: the spread of load over the open members at home.
-        after: the spread of load over the open members at the target.
     """
 
     owner: list[int]
@@ -186,5 +183,3 @@ class Placed:
     why: Mapping[int, Why]
     moves: int
     lower_bound: int
-    before: LoadSpread
-    after: LoadSpread

@@ -1,7 +1,9 @@
 """Where tasks belong: the target assignment.
 
 `place` looks at who has what and how warm it is, and answers where everything should end up. How the group gets there
-is for `handover` to decide. What is asked and answered is in `placement_types`.
+is for `handover` to decide. Placement asks nothing of that, but what it is told rests on it twice: a task that failed
+counts as with whoever `handover` would have take over (`targets`), and what full members would never make room for is
+taken out of the answer (`reach`). What is asked and answered is in `placement_types`.
 
 Placement is one min-cost flow, solved by OR-tools. What flows is copies that change members, or that have none yet.
 Copies that no rule tells apart are one node, a *class*: they have the same home, subtopology, and members that may have
@@ -71,7 +73,7 @@ from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
 from batonpass.core.placement.weights import place_weighted
-from batonpass.core.placement_types import UNASSIGNED, LoadSpread, Placed, PlacementRequest
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest
 from batonpass.core.reasons import Held, Why
 
 __all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
@@ -87,7 +89,6 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         PlacementError: the solver found no answer.
     """
     state = PlacementState(request, solver)
-    before = state.stateful_load(request.home)
     lower_bound = None
     if not state.open:
         _stay(state)
@@ -95,9 +96,8 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         place_stateful(state)
     else:
         lower_bound = place_weighted(state)
-    load = state.stateful_load(state.owner)
     if state.open and request.table.stateless_indexes:
-        _place_stateless(state, load)
+        _place_stateless(state, state.stateful_load(state.owner))
     standbys, short = place_standbys(state)
     why = _reasons(state)
     moves = sum(1 for task in why if request.table.stateful[task])
@@ -110,8 +110,6 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         moves=moves,
         # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
         lower_bound=moves if lower_bound is None else min(lower_bound, moves) if state.restricted else lower_bound,
-        before=_spread(state, before),
-        after=_spread(state, load),
     )
 
 
@@ -123,11 +121,6 @@ def _place_stateless(state: PlacementState, load: list[float]) -> None:
         place_stateless(state, [part / unit for part in load])
     else:
         level_loads(state, list(load))
-
-
-def _spread(state: PlacementState, load: list[float]) -> LoadSpread:
-    levels = [load[one] / state.capacity[one] for one in state.open]
-    return LoadSpread(max(levels, default=0.0), min(levels, default=0.0))
 
 
 def _stay(state: PlacementState) -> None:
