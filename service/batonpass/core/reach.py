@@ -72,6 +72,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     concerned = group.table.in_order({one for one in (*group.unsettled, *changes) if one in index_of})
     task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
     copy_capacity = CopyCapacity(view, task_plans)
+    copy_capacity.take_back_excess(view, task_plans)
     asked = Counter([request.member_id for plan in task_plans for request in plan.requests])
     refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
     if not refused and not any(copy_capacity.has_less_than(member_id, copies) for member_id, copies in asked.items()):
