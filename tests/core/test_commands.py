@@ -25,6 +25,7 @@ from batonpass.core.inputs import (
 )
 from batonpass.core.model import Subtopology, Topology
 from batonpass.core.policy import Policy
+from batonpass.core.reasons import Why
 from batonpass.core.records import ConfigChanged, RebalanceScheduled, TargetPlaced, TopologyChanged
 from batonpass.core.replies import Declared, Done
 
@@ -161,6 +162,19 @@ def test_new_parts_wait_for_members_that_know_them() -> None:
     scene.settle()
     assert (scene.owners()["n_0"], scene.owners()["n_1"]) == ("m2", "m2")
     assert "stale-topology" not in [code for code, _ in scene.beat("m2").status]  # type: ignore[union-attr]
+
+
+def test_what_gives_way_to_newer_tasks_says_why() -> None:
+    """The one member that knows new tasks hands over older ones, and the reason is one that events give too."""
+    scene = Scene()
+    scene.declare(topology(3))
+    for name, epoch in (("a", 1), ("b", 1), ("c", 2)):
+        scene.join(name, topology_epoch=epoch)
+    scene.settle()
+    (given,) = [task for task, owner in scene.owners().items() if owner == "c"]
+    scene.change(topology(3, epoch=2, more=(Subtopology("n", 4),)))
+    assert scene.last is not None
+    assert next(reason.code for reason in scene.last.reasons if reason.task == given) is Why.TOPOLOGY
 
 
 def test_a_changed_part_does_not_stop_who_runs_it() -> None:

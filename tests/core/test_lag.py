@@ -11,10 +11,10 @@ from batonpass.core.lag import (
     UNREPORTED,
     Copy,
     Readiness,
-    catch_up_ms,
     changelogs_of,
-    copy_of,
+    copy_as_reported,
     is_acceptable_lag,
+    level_in_ms,
     measure_lag,
     measured_report,
 )
@@ -160,12 +160,12 @@ def test_without_a_catch_up_time_only_records_count() -> None:
 
 def test_the_time_to_catch_up_is_lag_by_rate() -> None:
     """The estimate is 0 for what runs or is level, lag divided by rate otherwise, and None where either is unknown."""
-    assert catch_up_ms(ASSUMED_RUNNING) == 0
-    assert catch_up_ms(Copy(Readiness.CAUGHT_UP, 0)) == 0
-    assert catch_up_ms(Copy(Readiness.BEHIND, 500, rate=100.0)) == 5_000
-    assert catch_up_ms(Copy(Readiness.BEHIND, 500)) is None
-    assert catch_up_ms(Copy(Readiness.BEHIND, 500, rate=-3.0)) is None
-    assert catch_up_ms(UNREPORTED) is None
+    assert level_in_ms(ASSUMED_RUNNING) == 0
+    assert level_in_ms(Copy(Readiness.CAUGHT_UP, 0)) == 0
+    assert level_in_ms(Copy(Readiness.BEHIND, 500, rate=100.0)) == 5_000
+    assert level_in_ms(Copy(Readiness.BEHIND, 500)) is None
+    assert level_in_ms(Copy(Readiness.BEHIND, 500, rate=-3.0)) is None
+    assert level_in_ms(UNREPORTED) is None
 
 
 def on_stage() -> Scene:
@@ -182,7 +182,9 @@ def on_stage() -> Scene:
 
 def look(scene: Scene, member: str, task: str = "0_0") -> Copy:
     """Return what a member has of a task."""
-    return copy_of(scene.group, scene.soft, scene.task(task), scene.member(member))
+    return copy_as_reported(
+        scene.group, scene.soft.members.get(MemberId(member)), scene.task(task), scene.member(member)
+    )
 
 
 def pair() -> tuple[Scene, str, str]:

@@ -5,7 +5,7 @@ from tests.core.scene import Scene, copy, restoring, running, topology
 from batonpass.core.errors import Gone, InvalidRequest
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.inputs import DrainRequest, Eviction, Heartbeat, Leave, Tick
-from batonpass.core.lag import Readiness, copy_of
+from batonpass.core.lag import Readiness, copy_as_reported
 from batonpass.core.model import ActiveState, Cause, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import MemberAway, MemberGone, TargetPlaced
@@ -205,7 +205,7 @@ def test_the_state_of_a_returning_instance_counts_as_what_it_is() -> None:
     back(scene, "m2b", state, as_instance="m2")
     assert scene.held("m2b", Role.ACTIVE) == mine
     scene.beat("m2b", {task: restoring(50_000) for task in mine})
-    found = copy_of(scene.group, scene.soft, scene.task(mine[0]), scene.member("m2b"))
+    found = copy_as_reported(scene.group, scene.soft.members[MemberId("m2b")], scene.task(mine[0]), scene.member("m2b"))
     assert found.readiness is Readiness.BEHIND
     scene.do(Tick())
     assert scene.held("m2b", Role.ACTIVE) == mine

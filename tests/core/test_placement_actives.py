@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, counts, faults, moved, seat, seats, skew, tasks, unbalanced
 
-from batonpass.core.placement_types import MoveReason, Ready, WaitReason, Warmth
+from batonpass.core.placement_types import Ready, Warmth
+from batonpass.core.reasons import Held, Why
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -22,7 +23,7 @@ def test_a_first_placement_is_even_in_all_and_per_subtopology() -> None:
     assert sorted(counts(group, placed).values()) == [5, 5, 6]
     assert skew(group, placed) <= 1
     assert placed.moves == placed.lower_bound == 16
-    assert set(placed.why.values()) == {MoveReason.NO_OWNER}
+    assert set(placed.why.values()) == {Why.NO_OWNER}
 
 
 def test_what_is_placed_stays() -> None:
@@ -38,7 +39,7 @@ def test_a_join_moves_what_it_must_and_only_to_the_joiner(members: int, size: in
     placed = group.place()
     assert placed.moves == placed.lower_bound == needed
     assert {target for _, target in moved(group, placed).values()} == {"zz"}
-    assert set(placed.why.values()) == {MoveReason.BALANCE}
+    assert set(placed.why.values()) == {Why.BALANCE}
     assert unbalanced(group, placed) == []
 
 
@@ -83,7 +84,7 @@ def test_a_drain_moves_only_the_drained_members_tasks_and_back() -> None:
     group = before.drain("m01")
     placed = group.place()
     assert set(moved(group, placed)) == {task_index for task_index, name in enumerate(before.home) if name == "m01"}
-    assert set(placed.why.values()) == {MoveReason.DRAIN}
+    assert set(placed.why.values()) == {Why.DRAIN}
     assert faults(group, placed) == []
     assert group.drain("m01", closed=False).place().moves == 0
 
@@ -94,16 +95,16 @@ def test_when_everybody_drains_nothing_moves() -> None:
     without_owner = replace(before, home=(None, *before.home[1:]))
     group = without_owner.drain("m00", "m01")
     placed = group.place()
-    assert placed.waiting == {0: WaitReason.NO_ELIGIBLE_MEMBER}
+    assert placed.waiting == {0: Held.NO_ELIGIBLE_MEMBER}
     assert set(moved(group, placed)) == set()
-    assert (placed.moves, placed.before, placed.after) == (0, (0.0, 0.0), (0.0, 0.0))
+    assert placed.moves == 0
     assert [len(held) for held in placed.standbys] == [1, 1, 1, 1, 0, 0]
 
 
 def test_without_members_everything_waits() -> None:
     """An empty group has a placement too."""
     placed = Group(tasks(2), ()).place()
-    assert placed.waiting == dict.fromkeys(range(2), WaitReason.NO_ELIGIBLE_MEMBER)
+    assert placed.waiting == dict.fromkeys(range(2), Held.NO_ELIGIBLE_MEMBER)
 
 
 def test_capacities_divide_the_tasks() -> None:
@@ -111,7 +112,6 @@ def test_capacities_divide_the_tasks() -> None:
     group = Group(tasks(6), (seat("a", 1), seat("b", 2), seat("c", 3)))
     placed = group.place()
     assert counts(group, placed) == {"a": 1, "b": 2, "c": 3}
-    assert (placed.after.highest, placed.after.lowest) == (1.0, 1.0)
 
 
 def test_capacities_are_read_as_the_decimals_that_people_write() -> None:
@@ -317,7 +317,7 @@ def test_a_bound_task_is_where_it_is_bound() -> None:
     group = replace(before, bound=bound)
     placed = group.place()
     assert counts(group, placed) == {"m00": 5, "m01": 2, "m02": 2}
-    assert {placed.why[task_index] for task_index in range(5) if task_index in placed.why} == {MoveReason.PINNED}
+    assert {placed.why[task_index] for task_index in range(5) if task_index in placed.why} == {Why.PINNED}
     assert placed.moves == placed.lower_bound == 4
 
 

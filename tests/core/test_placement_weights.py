@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.core.placing import Group, faults, loads, moved, seat, seats, skew, tasks
 
-from batonpass.core.placement_types import Ready, WaitReason, Warmth
+from batonpass.core.placement_types import Ready, Warmth
+from batonpass.core.reasons import Held
 
 CAUGHT_UP = Warmth(Ready.CAUGHT_UP, 0)
 
@@ -213,5 +214,5 @@ def test_what_fits_nowhere_waits() -> None:
     table = tasks(5, weight=lambda _one, partition: 1.0 + partition)
     group = Group(table, (seat("a", max_tasks=2), seat("b", max_tasks=1)), home=("a",) * 4 + (None,))
     placed = group.place()
-    assert sorted(placed.waiting.values()) == [WaitReason.NO_CAPACITY] * 2
+    assert sorted(placed.waiting.values()) == [Held.NO_CAPACITY] * 2
     assert faults(group, placed) == []

@@ -330,8 +330,6 @@ def test_a_bound_owner_is_no_standby_of_its_own() -> None:
         why={},
         moves=0,
         lower_bound=0,
-        before=said.before,
-        after=said.after,
     )
     assert target_changes(view, asked, twice) == {}
 

@@ -23,7 +23,7 @@ def to_json(body: object) -> bytes:
 
 
 def rfc3339(at_ms: int) -> str:
-    """Return an instant (milliseconds since 1970) as PROTOCOL writes it, in UTC."""
+    """Return an instant (milliseconds since 1970) as the wire has it: RFC 3339 in UTC, to the millisecond."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

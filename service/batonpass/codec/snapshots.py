@@ -1,4 +1,4 @@
-"""Snapshots of groups and what is planned for them, as JSON (PROTOCOL, Snapshot)."""
+"""Snapshots of groups and what is planned for them, as JSON (docs/plan.md)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _written_copy(copy: SnapshotCopy) -> dict[str, object]:
 
 
 def write_plan(plan: Plan, *, decide_ms: float) -> dict[str, object]:
-    """Return the answer to a snapshot, as PROTOCOL has it."""
+    """Return the answer to a snapshot as JSON: what comes out, in docs/plan.md."""
     return {
         "target": {member: _roles(roles) for member, roles in plan.target.items()},
         "assignment": {member: _roles(roles) for member, roles in plan.assignment.items()},

@@ -15,5 +15,5 @@ What it may never do: read the time (``now_ms`` comes in), choose by the order o
 given.
 
 Four decisions, four files: ``placement`` (where tasks belong), ``handover`` (how the group gets there), ``reconcile``
-(what one member does next), ``probing`` (when to look again). Read ``model`` and ``records`` first, then ``decide``.
+(what one member does next), ``probing`` (when to look again).
 """

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from batonpass.core.copies import CopyRequest, TaskPlan, is_for_drain, lacking, plan_queued_task
 from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.lag import catch_up_ms
+from batonpass.core.lag import level_in_ms
 from batonpass.core.model import Role, Task
 from batonpass.core.reasons import Held
 from batonpass.core.view import View
@@ -44,14 +44,14 @@ class Slots:
 
     __slots__ = ("_balance_left", "_drain_left", "_per_member", "_view", "_warmups", "copy_capacity")
 
-    def __init__(self, view: View, task_plans: list[TaskPlan]) -> None:
+    def __init__(self, view: View, task_plans: list[TaskPlan], copy_capacity: CopyCapacity) -> None:
         config, stateful = view.config, len(view.group.table.stateful_indexes)
         self._view = view
         self._balance_left = config.warmup_budget(stateful)
         self._drain_left = config.drain_budget(stateful)
         self._per_member = config.max_warmups_per_member
         self._warmups: defaultdict[MemberId, int] = defaultdict(int)
-        self.copy_capacity = CopyCapacity(view, task_plans)
+        self.copy_capacity = copy_capacity
         waiting = _waiting_for_their_grant(view, task_plans)
         replicas, warmup = config.num_standby_replicas, Role.WARMUP
         for plan in task_plans:
@@ -157,10 +157,14 @@ class _Order(NamedTuple):
 def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
     """Give slots to what is requested, in order, and add the copies to ``task_plans``; return what is left of them.
 
+    What members with a limit on their copies have no room for is taken back from ``task_plans`` first.
+
     ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``); those that get one are added
     to ``task_plans``. It is not looked at where no slot is left.
     """
-    slots = Slots(view, task_plans)
+    copy_capacity = CopyCapacity(view, task_plans)
+    copy_capacity.take_back_excess(view, task_plans)
+    slots = Slots(view, task_plans, copy_capacity)
     requested: defaultdict[_Order, list[tuple[CopyRequest, TaskPlan]]] = defaultdict(list)
     for plan in task_plans:
         for request in plan.requests:
@@ -221,7 +225,7 @@ def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) 
 def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
     """Return how soon a copy is caught up, as far as anybody knows; the task decides between equals."""
     copy = view.copy(request.task, request.member_id)
-    soon = catch_up_ms(copy)
+    soon = level_in_ms(copy)
     return (
         _NEVER if soon is None else soon,
         _NEVER if copy.lag is None else copy.lag,

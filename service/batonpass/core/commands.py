@@ -112,7 +112,7 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
         return GroupNotEmpty(
             f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
         )
-    # Whoever may still be running a task is a member, or has a claim; a group without either is free at once.
+    # Whoever may still be running a task is a member, or unreleased; a group with neither is free at once.
     in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()

@@ -16,7 +16,7 @@ from batonpass.core.view import View
 class CopyCapacity:
     """How many more copies each member with a limit may take in this step; others are not listed.
 
-    ``task_plans`` is what the step looks at; what is too many of it is taken back. Whatever else a member holds stays.
+    ``task_plans`` is what the step looks at, and where it heads; whatever else a member holds stays.
     """
 
     __slots__ = ("_left",)
@@ -27,18 +27,19 @@ class CopyCapacity:
             member_id: limit - sum(task_id not in looked_at for task_id in view.members[member_id].assignment)
             for member_id, limit in view.limited.items()
         }
-        if self._left:
-            self._count(task_plans)
-            self._give_up_unwanted(task_plans)
-            for index, plan in enumerate(task_plans):
-                if self._is_too_many(view, plan):
-                    task_plans[index] = self._without_its_move(plan)
-
-    def _count(self, task_plans: list[TaskPlan]) -> None:
-        for plan in task_plans:
+        for plan in task_plans if self._left else ():
             for member_id in (plan.choice.active, *plan.copies):
                 if member_id in self._left:
                     self._left[member_id] -= 1
+
+    def take_back_excess(self, view: View, task_plans: list[TaskPlan]) -> None:
+        """Change the plans, in place, so that nobody is to have more than its limit, as far as anything can go."""
+        if not self._left:
+            return
+        self._give_up_unwanted(task_plans)
+        for index, plan in enumerate(task_plans):
+            if self._is_too_many(view, plan):
+                task_plans[index] = self._without_its_move(plan)
 
     def _give_up_unwanted(self, task_plans: list[TaskPlan]) -> None:
         for plan in task_plans:

@@ -87,7 +87,8 @@ class DecisionDraft:
         """Let a new target be placed, after the batch delay unless another is given.
 
         A change joins the batch that is under way: it neither hastens nor delays it, so that the members of a group
-        that has just begun are waited for (``initial_rebalance_delay_ms``).
+        that has just begun are waited for (``initial_rebalance_delay_ms``). Only a batch that is due later than any
+        delay allows, which the clock has gone back behind, is due earlier from then on.
         """
         config, pending_ms = self.group.config, self.group.placement_due_ms
         due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)
@@ -113,7 +114,6 @@ class DecisionDraft:
 
     def actives_left(self, member: Member) -> tuple[TaskId, ...]:
         """Return the tasks that a member has as active, or may still be running, in order."""
-        index_of = self.group.table.index_of
         ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
         ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
-        return tuple(sorted(ids, key=lambda task: (index_of.get(task, len(index_of)), task)))
+        return tuple(self.group.table.in_order(ids))

@@ -359,7 +359,7 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
-    """The group epoch grows; the earliest of the due times counts."""
+    """The group epoch grows; a placement that is due earlier stays due then (``DecisionDraft.schedule``)."""
     group = builder.group
     due = record.due_ms if group.placement_due_ms is None else min(group.placement_due_ms, record.due_ms)
     triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)

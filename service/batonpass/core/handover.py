@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batonpass.core.ids import MemberId
-from batonpass.core.lag import Copy, Readiness, catch_up_ms
+from batonpass.core.lag import Copy, Readiness, level_in_ms
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.reasons import Held, Why
 from batonpass.core.view import View
@@ -58,7 +58,7 @@ def choose_active(view: View, task: Task) -> Choice:
     table = view.group.table
     task_index = table.index_of.get(task.id)
     if task_index is None:
-        return Choice(None, Why.COPY_DROPPED)
+        return Choice(None, Why.TASK_DROPPED)
     if task.parked:
         return Choice(None, Why.STAYS, held=Held.PARKED)
     if task.owner is None:
@@ -194,7 +194,7 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
 
     A standby restored beside it may say so first by chance of their heartbeats; a takeover would gain nothing then.
     """
-    eta_ms = catch_up_ms(own)
+    eta_ms = level_in_ms(own)
     member_soft = view.soft.members.get(owner.id)
     if eta_ms is None or member_soft is None or task.id not in member_soft.reports:
         return False

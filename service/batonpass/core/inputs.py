@@ -65,7 +65,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class PollBroken:
-    """The long-poll of a member broke without an answer: its process may have died (DESIGN 2.5, suspicion)."""
+    """The long-poll of a member broke without an answer: its process may have died."""
 
     member_id: MemberId
 

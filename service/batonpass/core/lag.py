@@ -18,7 +18,7 @@ from batonpass.core.ids import TaskId, split_task_id
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import LAG_UNBOUNDED, GroupConfig
-from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, Soft, TaskReport
+from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Positions, TaskReport
 
 
 class Readiness(IntEnum):
@@ -150,13 +150,29 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
     return limit is not None and rate is not None and rate > 0 and lag * 1000 <= limit * rate
 
 
-def catch_up_ms(copy: Copy) -> int | None:
-    """Return the estimated time until the copy is level with its changelog; None where lag or rate is unknown."""
+def level_in_ms(copy: Copy) -> int | None:
+    """Return the estimated time until the copy is level with its changelog; None where lag or rate is unknown.
+
+    It says which copies come soonest; when one may take over is ``caught_up_in_ms``.
+    """
     if copy.readiness is Readiness.RUNNING:
         return 0
     if copy.lag is None or copy.rate is None or copy.rate <= 0:
         return 0 if copy.lag == 0 else None
     return int(copy.lag * 1000 / copy.rate)
+
+
+def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
+    """Return the estimated time until a copy counts as caught up: 0 when it does; None where lag or rate is unknown."""
+    if copy.is_caught_up:
+        return 0
+    if copy.lag is None or copy.rate is None or copy.rate <= 0:
+        return None
+    within = copy.lag - config.acceptable_recovery_lag
+    soon_ms = within * 1_000 / copy.rate
+    if config.acceptable_catchup_ms is not None:
+        soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
+    return max(0, int(soon_ms))
 
 
 def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool) -> Copy:
@@ -171,11 +187,6 @@ def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool
     if config.acceptable_recovery_lag >= LAG_UNBOUNDED or is_acceptable_lag(measured.lag, measured.rate, config):
         return Copy(Readiness.CAUGHT_UP, measured.lag, on_disk, measured.rate)
     return Copy(Readiness.BEHIND, measured.lag, on_disk, measured.rate)
-
-
-def copy_of(group: Group, soft: Soft, task: Task, member: Member) -> Copy:
-    """Return what ``member`` has of ``task``, by the last that was heard of it."""
-    return copy_as_reported(group, soft.members.get(member.id), task, member)
 
 
 def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:

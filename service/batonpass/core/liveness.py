@@ -13,7 +13,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import PollBroken, PollOpened, Started
 from batonpass.core.lag import Readiness
 from batonpass.core.model import Cause, Drain, Member, OnLeaseLost, Role
-from batonpass.core.reasons import Held
+from batonpass.core.reasons import Happened, Held
 from batonpass.core.records import (
     DrainStarted,
     GoneForgotten,
@@ -137,7 +137,7 @@ def _expire(draft: DecisionDraft) -> None:
     for member_id in overdue:
         assignment = draft.group.members[member_id].assignment
         ran.extend(task for task, grant in assignment.items() if grant.role is Role.ACTIVE)
-        draft.explain("expired", to=member_id)
+        draft.explain(Happened.EXPIRED, to=member_id)
     draft.record(*(MemberGone(member_id, Cause.EXPIRED, at_ms=now_ms, lease_end_ms=now_ms) for member_id in overdue))
     _guard_against_storm(draft)
     park(draft, sorted(ran))
@@ -165,7 +165,7 @@ def _suspect(draft: DecisionDraft) -> None:
             continue
         if now_ms - member_soft.poll_broken_ms >= group.config.suspect_timeout_ms:
             draft.record(MemberSuspected(member_id))
-            draft.explain("suspected", to=member_id)
+            draft.explain(Happened.SUSPECTED, to=member_id)
 
 
 def _end_absences(draft: DecisionDraft) -> None:
@@ -192,7 +192,9 @@ def _fence_unconfirmed(draft: DecisionDraft) -> None:
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
         fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
-        draft.explain("fenced", to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms")
+        draft.explain(
+            Happened.FENCED, to=member_id, detail="a revocation was not confirmed within rebalance_timeout_ms"
+        )
     if fenced:
         draft.record(*fenced)
         draft.schedule("fenced")
@@ -252,7 +254,7 @@ def note_overdue_drains(draft: DecisionDraft) -> None:
         left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
         if left:
             draft.record(DrainStarted(member.id, drain.since_ms, drain.deadline_ms, drain.gives_up_ms, why))
-            draft.explain("drain-blocked", to=member.id, detail=why, tasks=left)
+            draft.explain(Happened.DRAIN_BLOCKED, to=member.id, detail=why, tasks=left)
 
 
 def _drain_time_over(drain: Drain, now_ms: int) -> str:

@@ -1,7 +1,7 @@
 """Who is in the group: joining, coming back, leaving, draining, being put out.
 
 Laws kept here: an id is never used twice; an instance id has one living holder; what a member may still be running
-stays claimed until it confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry and other things
+stays unreleased until it confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry and other things
 that only time brings are in ``liveness``.
 """
 

@@ -36,7 +36,10 @@ class ActiveState(StrEnum):
 
 
 class OnLeaseLost(StrEnum):
-    """What a member does with its actives when its lease is over (PROTOCOL, Lease)."""
+    """What a member does with its actives when its lease is over.
+
+    With ``CONTINUE`` it goes on until its outputs are fenced by the next owner's token; such a member can be suspected.
+    """
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -220,10 +223,24 @@ def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...],
 class Pending(IntEnum):
     """Which steps have to look at a task that is unsettled: not yet as its target says.
 
-    ``OPEN``: every step; anything may change for it. ``WAITING``: only a step with news of the task. Either nobody has
-    it and it has no target, or its owner is the target and has not said yet that it runs. ``QUEUED``: only a step with
-    a free slot. It runs, has as many standbys as it should, and waits for a slot for a warmup, at its target or where
-    one of its standbys is to move.
+    What each of them waits for, and which step looks at it::
+
+        placed elsewhere, free slots only   -->  QUEUED   a step with a free slot, in the order of the queue
+              | a slot is given
+              v
+        a copy, a handover, a release
+        or a suspicion is under way         -->  OPEN     every step: anything may change for it
+              | granted to its target
+              v
+        its owner has not said that it runs -->  WAITING  a step with news of the task
+              | it runs
+              v
+        settled                                           none
+
+    ``QUEUED`` runs, has as many standbys as it should, and waits for a slot for a warmup, at its target or where one of
+    its standbys is to move. ``WAITING`` is also what nobody has and no member may have: it waits for a target. Any of
+    them turns into any other as its records say (``evolve``). Where a member has a limit on its copies (``max_tasks``)
+    tasks share room, and every step looks at what is queued too.
     """
 
     WAITING = 0

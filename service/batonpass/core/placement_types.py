@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.reasons import Held, Why
 
 UNASSIGNED: Final = -1
 """The member of a task without an owner, or without a target."""
@@ -37,25 +38,6 @@ class Warmth(NamedTuple):
 
 NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
 """How warm a member is that has nothing of a task."""
-
-
-class WaitReason(StrEnum):
-    """Why a task has no target owner."""
-
-    NO_CAPACITY = "no-capacity"
-    STALE_TOPOLOGY = "stale-topology"
-    NO_ELIGIBLE_MEMBER = "no-eligible-member"
-
-
-class MoveReason(StrEnum):
-    """Why a task's target is not the member that has it."""
-
-    NO_OWNER = "no-owner"
-    DRAIN = "drain"
-    PINNED = "pinned"
-    MAX_TASKS = "max-tasks"
-    TOPOLOGY = "topology"
-    BALANCE = "balance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +90,12 @@ class TaskTable:
         derive(self, "stateless", tuple(not has_state for has_state in self.stateful))
         derive(self, "subtopologies", max(self.subtopology, default=-1) + 1)
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
+
+    def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
+        """Return tasks in the order of the topology; what it has dropped comes last, by id."""
+        index_of = self.index_of
+        dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
+        return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +161,6 @@ class PlacementRequest:
     balance_held: bool = False
 
 
-class LoadSpread(NamedTuple):
-    """The highest and the lowest stateful active load per capacity over the open members; zeros without any."""
-
-    highest: float
-    lowest: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Where every task belongs.
@@ -193,16 +174,12 @@ class Placed:
         moves: stateful tasks whose target is not their home, those without an owner included.
         lower_bound: stateful moves that any placement balanced as well needs: exactly, where stateful tasks weigh the
             same; never more than that, where they do not.
-        before: the spread of load over the open members at home.
-        after: the spread of load over the open members at the target.
     """
 
     owner: list[int]
     standbys: list[tuple[int, ...]]
-    waiting: Mapping[int, WaitReason]
+    waiting: Mapping[int, Held]
     short: Mapping[int, int]
-    why: Mapping[int, MoveReason]
+    why: Mapping[int, Why]
     moves: int
     lower_bound: int
-    before: LoadSpread
-    after: LoadSpread

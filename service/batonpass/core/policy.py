@@ -31,7 +31,7 @@ class IsolationLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings of one group (DESIGN 2.6). Durations are milliseconds, lags are records.
+    """The settings of one group (docs/settings.md). Durations are milliseconds, lags are records.
 
     ``max_warmup_replicas`` and ``max_drain_warmups`` are a number of copies or a share of the stateful tasks, as in
     ``"10%"``, rounded up. ``acceptable_catchup_ms`` of None is off; ``suspect_timeout_ms`` of 0 is off.
@@ -96,7 +96,6 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
 TAG_KEY_CHARS_MAX: Final = 20
-TAG_VALUE_CHARS_MAX: Final = 30
 
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))

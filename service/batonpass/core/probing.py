@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId
-from batonpass.core.lag import catch_up_ms, copy_as_reported
+from batonpass.core.lag import copy_as_reported, level_in_ms
 from batonpass.core.model import Member, Role
 from batonpass.core.reasons import NoChange
 from batonpass.core.records import ProbeScheduled
@@ -73,7 +73,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
         return
     view = draft.view()
     warming = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.WARMUP]
-    estimates = [catch_up_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
+    estimates = [level_in_ms(view.copy(draft.group.tasks[task_id], member_id)) for task_id in warming]
     soonest_ms = min((estimate for estimate in estimates if estimate is not None), default=due_ms)
     at_ms = now_ms + max(soonest_ms, draft.group.config.heartbeat_interval_ms)
     if 2 * (at_ms - now_ms) < due_ms - now_ms:
@@ -90,7 +90,7 @@ def _delay_ms(view: View) -> int:
     for task_id in view.group.open_tasks():
         task = view.group.tasks[task_id]
         for member_id in task.warmups:
-            soon = catch_up_ms(view.copy(task, member_id))
+            soon = level_in_ms(view.copy(task, member_id))
             if soon is not None:
                 delay_ms = min(delay_ms, max(soon, config.heartbeat_interval_ms))
     return delay_ms

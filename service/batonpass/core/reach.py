@@ -5,8 +5,9 @@ copy goes only once its successor is caught up elsewhere. Where full members wai
 the room that the next one has still to make, nobody moves, however long the group waits. Nothing healthy is given up to
 break such a ring: what waits in it stays where it is.
 
-Whether a group has come to that is not foreseen but found out: the files that decide are asked what they would do about
-the target. As long as they would do anything at all, or anything is under way, room may yet be made.
+Whether a group has come to that is not foreseen but found out: the files that decide how (``copies``, ``handover``) are
+asked what they would do about the target, before it is recorded. As long as they would do anything at all, or anything
+is under way, room may yet be made.
 """
 
 from __future__ import annotations
@@ -66,11 +67,12 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     """
     if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
         return Reachability()
-    view = _with_targets(view, changes)
+    view = with_targets(view, changes)
     group, index_of = view.group, view.group.table.index_of
-    concerned = sorted({one for one in (*group.unsettled, *changes) if one in index_of}, key=index_of.__getitem__)
+    concerned = group.table.in_order({one for one in (*group.unsettled, *changes) if one in index_of})
     task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
     copy_capacity = CopyCapacity(view, task_plans)
+    copy_capacity.take_back_excess(view, task_plans)
     asked = Counter([request.member_id for plan in task_plans for request in plan.requests])
     refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
     if not refused and not any(copy_capacity.has_less_than(member_id, copies) for member_id, copies in asked.items()):
@@ -80,7 +82,8 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     return Reachability(refused, in_their_way=tuple([plan for plan in task_plans if _runs_without_target(group, plan)]))
 
 
-def _with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
+def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
+    """Return the group as it would be with these targets, to look at."""
     group = view.group
     tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))

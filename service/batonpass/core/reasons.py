@@ -14,13 +14,15 @@ from batonpass.core.ids import MemberId, TaskId
 class Why(StrEnum):
     """Why a task stays where it is, or goes where it goes.
 
-    The first four say why its target is another than before (``placement_types.MoveReason`` of the same value), the
-    others why it has its active where it has it when a step is complete.
+    The first six say why its target is not the member that has it, the others why it has its active where it has it
+    when a step is complete.
     """
 
     NO_OWNER = "no-owner"
     DRAIN = "drain"
     PINNED = "pinned"
+    MAX_TASKS = "max-tasks"
+    TOPOLOGY = "topology"
     BALANCE = "balance"
     STAYS = "stays"
     HANDOVER = "handover"
@@ -30,7 +32,8 @@ class Why(StrEnum):
     COLD_START = "cold-start"
     WARMING = "warming"
     DEADLINE = "drain-deadline"
-    COPY_DROPPED = "copy-dropped"
+    TASK_DROPPED = "copy-dropped"
+    """The topology has no such task any more. The word is older than the task's own, and stored."""
     STATELESS = "stateless"
     LOST_STATE = "lost-state"
 
@@ -73,8 +76,20 @@ class NoChange(StrEnum):
     PLACEMENT_FAILED = "placement-failed"
 
 
+class Happened(StrEnum):
+    """What time alone did to a member."""
+
+    EXPIRED = "expired"
+    SUSPECTED = "suspected"
+    FENCED = "fenced"
+    DRAIN_BLOCKED = "drain-blocked"
+
+
 class Reason(NamedTuple):
-    """One explanation. ``task`` is None where it concerns the group; ``tasks`` is how many tasks share it."""
+    """One explanation; ``code`` is one of the above, or ``parked`` of a task that has just failed too often.
+
+    ``task`` is None where it concerns the group; ``tasks`` is how many tasks share it.
+    """
 
     code: str
     task: TaskId | None = None

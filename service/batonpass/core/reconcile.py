@@ -1,7 +1,8 @@
 """What each member does next: from what it may hold now towards what it should hold, one assignment at a time.
 
-After KIP-848's state machine. A member is *stable*, *unrevoked* (it was told to give something up and has not
-confirmed it) or *unreleased* (it waits for what others still hold). The rules, in this order:
+After KIP-848's state machine, whose states are looked up here and not kept: a member is *unrevoked* while ``revoking``
+names what it has not confirmed, *unreleased* while it is the next owner of what another still holds, else *stable*. The
+rules, in this order:
 
 1. what a member should no longer hold is revoked, at once, in an assignment of its own epoch;
 2. no assignment gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed;
@@ -98,7 +99,7 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
     if task.owner is not None:
         owner = view.members[task.owner]
         if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
-            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting (DESIGN 2.5).
+            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting.
             records.append(ReleaseWaived(task.id, owner.id))
     return records
 

@@ -58,7 +58,7 @@ class MemberJoined:
 
 @dataclass(frozen=True, slots=True)
 class MemberGone:
-    """A member is no longer one. What it may still be running is claimed until ``lease_end_ms``."""
+    """A member is no longer one. What it may still be running is unreleased until ``lease_end_ms``."""
 
     member_id: MemberId
     cause: Cause
@@ -106,7 +106,7 @@ class DrainCancelled:
 
 @dataclass(frozen=True, slots=True)
 class MemberSuspected:
-    """A member whose outputs are fenced was seen to break off; ready copies may take over (DESIGN 2.5)."""
+    """A member whose outputs are fenced was seen to break off; ready copies may take over."""
 
     member_id: MemberId
 

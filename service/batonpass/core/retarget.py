@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.placement import PlacementError, Solver, place
-from batonpass.core.placement_types import MoveReason, Placed, PlacementRequest
+from batonpass.core.placement_types import Placed, PlacementRequest
 from batonpass.core.reach import find_unreachable, full_member_of, targets_kept
 from batonpass.core.reasons import Held, NoChange, Reason
 from batonpass.core.records import TargetPlaced
@@ -36,9 +35,6 @@ class TargetPlan:
     changes: Mapping[TaskId, Target]
     unreachable: Mapping[TaskId, MemberId | None]
     may_free_up: bool
-
-
-_CODE: Final[Mapping[MoveReason, str]] = {why: why.value for why in MoveReason}
 
 
 def plan_target(view: View, solver: Solver) -> TargetPlan:
@@ -128,7 +124,7 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
     draft.reasons += [
-        Reason(_CODE[why], task, changes[task][0])
+        Reason(why, task, changes[task][0])
         for task_index, why in target_plan.placed.why.items()
         if (task := ids[task_index]) in changes and task not in unreachable
     ]

@@ -10,8 +10,8 @@ from batonpass.core.budget import HeldBack, Slots, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_queued_task, plan_task
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.ids import TaskId
-from batonpass.core.model import Group, Pending, Task
-from batonpass.core.reasons import Reason, Why
+from batonpass.core.model import Pending, Task
+from batonpass.core.reasons import Held, Reason, Why
 from batonpass.core.reconcile import reconcile
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.view import View
@@ -19,7 +19,7 @@ from batonpass.core.view import View
 
 def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
     """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(_in_order(view.group, view.group.unsettled))]
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(view.group.unsettled))]
     slots = give_slots(view, task_plans)
     return task_plans, held_back(view, slots, task_plans)
 
@@ -57,11 +57,11 @@ def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None,
 
 def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -> _StepResult:
     view, group = draft.view(), draft.group
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(_in_order(group, _looked_at(view, concerned)))]
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(group.table.in_order(_looked_at(view, concerned)))]
     slots = give_slots(view, task_plans, _queue(view))
     task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
     records = reconcile(view, task_plans)
-    if view.held_for_overdue:
+    if any(plan.choice.held is Held.MEMBER_OVERDUE for plan in task_plans):
         # A word that says nothing new is no reason to look, so the group is looked at until the member is heard.
         draft.overdue_retry_ms = draft.now_ms + group.config.heartbeat_interval_ms
         draft.wake(draft.overdue_retry_ms)
@@ -93,13 +93,6 @@ def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task
     unsettled, queued = view.group.unsettled, Pending.QUEUED
     marks = unsettled.items() if among is None else [(task_id, unsettled.get(task_id)) for task_id in among]
     yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
-
-
-def _in_order(group: Group, task_ids: Collection[TaskId]) -> list[TaskId]:
-    """Return the tasks in the order of the topology; what it has dropped comes last."""
-    index_of = group.table.index_of
-    dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
-    return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
 
 
 def _tasks_in(records: Iterable[Record]) -> Iterable[TaskId]:

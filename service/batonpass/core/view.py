@@ -144,11 +144,6 @@ class View:
         oldest_ms = self.now_ms - self.policy.poison_window_ms
         return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
 
-    @property
-    def held_for_overdue(self) -> bool:
-        """Whether it was asked, for some move, if a member is overdue, and one is."""
-        return self._is_any_member_overdue is True
-
     def is_any_member_overdue(self) -> bool:
         """Say whether a member has not been heard for so long that it may be about to expire.
 

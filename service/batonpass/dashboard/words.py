@@ -44,6 +44,8 @@ WHY: Final[Mapping[str, str]] = {
     "no-owner": "it had no owner",
     "drain": "its member drains",
     "pinned": "an operator pinned it",
+    "max-tasks": "its member has more than its limit (max_tasks)",
+    "topology": "its member is wanted for tasks of a newer topology",
     "handover": "handed over warm",
     "handover-under-way": "handed over warm",
     "failover": "a warm copy took over",

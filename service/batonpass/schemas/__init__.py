@@ -1,8 +1,8 @@
 """The bodies of the protocol as JSON Schemas (draft 2020-12), the contract that the codec and the API are held to.
 
-They say what PROTOCOL says, in its words, and were written from it and not from the code. Requests of operators refuse
-a field that is not known; a join and a heartbeat let it pass. A schema refers to another by its `$id`, a URN that
-stands for a file here: `urn:batonpass:schema:1:join` is `join.json`. What several share lies in `common.json`.
+They were written from the contract and not from the code. Requests of operators refuse a field that is not known;
+a join and a heartbeat let it pass. A schema refers to another by its `$id`, a URN that stands for a file here:
+`urn:batonpass:schema:1:join` is `join.json`. What several share lies in `common.json`.
 """
 
 from __future__ import annotations

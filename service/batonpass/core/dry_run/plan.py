@@ -13,15 +13,15 @@ from batonpass.core.budget import HeldBack, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_task
 from batonpass.core.dry_run.snapshot import Snapshot, to_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.model import ActiveState, Group, Pending, Role, Task, with_target
+from batonpass.core.model import ActiveState, Group, Pending, Role, Task
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.placement_types import Placed
 from batonpass.core.pmap import PMap
 from batonpass.core.policy import Policy
+from batonpass.core.reach import with_targets
 from batonpass.core.reasons import Held, Reason, Why
 from batonpass.core.retarget import plan_target
 from batonpass.core.soft import Soft
-from batonpass.core.targets import Target
 from batonpass.core.view import View
 
 Roles = Mapping[str, tuple[TaskId, ...]]
@@ -63,17 +63,10 @@ def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver =
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
     target_plan = plan_target(before, solver)
-    placed_group = _with_target(before, target_plan.changes)
-    view = View(placed_group, soft, now_ms, policy, as_if_released=True)
-    task_plans = [plan_task(view, task) for task in view.tasks.pick(placed_group.table.ids)]
+    view = with_targets(before, target_plan.changes)
+    task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.ids)]
     slots = give_slots(view, task_plans)
     return _answer(view, task_plans, held_back(view, slots, task_plans), target_plan.placed)
-
-
-def _with_target(view: View, changes: Mapping[TaskId, Target]) -> Group:
-    group = view.group
-    tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
-    return replace(group, tasks=group.tasks.updated(tasks))
 
 
 def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed: Placed) -> Plan:
@@ -151,10 +144,9 @@ def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, lis
 
 
 def _sorted(group: Group, found: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
-    index_of = group.table.index_of
+    in_order = group.table.in_order
     return {
-        member_id: {role: tuple(sorted(tasks, key=index_of.__getitem__)) for role, tasks in roles.items()}
-        for member_id, roles in found.items()
+        member_id: {role: tuple(in_order(tasks)) for role, tasks in roles.items()} for member_id, roles in found.items()
     }
 
 
@@ -171,32 +163,24 @@ _DETAIL: Mapping[str, str] = {
 }
 
 
-_CODE: Mapping[Why, str] = {why: why.value for why in Why}
 _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str]
 
 
 def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
     task, choice = plan.task, plan.choice
     if back is not None and back.reason is Held.FAILED:
-        return Reason(
-            back.reason.value, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it"
-        )
+        return Reason(back.reason, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it")
     if back is not None:
-        return Reason(
-            back.reason.value, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member"
-        )
+        return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
     if choice.active is None:
-        code = choice.held.value if choice.held is not None else Why.STAYS.value
-        return Reason(code, task.id, None, "nobody can have it now")
+        return Reason(choice.held or Why.STAYS, task.id, None, "nobody can have it now")
     if choice.why is Why.STAYS and task.target is not None and task.target != choice.active:
         if choice.held is not None:
-            return Reason(choice.held.value, task.id, task.target, f"is to go to {task.target}")
+            return Reason(choice.held, task.id, task.target, f"is to go to {task.target}")
         copy = view.copy(task, task.target)
         lag = "unknown" if copy.lag is None else str(copy.lag)
-        return Reason(
-            Why.WARMING.value, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}"
-        )
+        return Reason(Why.WARMING, task.id, task.target, f"runs on {choice.active}; {task.target} warms up, lag {lag}")
     key = (choice.why, choice.active, task.target, task.owner)
     if key not in texts:
         texts[key] = _DETAIL[choice.why].format(active=choice.active, target=task.target, owner=task.owner)
-    return Reason(_CODE[choice.why], task.id, choice.active, texts[key])
+    return Reason(choice.why, task.id, choice.active, texts[key])

@@ -1,7 +1,7 @@
 """A group in a file: what a snapshot holds, and the group and soft state that it stands for.
 
 A capture from production can be decided upon on a laptop: the same core reads it that runs in the service. What a
-snapshot leaves out is as if it had never been set (PROTOCOL, Snapshot).
+snapshot leaves out is as if it had never been set (docs/plan.md).
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from enum import StrEnum
 from batonpass.core.budget import HeldBack
 from batonpass.core.dry_run.snapshot import Snapshot, SnapshotCopy, SnapshotMember, SnapshotTask
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
-from batonpass.core.lag import Copy
+from batonpass.core.lag import caught_up_in_ms
 from batonpass.core.model import ActiveState, Group, Role, Task
-from batonpass.core.policy import GroupConfig, Policy
+from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.soft import MeasuredReport, Soft
 from batonpass.core.state_size import state_sizes
@@ -71,7 +71,7 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
     at_rest = is_ready(group.topology) and is_at_rest(view) and not idle_tasks(view)
     waits = [group.tasks[task_id] for task_id in group.unsettled if task_id in group.table.index_of]
     etas = [
-        ready_in_ms(view.copy(task, member_id), group.config)
+        caught_up_in_ms(view.copy(task, member_id), group.config)
         for task in waits
         for member_id in task.warmups
         if view.present_member(member_id) is not None
@@ -113,19 +113,6 @@ def is_idle(view: View, task: Task) -> bool:
         return False
     grant, measured = view.members[task.owner].assignment[task.id], member_soft.reports.get(task.id)
     return member_soft.echoed >= grant.epoch and (measured is None or measured.report.role != Role.ACTIVE)
-
-
-def ready_in_ms(copy: Copy, config: GroupConfig) -> int | None:
-    """Return the estimated time until a copy counts as caught up: 0 when it does; None where lag or rate is unknown."""
-    if copy.is_caught_up:
-        return 0
-    if copy.lag is None or copy.rate is None or copy.rate <= 0:
-        return None
-    within = copy.lag - config.acceptable_recovery_lag
-    soon_ms = within * 1_000 / copy.rate
-    if config.acceptable_catchup_ms is not None:
-        soon_ms = min(soon_ms, copy.lag * 1_000 / copy.rate - config.acceptable_catchup_ms)
-    return max(0, int(soon_ms))
 
 
 def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:

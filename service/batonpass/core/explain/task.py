@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from batonpass.core.budget import HeldBack, give_slots, held_back
 from batonpass.core.copies import TaskPlan, plan_task
-from batonpass.core.explain.status import is_idle, ready_in_ms
+from batonpass.core.explain.status import is_idle
 from batonpass.core.handover import Choice, choose_active
 from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.lag import caught_up_in_ms
 from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
@@ -211,7 +212,9 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
                 copy.readiness.name.lower().replace("_", "-"),
                 copy.lag,
                 copy.rate,
-                None if role == Role.ACTIVE and task.state is ActiveState.RUNNING else ready_in_ms(copy, view.config),
+                None
+                if role == Role.ACTIVE and task.state is ActiveState.RUNNING
+                else caught_up_in_ms(copy, view.config),
                 measured.progress_ms if measured is not None else None,
                 stall.until_ms if stall is not None else None,
             )
@@ -250,7 +253,7 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             is_held_back = held is not None and held.to == member.id
             if not copy.is_caught_up or (is_next and not is_held_back):
                 detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-                found.append(Wait(WaitsFor.WARMUP, member.id, None, ready_in_ms(copy, view.config), detail))
+                found.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
             found.append(_others_first(view, member))
     leaving = [one for one in holders if one not in wanted and view.group.members[one].drain is not None]
@@ -329,7 +332,7 @@ def _owner_waits(view: View, task: Task) -> list[Wait]:
     if task.state is ActiveState.RESTORING:
         copy = view.copy(task, task.owner)
         detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-        return [Wait(WaitsFor.RESTORE, task.owner, None, ready_in_ms(copy, view.config), detail)]
+        return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), detail)]
     if task.state is ActiveState.LOST:
         return [
             Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone; nobody else has a copy to take over")

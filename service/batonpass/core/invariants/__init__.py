@@ -1,4 +1,4 @@
-"""The laws of DESIGN section 3, as checks of a decision before it is appended and of a whole group at any time.
+"""The laws (docs/architecture.md), as checks of a decision before it is appended and of a whole group at any time.
 
 Nothing here uses the code that decides or folds: what a decision leads to, who may be running what, how far a copy is
 and what the budgets count are computed anew from the records' meaning. A law that finds nothing returns an empty list.
@@ -129,7 +129,7 @@ def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -
         unreleased = {entry.member_id: entry.free_at_ms for entry in task.unreleased}
         if unreleased != ledger.unreleased_of(task_id):
             violations.append(
-                Violation("L1", f"claims {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)
+                Violation("L1", f"unreleased by {unreleased}; the records say {ledger.unreleased_of(task_id)}", task_id)
             )
         if before is not None and task.token < before.token:
             violations.append(Violation("L1", f"its token fell from {before.token} to {task.token}", task_id))

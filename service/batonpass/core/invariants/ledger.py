@@ -113,7 +113,7 @@ class Ledger:
         return self.suspects[member_id]
 
     def held_by(self, member_id: MemberId) -> list[TaskId]:
-        """Return every task that the member holds, was told to give up, or is known to claim."""
+        """Return every task that the member holds, was told to give up, or may still be running."""
         member = self.member(member_id)
         ids: dict[TaskId, None] = {}
         if member is not None:

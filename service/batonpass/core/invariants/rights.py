@@ -1,9 +1,9 @@
 """What licenses a record that lets somebody run a task, or forgets that somebody may (L1, L3, L5).
 
 Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant
-at which grants are not held. A claim ends only by a confirmation, a leave, a vouched death, the end of a lease, or, for
-fenced outputs, by suspicion. A member goes only by its own word, an operator's, another run's, its own silence, or a
-revocation left unconfirmed.
+at which grants are not held. A task is released only by a confirmation, a leave, a vouched death, the end of a lease,
+or, for fenced outputs, by suspicion. A member goes only by its own word, an operator's, another run's, its own silence,
+or a revocation left unconfirmed.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[
     member = ledger.member(member_id)
     if member is None or not ledger.is_suspected(member_id) or member.on_lease_lost is not OnLeaseLost.CONTINUE:
         return [
-            Violation("L1", "its claim is waived, but it is no suspect whose outputs are fenced", task_id, member_id)
+            Violation("L1", "its release is waived, but it is no suspect whose outputs are fenced", task_id, member_id)
         ]
     return []
 

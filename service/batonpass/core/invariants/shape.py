@@ -37,9 +37,11 @@ def check_task(group: Group, task: Task) -> list[Violation]:
     for entry in task.unreleased:
         member = group.members.get(entry.member_id)
         if entry.free_at_ms is None and (member is None or task.id not in member.revoking):
-            violations.append(Violation("L1", "nobody can end its claim", task.id, entry.member_id))
+            violations.append(Violation("L1", "nobody can release it", task.id, entry.member_id))
         if entry.free_at_ms is not None and member is not None:
-            violations.append(Violation("L1", "its claim ends with a lease that it renews", task.id, entry.member_id))
+            violations.append(
+                Violation("L1", "it is released with a lease that its member renews", task.id, entry.member_id)
+            )
     return violations + _check_target(group, task)
 
 

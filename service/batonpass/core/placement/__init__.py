@@ -1,7 +1,9 @@
 """Where tasks belong: the target assignment.
 
 `place` looks at who has what and how warm it is, and answers where everything should end up. How the group gets there
-is for `handover` to decide. What is asked and answered is in `placement_types`.
+is for `handover` to decide. Placement asks nothing of that, but what it is told rests on it twice: a task that failed
+counts as with whoever `handover` would have take over (`targets`), and what full members would never make room for is
+taken out of the answer (`reach`). What is asked and answered is in `placement_types`.
 
 Placement is one min-cost flow, solved by OR-tools. What flows is copies that change members, or that have none yet.
 Copies that no rule tells apart are one node, a *class*: they have the same home, subtopology, and members that may have
@@ -71,14 +73,8 @@ from batonpass.core.placement.levels import level_loads
 from batonpass.core.placement.standbys import place_standbys
 from batonpass.core.placement.state import PlacementState
 from batonpass.core.placement.weights import place_weighted
-from batonpass.core.placement_types import (
-    UNASSIGNED,
-    LoadSpread,
-    MoveReason,
-    Placed,
-    PlacementRequest,
-    WaitReason,
-)
+from batonpass.core.placement_types import UNASSIGNED, Placed, PlacementRequest
+from batonpass.core.reasons import Held, Why
 
 __all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
 
@@ -93,7 +89,6 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         PlacementError: the solver found no answer.
     """
     state = PlacementState(request, solver)
-    before = state.stateful_load(request.home)
     lower_bound = None
     if not state.open:
         _stay(state)
@@ -101,9 +96,8 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         place_stateful(state)
     else:
         lower_bound = place_weighted(state)
-    load = state.stateful_load(state.owner)
     if state.open and request.table.stateless_indexes:
-        _place_stateless(state, load)
+        _place_stateless(state, state.stateful_load(state.owner))
     standbys, short = place_standbys(state)
     why = _reasons(state)
     moves = sum(1 for task in why if request.table.stateful[task])
@@ -116,8 +110,6 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         moves=moves,
         # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
         lower_bound=moves if lower_bound is None else min(lower_bound, moves) if state.restricted else lower_bound,
-        before=_spread(state, before),
-        after=_spread(state, load),
     )
 
 
@@ -131,26 +123,21 @@ def _place_stateless(state: PlacementState, load: list[float]) -> None:
         level_loads(state, list(load))
 
 
-def _spread(state: PlacementState, load: list[float]) -> LoadSpread:
-    levels = [load[one] / state.capacity[one] for one in state.open]
-    return LoadSpread(max(levels, default=0.0), min(levels, default=0.0))
-
-
 def _stay(state: PlacementState) -> None:
     """Leave everything where it is, since nobody may be given anything; what nobody has waits."""
     for task, home in enumerate(state.request.home):
         bound = state.request.bound.get(task, home)
         state.owner[task] = bound
         if bound == UNASSIGNED:
-            state.wait(task, WaitReason.NO_ELIGIBLE_MEMBER)
+            state.wait(task, Held.NO_ELIGIBLE_MEMBER)
 
 
-def _reasons(state: PlacementState) -> dict[int, MoveReason]:
+def _reasons(state: PlacementState) -> dict[int, Why]:
     """Say of each task whose target is not its home why that is so."""
     request, home, owner = state.request, state.home.tolist(), state.owner
     need = request.table.topology_epoch
     count = state.count(state.home).tolist()
-    why: dict[int, MoveReason] = {}
+    why: dict[int, Why] = {}
     moved = np.flatnonzero(state.home != np.array(owner, np.int64)).tolist()
     newest: dict[int, int] = {}
     for task in moved if state.restricted else ():
@@ -160,13 +147,13 @@ def _reasons(state: PlacementState) -> dict[int, MoveReason]:
         if owner[task] == UNASSIGNED:
             continue
         if task in request.bound:
-            why[task] = MoveReason.PINNED
+            why[task] = Why.PINNED
         elif source == UNASSIGNED:
-            why[task] = MoveReason.NO_OWNER
+            why[task] = Why.NO_OWNER
         elif not state.is_open[source]:
-            why[task] = MoveReason.DRAIN
+            why[task] = Why.DRAIN
         elif newest.get(source, 0) > need[task]:
-            why[task] = MoveReason.TOPOLOGY
+            why[task] = Why.TOPOLOGY
         else:
-            why[task] = MoveReason.MAX_TASKS if count[source] > state.limit[source] else MoveReason.BALANCE
+            why[task] = Why.MAX_TASKS if count[source] > state.limit[source] else Why.BALANCE
     return why

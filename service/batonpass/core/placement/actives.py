@@ -10,7 +10,8 @@ from batonpass.core.placement.exchange import Exchange, Floats, TaskClass, Wish
 from batonpass.core.placement.flow import Ints
 from batonpass.core.placement.quotas import PLACES, Cohort, Division, Quotas, level_quotas, quotas
 from batonpass.core.placement.state import Marks, PlacementState, Wishes
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, WaitReason
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready
+from batonpass.core.reasons import Held
 
 LEVELS = (
     "wait",
@@ -136,7 +137,7 @@ def fit(state: PlacementState, orphans: list[int], taken: Sequence[int]) -> list
     if state.restricted:
         newest = max(epochs.values())
         for task in [task for task in orphans if need[task] > newest]:
-            state.wait(task, WaitReason.STALE_TOPOLOGY)
+            state.wait(task, Held.STALE_TOPOLOGY)
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
@@ -162,7 +163,7 @@ def fit(state: PlacementState, orphans: list[int], taken: Sequence[int]) -> list
             for epoch in levels:
                 room[epoch] -= 1
         else:
-            state.wait(task, WaitReason.NO_CAPACITY)
+            state.wait(task, Held.NO_CAPACITY)
     return sorted(fitting)
 
 
@@ -181,7 +182,7 @@ def _place(state: PlacementState, kind: Kind) -> None:
     )
     for task, _, target in exchange.solve(classes):
         if target == UNASSIGNED:
-            state.wait(task, WaitReason.NO_CAPACITY)
+            state.wait(task, Held.NO_CAPACITY)
         else:
             state.owner[task] = target
 

@@ -11,7 +11,8 @@ import numpy as np
 from batonpass.core.placement.actives import Kind, stateless_tasks
 from batonpass.core.placement.quotas import PLACES
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement_types import UNASSIGNED, WaitReason
+from batonpass.core.placement_types import UNASSIGNED
+from batonpass.core.reasons import Held
 
 
 def level_loads(state: PlacementState, load: Sequence[float]) -> None:
@@ -68,7 +69,7 @@ class _Levels:
         """Place a task that nobody has on the member that it makes lowest."""
         _, member = self.lowest(task)
         if member == UNASSIGNED:
-            self.state.wait(task, WaitReason.NO_CAPACITY)
+            self.state.wait(task, Held.NO_CAPACITY)
         else:
             self.put(task, member)
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from batonpass.core.placement.exchange import Wish
 from batonpass.core.placement.flow import Ints, Solver
 from batonpass.core.placement.quotas import whole_shares
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, WaitReason, Warmth
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, PlacementRequest, Ready, Warmth
+from batonpass.core.reasons import Held
 
 UNLIMITED = 1 << 30
 Marks = npt.NDArray[np.bool_]
@@ -41,7 +42,7 @@ class PlacementState:
         self.solver = solver
         self.home = np.array(request.home, np.int64)
         self.owner = list(request.home)
-        self.waiting: dict[int, WaitReason] = {}
+        self.waiting: dict[int, Held] = {}
         self.is_open: Marks = np.array([*(one.open for one in members), False])
         self.open = [index for index, one in enumerate(members) if one.open]
         self.capacity = [one.capacity for one in members]
@@ -54,7 +55,7 @@ class PlacementState:
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
 
-    def wait(self, task: int, reason: WaitReason) -> None:
+    def wait(self, task: int, reason: Held) -> None:
         """Leave a task without a target."""
         self.owner[task] = UNASSIGNED
         self.waiting[task] = reason

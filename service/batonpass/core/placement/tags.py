@@ -1,8 +1,8 @@
-"""Which seats keep the copies of a task apart, by tags: racks, zones, clusters (KIP-708).
+"""Which members keep the copies of a task apart, by tags: racks, zones, clusters (KIP-708).
 
-Seats with the same values are of one *kind*, and everything here is about kinds, of which there are few. The next copy
-of a task belongs on a kind that brings a new value of the most important key, and of the next key, and so on. A key
-whose values are all used up no longer tells kinds apart.
+Members with the same values are of one *kind*, and everything here is about kinds, of which there are few. The next
+copy of a task belongs on a kind that brings a new value of the most important key, and of the next key, and so on. A
+key whose values are all used up no longer tells kinds apart.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ Tiers = tuple[tuple[int, ...], ...]
 
 
 class Tags:
-    """The kinds of seats, and which of them should hold the next copy of a task.
+    """The kinds of members, and which of them should hold the next copy of a task.
 
     Attributes:
-        kind: per seat, its kind.
+        kind: per member, its kind.
         kinds: how many kinds there are; with one, tags decide nothing.
     """
 
     __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
 
     def __init__(self, members: Sequence[PlacementMember], opened: Sequence[int], keys: Sequence[str]) -> None:
-        telling = [key for key in keys if 1 < len({members[seat].tags.get(key) for seat in opened}) < len(opened)]
-        index: dict[tuple[str | None, ...], int] = {}
-        self.kind = [index.setdefault(tuple(seat.tags.get(key) for key in telling), len(index)) for seat in members]
-        self.kinds = len(index)
-        self._values = list(index)
-        self._size = Counter(self.kind[seat] for seat in opened)
+        telling = [key for key in keys if 1 < len({members[index].tags.get(key) for index in opened}) < len(opened)]
+        number: dict[tuple[str | None, ...], int] = {}
+        values = [tuple(member.tags.get(key) for key in telling) for member in members]
+        self.kind = [number.setdefault(one, len(number)) for one in values]
+        self.kinds = len(number)
+        self._values = list(number)
+        self._size = Counter(self.kind[index] for index in opened)
         self._tiers: dict[tuple[int, ...], Tiers] = {}
         self._apart: dict[tuple[int, tuple[int, ...]], bool] = {}
 
     def tiers(self, copies: tuple[int, ...]) -> Tiers:
-        """Return the kinds that can hold one more copy, best first, beside copies on seats of these kinds (sorted)."""
+        """Return the kinds that can hold one more copy, best first, beside copies on these kinds (sorted)."""
         known = self._tiers.get(copies)
         if known is None:
             used = [set(values) for values in zip(*(self._values[kind] for kind in copies), strict=True)]

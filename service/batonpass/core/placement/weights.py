@@ -31,7 +31,8 @@ from typing import Final, NamedTuple
 from batonpass.core.placement.actives import Kind, stateful_tasks
 from batonpass.core.placement.quotas import PLACES, pour
 from batonpass.core.placement.state import PlacementState
-from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, Ready, WaitReason
+from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, Ready
+from batonpass.core.reasons import Held
 
 _TOLERANCE: Final = 1e-9
 # How many moves are tried each time for whether the rest can do without them.
@@ -64,7 +65,7 @@ def place_weighted(state: PlacementState) -> int:
     for task in held.tasks.tolist():
         state.owner[task] = draft.where[task]
         if draft.where[task] == UNASSIGNED:
-            state.wait(task, WaitReason.NO_CAPACITY)
+            state.wait(task, Held.NO_CAPACITY)
     return forced + len(held.orphans) + fewest
 
 

@@ -1,6 +1,6 @@
 """An active task: fence, restore, check the lease, read the offsets, process; all of it in that order.
 
-The order is PROTOCOL's (Fencing tokens). Whoever held the task before and wakes up late is refused by the broker from
+The order is the point. Whoever held the task before and wakes up late is refused by the broker from
 the first step on, and cannot take the task back without a lease. Input offsets, outputs and changelog are one
 transaction, and the stores take it in only after it was committed: should nobody know whether it was, the next restore
 reads it from the changelog, or does not find it there.

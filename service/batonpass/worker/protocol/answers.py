@@ -14,7 +14,7 @@ from batonpass.worker.protocol.types import Offsets, Problem, Request, RequestKi
 
 
 class MalformedAnswer(ValueError):
-    """An answer that does not have PROTOCOL's shape; the caller treats it as no answer at all."""
+    """An answer that does not have the protocol's shape; the caller treats it as no answer at all."""
 
 
 @dataclass(frozen=True, slots=True)

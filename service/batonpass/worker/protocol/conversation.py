@@ -213,7 +213,7 @@ class Conversation:
         """Take an answer of status 2xx.
 
         Raises:
-            MalformedAnswer: when the body is not what PROTOCOL says; nothing has changed then.
+            MalformedAnswer: when the body is not what the protocol says; nothing has changed then.
         """
         match request.kind:
             case RequestKind.JOIN | RequestKind.HEARTBEAT:
@@ -283,7 +283,7 @@ class Conversation:
         """Take a refusal, by the table of errors.
 
         Raises:
-            MalformedAnswer: when an assignment that came with it is not what PROTOCOL says.
+            MalformedAnswer: when an assignment that came with it is not what the protocol says.
         """
         lane = self.lane_of(request.kind)
         verdict = judge(request.kind, problem)

@@ -1,4 +1,4 @@
-"""What the member does about each refusal, by PROTOCOL's table of errors."""
+"""What the member does about each refusal, by the table of errors (docs/api.md)."""
 
 from __future__ import annotations
 

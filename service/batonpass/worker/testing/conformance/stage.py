@@ -1,4 +1,4 @@
-"""The coordinator that the kit plays: it does what PROTOCOL says for one member, unless the case wants otherwise."""
+"""The coordinator that the kit plays: what the protocol says for one member, unless the case wants otherwise."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class Stage:
         return Reply(204) if token >= self.tokens.get(task, 0) else refusal("old-token", 409)
 
     async def play(self, call: Call) -> Reply:
-        """Answer as PROTOCOL says."""
+        """Answer as the protocol says."""
         match call.kind:
             case "join":
                 return self._join(call)
