@@ -251,7 +251,7 @@ def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> 
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
-    """Park each of the tasks that failed on too many members of late (DESIGN 2.5, poison)."""
+    """Park each of the tasks that failed on too many members of late."""
     oldest = draft.now_ms - draft.policy.poison_window_ms
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)

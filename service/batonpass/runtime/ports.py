@@ -193,7 +193,7 @@ class Archive(Protocol):
 
 
 class Ownership(Protocol):
-    """Which coordinator answers for which group (DESIGN 5)."""
+    """Which coordinator answers for which group."""
 
     def holds(self, group_id: GroupId) -> bool:
         """Whether this coordinator's lease is valid now and the group falls to it; cheap, called for each request.

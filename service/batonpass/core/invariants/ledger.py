@@ -18,7 +18,7 @@ from batonpass.core.soft import Soft
 
 
 class Violation(NamedTuple):
-    """A law of DESIGN section 3 that does not hold, and what shows it."""
+    """A law that does not hold, and what shows it."""
 
     law: str
     detail: str
