@@ -1,14 +1,16 @@
-"""docs/settings.md and .env.example, as they follow from the settings; run as a module, it writes both.
+"""docs/settings.md and .env.example, as they follow from the settings and the schema; run as a module, it writes both.
 
 python -m tests.settings_documents
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
@@ -17,15 +19,25 @@ from batonpass.settings import MIB, Settings
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "settings.md"
 EXAMPLE = ROOT / ".env.example"
+SCHEMA = ROOT / "service" / "batonpass" / "schemas" / "common.json"
 SOURCE = ROOT / "service" / "batonpass" / "settings.py"
 
-HEAD = """# Settings of a coordinator
+HEAD = """# Settings
 
-One process is set up by environment variables; a group by its config (`PUT /v1/groups/{group}`). A value outside of its
+One process is set up by environment variables; a group by its config, which is [at the end](#a-group). A value outside of its
 range, or a set that contradicts itself, stops the start with what is wrong. `batonpass serve` reads them all; `batonpass
 up` brings a database and an admin's token of its own. [.env.example](../.env.example) holds them with their defaults.
 
-Written from `service/batonpass/settings.py` by `python -m tests.settings_documents`; a test holds them equal.
+Written from `service/batonpass/settings.py` and `service/batonpass/schemas/common.json` by `python -m tests.settings_documents`; a test holds them equal.
+"""
+
+OF_A_GROUP = """## A group
+
+The `config` of `PUT /v1/groups/{group}` sets these; what is left out keeps its value, or gets its default. `batonpass plan GROUP --set NAME=VALUE`
+shows beforehand what a change would move. Durations are milliseconds, lags are records.
+
+| setting | default | range | what for |
+|---|---|---|---|
 """
 
 
@@ -92,7 +104,26 @@ def document() -> str:
         parts.append(
             "\n".join((f"## {heading}\n", "| variable | default | range | what for |", "|---|---|---|---|", *rows))
         )
+    config = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]["config"]["properties"]
+    rows = [
+        f"| `{name}` | `{json.dumps(known['default'])}` | {range_of(known)} | {known['description']} |"
+        for name, known in config.items()
+    ]
+    parts.append(OF_A_GROUP + "\n".join(rows))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def range_of(known: dict[str, Any]) -> str:
+    """Return which values a schema allows."""
+    if "anyOf" in known:
+        return " or ".join(filter(None, map(range_of, known["anyOf"])))
+    if "$ref" in known:
+        return "a share such as `10%`"
+    if "enum" in known:
+        return " or ".join(f"`{one}`" for one in known["enum"])
+    if known["type"] == "array":
+        return f"up to {known['maxItems']} names"
+    return "`null`" if known["type"] == "null" else f"{number(known['minimum'])} to {number(known['maximum'])}"
 
 
 def example() -> str:

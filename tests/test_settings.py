@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from pydantic import SecretStr, ValidationError
-from tests.settings_documents import DOCUMENT, EXAMPLE, bounds, document, example, sections, variable
+from tests.settings_documents import DOCUMENT, EXAMPLE, SCHEMA, bounds, document, example, sections, variable
 
+from batonpass.core.policy import RANGES, GroupConfig
 from batonpass.settings import Settings
 
 FREE = {
@@ -36,6 +38,18 @@ def test_the_documents_are_those_of_the_settings() -> None:
     """docs/settings.md and .env.example are as ``python -m tests.settings_documents`` writes them."""
     assert DOCUMENT.read_text() == document()
     assert EXAMPLE.read_text() == example()
+
+
+def test_every_setting_of_a_group_is_listed_with_its_default() -> None:
+    """As the core has them, with what each is for."""
+    config = msgspec.json.decode(SCHEMA.read_bytes())["$defs"]["config"]["properties"]
+    defaults = msgspec.json.decode(msgspec.json.encode(GroupConfig()))
+    assert {name: known["default"] for name, known in config.items()} == defaults
+    for name, known in config.items():
+        assert f"| `{name}` |" in DOCUMENT.read_text()
+        assert known["description"].endswith("."), name
+        if name in RANGES and "minimum" in known:
+            assert (known["minimum"], known["maximum"]) == RANGES[name], name
 
 
 def test_every_setting_is_listed_with_what_it_is_for() -> None:
