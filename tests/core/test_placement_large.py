@@ -66,14 +66,23 @@ def test_loads_that_all_end_at_a_bound_leave_nothing_to_divide() -> None:
     assert (water.settled, water.rest, water.width) == ({0: 3, 1: 1}, 6, 0)
 
 
-def test_a_division_that_the_solver_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unsolvable(SimpleMaxFlow):  # type: ignore[misc] # published without types
-        def solve(self, _source: int, _sink: int) -> object:
-            return self.BAD_INPUT
+class _Unsolvable(SimpleMaxFlow):  # type: ignore[misc] # published without types
+    def solve(self, _source: int, _sink: int) -> object:
+        return self.BAD_INPUT
 
-    monkeypatch.setattr(quotas, "SimpleMaxFlow", Unsolvable)
+
+class _Broken(SimpleMaxFlow):  # type: ignore[misc] # published without types
+    def solve(self, _source: int, _sink: int) -> object:
+        raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize(("solver", "says"), [(_Unsolvable, "divide"), (_Broken, "out of luck")])
+def test_a_division_that_the_solver_cannot_make_is_named(
+    solver: type, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "SimpleMaxFlow", solver)
     old, new = seats(2), PlacementMember(seats(3)[2].id, topology_epoch=1)
-    with pytest.raises(PlacementError, match="divide"):
+    with pytest.raises(PlacementError, match=says):
         Group(tasks(4, 4, epochs={1: 1}), (*old, new)).place()
 
 

@@ -353,7 +353,6 @@ class Group:
     pins: PMap[TaskId, MemberId] = field(default_factory=PMap)
     placement_due_ms: int | None = None
     triggers: tuple[str, ...] = ()
-    placement_failed: str = ""
     next_probe_ms: int | None = None
     pause: Pause | None = None
     storm_since_ms: int | None = None
@@ -362,6 +361,7 @@ class Group:
     recovering_until_ms: int = 0
     longest_session_ms: int = 0
     tokens_from: int = 0
+    placement_failed: str = ""
 
     def open_tasks(self) -> list[TaskId]:
         """Return the tasks that every step looks at. Of all others nobody has a warmup, or has yet to release them."""
