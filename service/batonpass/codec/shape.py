@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origi
 import msgspec
 from msgspec import Struct
 
-from batonpass.codec.bodies import PATTERNS, ReportedTask, TaskName
+from batonpass.codec.bodies import PATTERNS
 from batonpass.core.errors import InvalidRequest
 
 T = TypeVar("T", bound=Struct)
@@ -144,7 +144,6 @@ class _Walk:
 
     def mapping(self, value: dict[str, object], wanted: Any, path: str, name: str) -> dict[str, object]:
         key_type, item_type = get_args(wanted)
-        key_type = TaskName if key_type == ReportedTask else key_type
         name = _under(name, "*")
         clean = {}
         for key, item in value.items():

@@ -416,7 +416,7 @@ def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
 
 
 def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
-    """The target answers the group epoch. Who has been chosen to get a task next stays chosen."""
+    """The target answers the group epoch. Who has been chosen to get a task next stays chosen, if it has a target."""
     for task_id, target in record.changes.items():
         builder.tasks[task_id] = with_target(builder.task(task_id), target)
     builder.change(
