@@ -251,3 +251,12 @@ def test_a_name_that_paths_use_otherwise_is_refused(name: str) -> None:
     """Clients take a dot or two out of a path, so that nobody could ask for such a group again."""
     with pytest.raises(InvalidRequest, match="paths use otherwise"):
         checked_name("group", name)
+
+
+@pytest.mark.parametrize(
+    "instant", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-23:59", "1969-12-31T00:00:00Z"]
+)
+def test_a_pause_beyond_what_can_be_written_is_refused(instant: str) -> None:
+    error = error_of("pause", f'{{"expires_at":"{instant}"}}'.encode())
+    assert error is not None
+    assert error.errors[0][0] == "expires_at"

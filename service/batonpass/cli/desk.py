@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batonpass.cli.exits import Exit, Failure
+from batonpass.cli.exits import Exit, Failure, printable
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.rest import OperatorClient, urls_in
 from batonpass.cli.spans import span_ms
@@ -79,11 +79,15 @@ class Desk:
 
     def say(self, sentence: str) -> None:
         """Print a sentence for people, as it stands."""
-        self.console.print(Text(sentence), soft_wrap=True)
+        self.console.print(shown(sentence), soft_wrap=True)
 
     def aside(self, kind: str, sentence: str, **said: Any) -> None:
         """Tell on standard error what is no part of the answer, and no end of the command either."""
-        line = json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}"
+        line = (
+            json.dumps({"type": kind, "detail": sentence, **said})
+            if self.as_json
+            else f"batonpass: {printable(sentence)}"
+        )
         print(line, file=sys.stderr, flush=True)
 
     def done(self, sentence: str, **said: Any) -> None:
@@ -261,8 +265,17 @@ def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None
         right = bool(numbers) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
         made.add_column(column, justify="right" if right else "left", overflow="fold")
     for row in filled:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(_words(cell)) for cell in row))
+        made.add_row(*(shown(cell if isinstance(cell, Text) else _words(cell)) for cell in row))
     return made
+
+
+def shown(said: str | Text, *, style: str = "") -> Text:
+    """Return what is to be printed; control characters in it are seen, and do nothing."""
+    if isinstance(said, str):
+        return Text(printable(said), style=style)
+    text = said.copy()
+    text.plain = printable(text.plain)
+    return text
 
 
 def _words(cell: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, console, failing_well, reach, table
+from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, console, failing_well, reach, shown, table
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.rest import path
@@ -154,7 +154,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    shown = console()
+    out = console()
     rows = [
         [
             names.get(member, member),
@@ -163,11 +163,9 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
         ]
         for member, roles in found["assignment"].items()
     ]
-    shown.print(
-        table("member", "now runs", "stands by", "warms up", "belongs there", rows=rows, title="After one step")
-    )
+    out.print(table("member", "now runs", "stands by", "warms up", "belongs there", rows=rows, title="After one step"))
     rest = "at rest" if found["at_rest"] else ("more to come" if found["probing_needed"] else "this step is the last")
-    shown.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
+    out.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
     for one in found["held_back"]:
         to = names.get(one["to"], one["to"]) if one["to"] else "anybody"
-        shown.print(f"  {one['task']} waits to go to {to}: {one['reason']}", markup=False)
+        out.print(shown(f"  {one['task']} waits to go to {to}: {one['reason']}"))

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from batonpass.cli.desk import Desk, GroupName, at_desk, table
+from batonpass.cli.desk import Desk, GroupName, at_desk, shown, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
@@ -154,7 +154,7 @@ def _draw(desk: Desk, group: str, pause_s: float, ends_at: float) -> None:
                 sorry = ""
                 if (gone_ms := outage.over()) is not None:
                     recent.append(_note("coordinator-back", f"after {span(gone_ms)}"))
-            above: list[RenderableType] = [Text(sorry, style="bold red")] if sorry else []
+            above: list[RenderableType] = [shown(sorry, style="bold red")] if sorry else []
             live.update(Stack(*above, picture(seen, list(recent))), refresh=True)
             if is_away:
                 time.sleep(max(min(pause_s, ends_at - time.monotonic()), 0))
@@ -195,14 +195,14 @@ def look(desk: Desk, group: str) -> Seen:
 
 def picture(seen: Seen, recent: list[dict[str, Any]]) -> RenderableType:
     """Return a look as it is drawn."""
-    lines: list[RenderableType] = [Text(line) for line in standing(seen.group)]
+    lines: list[RenderableType] = [shown(line) for line in standing(seen.group)]
     names = {one["member_id"]: one.get("instance_id") or one["member_id"] for one in seen.members}
     rows = sorted([_row(one, names) for one in seen.members], key=operator.itemgetter(0))
     lines.append(table("member", "state", "active", "standby", "warmup", "heard", rows=rows))
     if seen.more:
         lines.append(Text(f"... and more than these {MEMBERS_SHOWN} members."))
     for reason, tasks in held_by_reason(seen.group):
-        lines.append(Text(f"held back by {reason}: {tasks}", style="yellow"))
+        lines.append(shown(f"held back by {reason}: {tasks}", style="yellow"))
     lines += [event_line(event, names) for event in recent]
     return Stack(*lines)
 
@@ -268,7 +268,7 @@ def event_line(event: dict[str, Any], names: dict[str, str] | None = None) -> Te
     line.append(event["type"], style=COLOURS.get(event["type"], "bold"))
     line.append(f" {' '.join(who)}" if who else "")
     line.append(f" {' '.join(words)}" if words else "", style="dim")
-    return line
+    return shown(line)
 
 
 def _plain(value: Any, names: dict[str, str]) -> str:

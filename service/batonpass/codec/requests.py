@@ -38,6 +38,9 @@ _NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f\ufffd]{{1,{NAME_CHARS_MAX}}}")
 _DOTS: Final = frozenset({".", ".."})
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 Worker = TypeVar("Worker", Join, Heartbeat)
+INSTANT_MS_MAX: Final = 253_370_764_800_000
+"""The beginning of the year 9999: what comes after it cannot be written in every time zone."""
+
 NO_SUCH_REVISION: Final = -1
 """An ``If-Match`` that cannot name any revision."""
 
@@ -124,6 +127,9 @@ def read_pause(body: bytes, *, reason: str = "") -> PauseRequest:
     """
     said = _PAUSE.parse(body).value
     expires_ms = None if said.expires_at is None else round(said.expires_at.timestamp() * 1_000)
+    if expires_ms is not None and not 0 <= expires_ms < INSTANT_MS_MAX:
+        reason = "an instant from 1970 to the end of 9998 is expected; leave it out for a pause without an end"
+        raise refusal([("expires_at", reason)])
     return PauseRequest(PauseScope(said.scope), said.reason or reason, expires_ms)
 
 
