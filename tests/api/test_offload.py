@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 from tests.api.conftest import Api
 
-from batonpass.api import offload
+from batonpass.api import groups, offload
 from batonpass.codec import answers
+from batonpass.core.dry_run.snapshot import Snapshot
+from batonpass.core.dry_run.whatif import imagine
 from batonpass.core.errors import InvalidRequest
 
 LONG_READS = (
@@ -83,3 +86,30 @@ async def test_every_look_at_a_whole_group_may_be_done_aside(api: Api, monkeypat
         assert answer == body, call
     assert threads
     assert threading.main_thread().name not in threads
+
+
+async def test_a_plan_of_the_smallest_group_is_made_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.declare(partitions=4)
+    await api.join("m1")
+    threads = []
+
+    def noted(*args: Any, **named: Any) -> Snapshot:
+        threads.append(threading.get_ident())
+        return imagine(*args, **named)
+
+    monkeypatch.setattr(groups, "imagine", noted)
+    assert (await api.call("POST", "/orders/plan", {"join": [{"count": 50}]})).status_code == 200
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("kind", ["leave", "drain"])
+async def test_a_plan_takes_each_member_once(api: Api, kind: str) -> None:
+    await api.declare(partitions=4)
+    await api.join("m1")
+    await api.join("m2")
+    for named, said in ((["m1", "m1"], "names a member twice"), (["m1"] * 1_000, "names 1000 members")):
+        refused = await api.call("POST", "/orders/plan", {kind: named})
+        assert refused.status_code == 422
+        assert said in refused.text
+        assert len(refused.content) < 1_000

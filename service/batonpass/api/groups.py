@@ -157,7 +157,8 @@ async def plan_change(request: Request) -> Response:
         balance = {"before": asdict(balance_now(present)), "after": asdict(balance_then(imagined, plan))}
         return answer | {"balance": balance}
 
-    return await show(request, size_of(group), work)
+    # How long it takes follows from what is imagined, not from how large the group is now.
+    return await show(request, None, work)
 
 
 def _summary(group: Group, soft: Soft, now_ms: int, policy: Policy) -> dict[str, Any]:

@@ -31,9 +31,9 @@ class Offload:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def do(self, size: int, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which looks at about ``size`` tasks and members."""
-        if size <= AT_ONCE_MAX:
+    async def do(self, size: int | None, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, which looks at about ``size`` tasks and members; None: nobody can say."""
+        if size is not None and size <= AT_ONCE_MAX:
             return work()
         async with self._turn:
             return await asyncio.to_thread(work)
@@ -47,13 +47,13 @@ def offload_of(request: Request) -> Offload:
 
 async def show(
     request: Request,
-    size: int,
+    size: int | None,
     work: Callable[[], object],
     *,
     status: int = 200,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Answer with the JSON of what ``work`` returns, which looks at about ``size`` tasks and members.
+    """Answer with the JSON of what ``work`` returns, which looks at about ``size`` tasks and members (None: unknown).
 
     Raises:
         ProtocolError: as ``work`` does.

@@ -43,11 +43,19 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
     """Return the snapshot as it would be; newcomers are called ``join-1``, ``join-2`` and so on, where these are free.
 
     Raises:
-        InvalidRequest: when somebody who is not a member is to leave or drain.
+        InvalidRequest: when somebody is to leave or drain who is not a member, or who is named twice.
         InvalidConfig: when the settings are refused.
         TooLarge: when the group would have too many members.
     """
     present = {one.id for one in snapshot.members}
+    for name, named in (("leave", change.leave), ("drain", change.drain)):
+        # Before the names are looked at: there may be a million of them.
+        if len(named) > len(present):
+            reason = f"names {len(named)} members, the group has {len(present)}; name each of them once"
+            raise InvalidRequest(f"{name}: {reason}", errors=[(name, reason)])
+        if len(set(named)) < len(named):
+            reason = "names a member twice; name each of them once"
+            raise InvalidRequest(f"{name}: {reason}", errors=[(name, reason)])
     faults = [
         (f"{name}[{number}]", f"{member_id} is not a member")
         for name, wanted in (("leave", change.leave), ("drain", change.drain))
@@ -56,11 +64,12 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
     ]
     if faults:
         raise InvalidRequest("; ".join(f"{path}: {reason}" for path, reason in faults), errors=faults)
-    stay = [one for one in snapshot.members if one.id not in change.leave]
+    leaving, draining = set(change.leave), set(change.drain)
+    stay = [one for one in snapshot.members if one.id not in leaving]
     size = len(stay) + sum(one.count for one in change.join)
     if size > max_members:
         raise TooLarge(f"the group would have {size} members, the limit is {max_members}")
-    members = [replace(one, draining=True) if one.id in change.drain else one for one in stay]
+    members = [replace(one, draining=True) if one.id in draining else one for one in stay]
     members += _newcomers(change.join, present)
     here = {one.id for one in members}
     return replace(
