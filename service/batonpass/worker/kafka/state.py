@@ -35,10 +35,10 @@ class TaskState:
         """How far each changelog has been read; one of which nothing was read is left out."""
         return {topic: store.position for topic, store in self.stores.items() if store.position is not None}
 
-    @property
-    def changed_ms(self) -> int:
-        """When the state last took something in."""
-        return max((store.changed_ms for store in self.stores.values()), default=0)
+    def note_level(self, level_ms: int) -> None:
+        """Note that every store was level with its changelog then."""
+        for store in self.stores.values():
+            store.note_level(level_ms)
 
     def close(self) -> None:
         """Close every store."""
