@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiokafka import ConsumerRecord
 
+from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, Subtopology
 from batonpass.worker.kafka.state import StateFolder, progress
 from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, Store
 from batonpass.worker.kafka.transaction import StoreInTransaction
@@ -151,6 +153,27 @@ def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
     assert folder.tasks() == ["0_10", "0_9", "orders_1"]
     folder.remove("0_10")
     assert folder.tasks() == ["0_9", "orders_1"]
+
+
+async def test_state_that_moved_away_is_measured_and_removed(tmp_path: Path) -> None:
+    """The runtime knows the bytes of every task of its subtopologies, and leaves what it does not know alone."""
+    part = Subtopology(sources=("orders",), process=_nothing, changelogs={"totals": "changelog"})
+    connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    runtime = KafkaRuntime(connection, "orders", {"0": part}, folder=tmp_path)
+    for task in ("0_1", "0_2", "other_1"):
+        state = StateFolder(tmp_path).open(task, ["changelog"])
+        state.stores["changelog"].apply([(b"a", b"1" * 1_000)], 7)
+        state.close()
+    sizes = await runtime.disk_bytes()
+    assert sizes.keys() == {"0_1", "0_2"}
+    assert min(sizes.values()) > 1_000
+    await runtime.remove_state("0_1")
+    assert (await runtime.disk_bytes()).keys() == {"0_2"}
+    assert (tmp_path / "other_1").is_dir()
+
+
+async def _nothing(_record: ConsumerRecord, _context: Context) -> None:
+    """Process nothing."""
 
 
 def test_progress_is_known_only_with_every_changelog() -> None:

@@ -195,6 +195,27 @@ class KafkaRuntime(Callbacks):
             self._close(task.id)
         return final
 
+    async def disk_bytes(self) -> Mapping[str, int]:
+        """Return what the state of each task of a known subtopology takes on disk."""
+
+        def measure() -> dict[str, int]:
+            known = [task_id for task_id in self._folder.tasks() if split_task_id(task_id)[0] in self._parts]
+            return {task_id: self._folder.disk_bytes(task_id) for task_id in known}
+
+        return await asyncio.to_thread(measure)
+
+    async def remove_state(self, task_id: str) -> None:
+        """Remove the state of a task that moved away; one that is open stays."""
+        if task_id in self._copies:
+            return
+
+        async def remove() -> None:
+            await asyncio.to_thread(self._folder.remove, task_id)
+
+        # Whoever opens the state waits for what is being closed.
+        self._closing.put(task_id, remove, delay_s=0)
+        await self._closing.done(task_id)
+
     async def on_close(self) -> None:
         """Close everything that is open, and wait for it."""
         for task_id in list(self._copies):

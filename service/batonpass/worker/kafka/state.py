@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from batonpass.core.ids import split_task_id
@@ -72,6 +73,15 @@ class StateFolder:
         return sorted(
             path.name for path in self.folder.iterdir() if path.is_dir() and _TASK_FOLDER.fullmatch(path.name)
         )
+
+    def disk_bytes(self, task_id: str) -> int:
+        """Return how many bytes the files of a task's state have."""
+        total = 0
+        for path in (self.folder / task_id).rglob("*"):
+            # RocksDB takes files away while it is open.
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
     def remove(self, task_id: str) -> None:
         """Remove the state of a task, which must not be open."""
