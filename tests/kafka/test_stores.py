@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiokafka import ConsumerRecord
 
+from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, Subtopology
 from batonpass.worker.kafka.state import StateFolder, progress
-from batonpass.worker.kafka.stores import MemoryStore, RocksStore, Store
+from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, Store
 from batonpass.worker.kafka.transaction import StoreInTransaction
 from batonpass.worker.protocol import Progress
 
@@ -24,13 +26,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def test_a_store_is_a_beginning_of_its_changelog(store: Store) -> None:
     """Keys take their last value, a None takes them away, and the position is where to read on."""
-    assert (store.position, store.changed_ms, store.get(b"a")) == (None, 0, None)
+    assert (store.position, store.level_ms, store.get(b"a")) == (None, 0, None)
     store.apply([(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"")], 4)
     store.apply([(b"b", None)], 5)
     assert (store.position, store.get(b"a"), store.get(b"b"), store.get(b"c")) == (5, b"3", None, b"")
-    assert store.changed_ms > 0
     store.wipe()
-    assert (store.position, list(store.scan())) == (None, [])
+    assert (store.position, store.level_ms, list(store.scan())) == (None, 0, [])
     store.close()
 
 
@@ -56,6 +57,40 @@ def test_changes_of_a_transaction_are_seen_in_it_alone(store: Store) -> None:
     assert list(store.scan()) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
     store.apply(within.changes.items(), 6)
     assert list(store.scan()) == [(b"a", b"1"), (b"b", b"20"), (b"bb", b"21")]
+    store.close()
+
+
+def test_when_a_store_was_level_is_kept_though_nothing_is_written(tmp_path: Path) -> None:
+    """Records do not make it any younger; that it was level does, and is found again."""
+    folder = tmp_path / "0_0" / "changelog"
+    store = RocksStore(folder)
+    store.note_level(1_000_000)
+    store.apply([(b"a", b"1")], 5)
+    assert store.level_ms == 1_000_000
+    store.note_level(1_000_001)
+    store.close()
+    again = RocksStore(folder)
+    assert (again.position, again.level_ms) == (5, 1_000_001)
+    again.close()
+
+
+def _stay_level_until_killed(folder: Path) -> None:
+    store = RocksStore(folder)
+    store.apply([], 5)
+    for now_ms in range(1_000_000, 9_000_000, 1_000):
+        store.note_level(now_ms)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_leaves_a_store_hardly_older_than_it_was(tmp_path: Path) -> None:
+    """That a store is level is written every minute, and never as later than it was."""
+    folder = tmp_path / "0_0" / "changelog"
+    process = multiprocessing.get_context("spawn").Process(target=_stay_level_until_killed, args=(folder,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    store = RocksStore(folder)
+    assert 0 <= 8_999_000 - store.level_ms < KEEP_LEVEL_MS
     store.close()
 
 
@@ -118,6 +153,27 @@ def test_a_folder_knows_its_tasks(tmp_path: Path) -> None:
     assert folder.tasks() == ["0_10", "0_9", "orders_1"]
     folder.remove("0_10")
     assert folder.tasks() == ["0_9", "orders_1"]
+
+
+async def test_state_that_moved_away_is_measured_and_removed(tmp_path: Path) -> None:
+    """The runtime knows the bytes of every task of its subtopologies, and leaves what it does not know alone."""
+    part = Subtopology(sources=("orders",), process=_nothing, changelogs={"totals": "changelog"})
+    connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    runtime = KafkaRuntime(connection, "orders", {"0": part}, folder=tmp_path)
+    for task in ("0_1", "0_2", "other_1"):
+        state = StateFolder(tmp_path).open(task, ["changelog"])
+        state.stores["changelog"].apply([(b"a", b"1" * 1_000)], 7)
+        state.close()
+    sizes = await runtime.disk_bytes()
+    assert sizes.keys() == {"0_1", "0_2"}
+    assert min(sizes.values()) > 1_000
+    await runtime.remove_state("0_1")
+    assert (await runtime.disk_bytes()).keys() == {"0_2"}
+    assert (tmp_path / "other_1").is_dir()
+
+
+async def _nothing(_record: ConsumerRecord, _context: Context) -> None:
+    """Process nothing."""
 
 
 def test_progress_is_known_only_with_every_changelog() -> None:

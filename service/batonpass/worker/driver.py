@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from batonpass.worker.disk import Disk
 from batonpass.worker.protocol import (
     DemoteActive,
     Instruction,
@@ -80,6 +81,14 @@ class Driver:
             failed=reports.failed,
             again=self._tried_again,
         )
+        self._disk = Disk(
+            self.machine,
+            callbacks,
+            delay_ms=options.state_cleanup_delay_ms,
+            clock=options.clock,
+            turn=self.turn,
+        )
+        self._keeping: asyncio.Task[None] | None = None
         self._calls: dict[asyncio.Task[None], None] = {}  # in the order of the calls
         self._timer: asyncio.TimerHandle | None = None
         self._turned = asyncio.Event()
@@ -110,6 +119,12 @@ class Driver:
             self.wake()
             self._set_timer()
 
+    def start(self) -> None:
+        """Join, and look after what lies on disk from now on."""
+        self.turn(self.machine.start)
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._disk.keep(), name="batonpass disk")
+
     async def next_turn(self) -> None:
         """Wait until something has happened."""
         await self._turned.wait()
@@ -119,7 +134,8 @@ class Driver:
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        left = [*self._calls, *(one for work in self.works.values() for one in work.close())]
+        kept = [] if self._keeping is None else [self._keeping]
+        left = [*kept, *self._calls, *(one for work in self.works.values() for one in work.close())]
         for one in left:
             one.cancel()
         if left:
@@ -209,6 +225,7 @@ class Driver:
             log.exception("a callback raised")
 
     def _work(self, task_id: str) -> TaskRunner:
+        self._disk.used(task_id)
         work = self.works.get(task_id)
         if work is None:
             work = TaskRunner(task_id, self._terms, lambda role, was: Task(task_id, role, self._reports, was=was))

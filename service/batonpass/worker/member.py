@@ -85,7 +85,7 @@ class Member:
 
     def start(self) -> None:
         """Begin to join, and go on with everything else when that is done."""
-        self._driver.turn(self._machine.start)
+        self._driver.start()
 
     async def joined(self) -> None:
         """Wait until the group knows this member, for as long as the coordinator is away or asks to wait.

@@ -43,6 +43,7 @@ class MemberOptions(TypedDict, total=False):
     replaces: str | None
     capacity: float
     max_tasks: int | None
+    max_disk_bytes: int | None
     client_tags: Mapping[str, str]
     topology_epoch: int | None
     endpoint: str | None
@@ -56,6 +57,7 @@ class MemberOptions(TypedDict, total=False):
     on_exit: Exit | None
     stop_deadline_ms: int
     retry_failed_ms: int
+    state_cleanup_delay_ms: int
     drain_deadline_ms: int
     exit_timeout_ms: int
     poll_wait_ms: int
@@ -75,9 +77,10 @@ class Options:
     """The options of a member. Durations are milliseconds.
 
     What it says of itself when it joins (`MemberSettings`): ``instance_id``, ``takeover``, ``capacity``, ``max_tasks``,
-    ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``; ``stop_early_ms`` ends its lease so much
-    sooner here. ``replaces`` is the member id of this worker's former process, where that is known and known to be
-    dead. ``on_disk`` is the state that the process finds when it starts, by task.
+    ``max_disk_bytes``, ``client_tags``, ``topology_epoch``, ``endpoint``, ``on_lease_lost``; ``stop_early_ms`` ends its
+    lease so much sooner here. ``replaces`` is the member id of this worker's former process, where that is known and
+    known to be dead. ``on_disk`` is the state that the process finds when it starts, by task. State of a task that has
+    moved away is removed (`Callbacks.remove_state`) when it was not asked for again for ``state_cleanup_delay_ms``.
 
     How it reaches the coordinator: a bearer ``token``, or a function that returns it each time; ``tls`` is False to
     trust anybody, or a context with authorities and client certificate (`tls_context`); ``headers`` go with every
@@ -97,6 +100,7 @@ class Options:
     replaces: str | None = None
     capacity: float = 1
     max_tasks: int | None = None
+    max_disk_bytes: int | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     topology_epoch: int | None = None
     endpoint: str | None = None
@@ -110,6 +114,7 @@ class Options:
     on_exit: Exit | None = None
     stop_deadline_ms: int = 30_000
     retry_failed_ms: int = 5_000
+    state_cleanup_delay_ms: int = 600_000
     drain_deadline_ms: int = 25_000
     exit_timeout_ms: int = 40_000
     poll_wait_ms: int = 30_000
@@ -132,6 +137,7 @@ class Options:
             takeover=self.takeover,
             capacity=self.capacity,
             max_tasks=self.max_tasks,
+            max_disk_bytes=self.max_disk_bytes,
             client_tags=self.client_tags,
             topology_epoch=self.topology_epoch,
             on_lease_lost=OnLeaseLost(self.on_lease_lost),

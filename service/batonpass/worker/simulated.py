@@ -33,6 +33,9 @@ EXIT_TAKEN_OVER = 3
 STEP_S = 0.1
 LEAST_STEP_S = 0.005
 KEEP_S = 1.0
+RECORD_BYTES = 100
+"""What a record that is pretended counts for on the disk that is pretended."""
+
 SECOND_SIGNAL_S = 1.0
 """How long a first interrupt waits for a second one, which asks to leave for good."""
 
@@ -116,6 +119,16 @@ class Pretender(Callbacks):
             if task.may_process:
                 self._kept.positions[task.id] = self._changelog.end()
             await asyncio.sleep(STEP_S)
+
+    async def disk_bytes(self) -> dict[str, int]:
+        """Return what the records would take that are kept in pretence."""
+        begin = self._changelog.begin()
+        return {task: RECORD_BYTES * max(0, at - begin) for task, at in self._kept.positions.items()}
+
+    async def remove_state(self, task_id: str) -> None:
+        """Forget how far a task's state has come."""
+        self._kept.positions.pop(task_id, None)
+        self._kept.write()
 
     async def on_standby(self, task: Task) -> None:
         """Restore, and keep tailing."""

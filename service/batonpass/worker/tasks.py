@@ -225,6 +225,19 @@ class Callbacks:
         called once more without a commit, and so on until it returns.
         """
 
+    async def disk_bytes(self) -> Mapping[str, int]:
+        """Return what the state of each task takes on disk here, in bytes, whatever its role; asked twice a minute.
+
+        Of what is not named nothing is removed.
+        """
+        return {}
+
+    async def remove_state(self, task_id: str) -> None:
+        """Remove what lies on disk of a task that moved away ``state_cleanup_delay_ms`` ago.
+
+        The task may come back while this runs; it is then to begin from nothing, once this is done.
+        """
+
     async def on_close(self) -> None:
         """Let go of what is still open: the member is gone, every task has stopped, and nothing is called any more."""
 

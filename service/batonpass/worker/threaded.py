@@ -162,6 +162,13 @@ class ThreadCallbacks:
     def on_revoke(self, task: ThreadTask, revocation: Revocation) -> Offsets | None:
         """Stop the task as the revocation says, and return where an active's changelog ends, if that is known."""
 
+    def disk_bytes(self) -> Mapping[str, int]:
+        """Return what the state of each task takes on disk here, in bytes; of what is not named nothing is removed."""
+        return {}
+
+    def remove_state(self, task_id: str) -> None:
+        """Remove what lies on disk of a task that moved away ``state_cleanup_delay_ms`` ago."""
+
     def on_status(self, statuses: Sequence[Status]) -> None:
         """Hear what the coordinator says of this member's standing. Must return at once."""
 
@@ -189,6 +196,12 @@ class _Bridge(Callbacks):
         threaded = self._threaded(task)
         threaded.tell_to_stop()
         return await in_thread(self._callbacks.on_revoke, threaded, revocation)
+
+    async def disk_bytes(self) -> Mapping[str, int]:
+        return await in_thread(self._callbacks.disk_bytes)
+
+    async def remove_state(self, task_id: str) -> None:
+        await in_thread(self._callbacks.remove_state, task_id)
 
     def on_status(self, statuses: Sequence[Status]) -> None:
         self._callbacks.on_status(statuses)

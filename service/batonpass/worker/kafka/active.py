@@ -73,8 +73,10 @@ class ActiveOptions:
     committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
     active begins anew once ``retry_ms`` are over; one whose topics are not there for ``missing_topic_ms`` has failed.
     With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
-    promotion does not wait for them. The rest are keyword arguments of aiokafka's clients. ``observe`` hears of each
-    step; it must return at once.
+    promotion does not wait for them. A copy is compared with the changelog's own ``delete.retention.ms``;
+    ``delete_retention_ms`` counts where the cluster does not tell that. The rest are keyword arguments of aiokafka's
+    clients. ``observe`` hears of each step; it must return at once. ``clock`` gives milliseconds since 1970, by which
+    the age of state is told.
     """
 
     commit_interval_ms: int = 100
@@ -84,10 +86,12 @@ class ActiveOptions:
     retry_ms: int = 500
     missing_topic_ms: int = 30_000
     connect_ahead: bool = True
+    delete_retention_ms: int = 86_400_000
     input_options: Mapping[str, Any] = field(default_factory=dict)
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     producer_options: Mapping[str, Any] = field(default_factory=dict)
     observe: Callable[[str, Step], None] = lambda _task, _step: None
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,8 @@ class Active:
                 if time.monotonic() - told_lag_at > INPUT_LAG_S:
                     told_lag_at = time.monotonic()
                     await self._tell_input_lag(clients)
+                    if self._task.may_begin:
+                        self._note_level()
         finally:
             stopping.cancel()
 
@@ -330,6 +336,7 @@ class Active:
                     await producer.abort_transaction()
             raise
         context.apply()
+        self._note_level()
         self._committed |= offsets
         self._observe(Step.COMMITTED)
 
@@ -382,6 +389,10 @@ class Active:
             if end is not None and end >= 0:
                 lag += max(0, end - await clients.input.position(partition))
         self._task.input_lag(lag)
+
+    def _note_level(self) -> None:
+        """Note that the state lacks nothing: this active alone writes the changelog, by its lease or by a commit."""
+        self._state.note_level(self._options.clock())
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import TaskState
-from batonpass.worker.kafka.topics import MissingPartition, look_up
+from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, look_up
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -24,6 +24,14 @@ RESTORE_LOOK_MS = 10
 MARKERS_TIMEOUT_S = 5.0
 """How long the markers of a committed transaction may take to show; they take milliseconds."""
 
+AGE_SHARE = 5 / 6
+"""How much of the time for which a changelog keeps deletions a copy may sleep; in the rest it reads what it missed."""
+
+
+def is_too_old(level_ms: int, deletions_kept_ms: float, now_ms: int) -> bool:
+    """Whether a copy that was last level with its changelog at ``level_ms`` may have missed deletions for good."""
+    return now_ms - level_ms > deletions_kept_ms * AGE_SHARE
+
 
 class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
     """The cluster acknowledged a commit and lost it, or somebody set the offsets back."""
@@ -32,10 +40,22 @@ class CommitLost(KafkaError):  # type: ignore[misc]  # aiokafka has no types
 class Changelog:
     """The changelog partitions of one task, read under read_committed: aborted writes never reach a store."""
 
-    def __init__(self, connection: KafkaConnection, state: TaskState, consumer_options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        state: TaskState,
+        consumer_options: Mapping[str, Any],
+        *,
+        clock: Callable[[], int],
+        delete_retention_ms: int,
+    ) -> None:
         self._connection = connection
         self._state = state
         self._options = consumer_options
+        self._clock = clock
+        self._delete_retention_ms = delete_retention_ms
+        self._deletions_kept_ms: dict[str, float] = {}
+        self._was_level = False
         self._topics = {TopicPartition(topic, state.partition): topic for topic in state.stores}
         self._consumer: AIOKafkaConsumer | None = None
         self._paused = False
@@ -67,6 +87,11 @@ class Changelog:
         try:
             await to_its_end(consumer.start())
             await self._check(consumer)
+            self._deletions_kept_ms = await deletions_kept_ms(
+                consumer._client,  # noqa: SLF001 - an admin client would be a connection more for each copy
+                self._topics.values(),
+                unless_told=self._delete_retention_ms,
+            )
             self._consumer = consumer
             positions = await self._places()
             # Without a pause between the two, in which the client would look for a place by itself.
@@ -110,7 +135,13 @@ class Changelog:
         except OffsetOutOfRangeError as error:
             await self._begin_anew(error)
             return 0
-        return await self._take(consumer, batches)
+        if self._was_level and self._is_too_old():
+            # It was cut off, or the whole process stood still: what came just now may lack deletions.
+            self._seek(await self._places())
+            return 0
+        came = await self._take(consumer, batches)
+        self._note_level(consumer)
+        return came
 
     async def _take(self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Any]) -> int:
         for partition, records in batches.items():
@@ -170,12 +201,14 @@ class Changelog:
             self._paused = True
 
     async def resume(self) -> None:
-        """Read on from where the stores are by now.
+        """Read on from where the stores are by now; what may have missed deletions meanwhile is begun anew.
 
         Raises:
             KafkaError: when the cluster cannot be reached.
         """
         await self.open()
+        if self._is_too_old():
+            self._seek(await self._places())
         if self._paused:
             # Not compared with the changelog's end, which trails a transaction that was committed just now.
             self._seek({partition: self._store(partition).position for partition in self._topics})
@@ -202,7 +235,10 @@ class Changelog:
         return self._consumer
 
     async def _places(self) -> dict[TopicPartition, int]:
-        """Return where to read on from; a store whose place is not in its changelog any more is wiped for that."""
+        """Return where to read on from, after wiping each store that its changelog cannot bring up to date.
+
+        Its place is not there any more, or it may lack deletions that are not.
+        """
         consumer = self._opened
         starts = await consumer.beginning_offsets(list(self._topics))
         ends = await self._settled_ends()
@@ -214,9 +250,36 @@ class Changelog:
                     self._state.task_id, store.position, partition, starts[partition], ends[partition],
                 )  # fmt: skip
                 store.wipe()
+            elif store.position is not None and self._store_is_too_old(partition):
+                log.warning(
+                    "state of %s was last level with %s %s s ago, which keeps deletions for %s s: it is restored from "
+                    "the beginning", self._state.task_id, partition, (self._clock() - store.level_ms) // 1_000,
+                    self._deletions_kept_ms[partition.topic] / 1_000,
+                )  # fmt: skip
+                store.wipe()
             if store.position is None:
                 store.apply([], starts[partition])
+                store.note_level(self._clock())
+                self._was_level = False
         return {partition: self._store(partition).position for partition in self._topics}
+
+    def _is_too_old(self) -> bool:
+        return any(map(self._store_is_too_old, self._topics))
+
+    def _store_is_too_old(self, partition: TopicPartition) -> bool:
+        return is_too_old(self._store(partition).level_ms, self._deletions_kept_ms[partition.topic], self._clock())
+
+    def _note_level(self, consumer: AIOKafkaConsumer) -> None:
+        """Note when each store that has come to the end was there: when the broker last said where that is."""
+        wall_ms, now_ms = time.time_ns() // 1_000_000, self._clock()
+        was_level = []
+        for partition in self._topics:
+            store, end = self._store(partition), consumer.last_stable_offset(partition)
+            is_level = end is not None and 0 <= end <= store.position
+            was_level.append(is_level)
+            if is_level:
+                store.note_level(now_ms - (wall_ms - consumer.last_poll_timestamp(partition)))
+        self._was_level |= all(was_level)
 
     async def _settled_ends(self) -> dict[TopicPartition, int]:
         """Return the ends once they are no longer before the stores' places, or have had the time to be.

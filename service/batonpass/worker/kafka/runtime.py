@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,13 +13,13 @@ from aiokafka.errors import KafkaError
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
-from batonpass.worker.kafka.changelog import Changelog
+from batonpass.worker.kafka.changelog import Changelog, is_too_old
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
 from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
 from batonpass.worker.kafka.stores import ReadableStore, RocksStore
-from batonpass.worker.kafka.topics import Said
+from batonpass.worker.kafka.topics import Said, deletions_kept_ms
 from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role
 from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -30,9 +30,6 @@ REPORT_S = 0.2
 DEMOTED_CONNECTS_AFTER_S = 2.0
 CONNECTS_WITHIN_S = 3.0
 """How long a copy may connect for its promotion before it says how far it has come all the same."""
-
-STATE_AGE_MAX_MS = 20 * 3_600_000
-"""Below `delete.retention.ms` of a compacted topic (a day): a copy that slept longer may have missed deletions."""
 
 
 class KafkaRuntime(Callbacks):
@@ -78,45 +75,57 @@ class KafkaRuntime(Callbacks):
         Raises:
             KafkaError: when the ends of the changelogs cannot be read.
         """
-        found: dict[str, dict[str, int]] = {}
+        found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         for task_id in self._folder.tasks():
             part = self._parts.get(split_task_id(task_id)[0])
             if part is None or not part.changelogs or task_id in self._copies:
                 continue
             state = self._folder.open(task_id, part.changelog_topics)
-            positions, age_ms = state.positions, time.time_ns() // 1_000_000 - state.changed_ms
+            found[task_id] = state.positions, {topic: store.level_ms for topic, store in state.stores.items()}
             state.close()
-            if positions.keys() != set(part.changelog_topics) or age_ms > STATE_AGE_MAX_MS:
-                log.info("the state of %s is incomplete or %s s old: removed", task_id, age_ms // 1_000)
+        ends, kept_ms = await self._ends_and_retention(found)
+        offered: dict[str, Progress] = {}
+        for task_id, (positions, level_ms) in found.items():
+            topics = self._part(task_id).changelog_topics
+            now_ms = self._options.clock()
+            if positions.keys() != set(topics) or any(
+                is_too_old(level_ms[topic], kept_ms[topic], now_ms) for topic in topics
+            ):
+                log.info(
+                    "the state of %s is incomplete, or was last level %s s ago, which is too long: removed",
+                    task_id, (now_ms - min(level_ms.values())) // 1_000,
+                )  # fmt: skip
                 self._folder.remove(task_id)
             else:
-                found[task_id] = positions
-        ends = await self._ends(found)
-        return {
-            task_id: progress(positions, ends.get(task_id, {}), self._part(task_id).changelog_topics)
-            for task_id, positions in found.items()
-        }
+                offered[task_id] = progress(positions, ends.get(task_id, {}), topics)
+        return offered
 
-    async def _ends(self, tasks: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    async def _ends_and_retention(self, tasks: Collection[str]) -> tuple[dict[str, dict[str, int]], dict[str, float]]:
+        """Return where the changelogs of tasks end, by task and topic, and for how long each topic keeps deletions."""
         partitions = {
             TopicPartition(topic, split_task_id(task_id)[1]): task_id
-            for task_id, positions in tasks.items()
-            for topic in positions
+            for task_id in tasks
+            for topic in self._part(task_id).changelog_topics
         }
         if not partitions:
-            return {}
+            return {}, {}
         consumer = AIOKafkaConsumer(
             **self._connection.client_options(), group_id=None, isolation_level="read_committed"
         )
         try:
             await to_its_end(consumer.start())
             offsets = await consumer.end_offsets(list(partitions))
+            kept_ms = await deletions_kept_ms(
+                consumer._client,  # noqa: SLF001 - nothing public asks over the connection that is there
+                {partition.topic for partition in partitions},
+                unless_told=self._options.delete_retention_ms,
+            )
         finally:
             await consumer.stop()
         ends: dict[str, dict[str, int]] = {}
         for partition, offset in offsets.items():
             ends.setdefault(partitions[partition], {})[partition.topic] = offset
-        return ends
+        return ends, kept_ms
 
     # --- the callbacks ----------------------------------------------------------------------------------------------
 
@@ -186,6 +195,27 @@ class KafkaRuntime(Callbacks):
             self._close(task.id)
         return final
 
+    async def disk_bytes(self) -> Mapping[str, int]:
+        """Return what the state of each task of a known subtopology takes on disk."""
+
+        def measure() -> dict[str, int]:
+            known = [task_id for task_id in self._folder.tasks() if split_task_id(task_id)[0] in self._parts]
+            return {task_id: self._folder.disk_bytes(task_id) for task_id in known}
+
+        return await asyncio.to_thread(measure)
+
+    async def remove_state(self, task_id: str) -> None:
+        """Remove the state of a task that moved away; one that is open stays."""
+        if task_id in self._copies:
+            return
+
+        async def remove() -> None:
+            await asyncio.to_thread(self._folder.remove, task_id)
+
+        # Whoever opens the state waits for what is being closed.
+        self._closing.put(task_id, remove, delay_s=0)
+        await self._closing.done(task_id)
+
     async def on_close(self) -> None:
         """Close everything that is open, and wait for it."""
         for task_id in list(self._copies):
@@ -245,7 +275,13 @@ class KafkaRuntime(Callbacks):
             state = self._folder.open(task_id, part.changelog_topics)
             changelog = None
             if part.changelogs:
-                changelog = Changelog(self._connection, state, self._options.changelog_options)
+                changelog = Changelog(
+                    self._connection,
+                    state,
+                    self._options.changelog_options,
+                    clock=self._options.clock,
+                    delete_retention_ms=self._options.delete_retention_ms,
+                )
             prepared = Prepared(lambda: Clients(self._terms, task_id, part, state.partition), self._closing, task_id)
             copy = self._copies[task_id] = Copy(state, changelog, prepared)
         return copy

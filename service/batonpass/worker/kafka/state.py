@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from batonpass.core.ids import split_task_id
@@ -35,10 +36,10 @@ class TaskState:
         """How far each changelog has been read; one of which nothing was read is left out."""
         return {topic: store.position for topic, store in self.stores.items() if store.position is not None}
 
-    @property
-    def changed_ms(self) -> int:
-        """When the state last took something in."""
-        return max((store.changed_ms for store in self.stores.values()), default=0)
+    def note_level(self, level_ms: int) -> None:
+        """Note that every store was level with its changelog then."""
+        for store in self.stores.values():
+            store.note_level(level_ms)
 
     def close(self) -> None:
         """Close every store."""
@@ -72,6 +73,15 @@ class StateFolder:
         return sorted(
             path.name for path in self.folder.iterdir() if path.is_dir() and _TASK_FOLDER.fullmatch(path.name)
         )
+
+    def disk_bytes(self, task_id: str) -> int:
+        """Return how many bytes the files of a task's state have."""
+        total = 0
+        for path in (self.folder / task_id).rglob("*"):
+            # RocksDB takes files away while it is open.
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
     def remove(self, task_id: str) -> None:
         """Remove the state of a task, which must not be open."""

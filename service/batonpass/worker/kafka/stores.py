@@ -3,13 +3,15 @@
 A store is always exactly a beginning of its changelog: the records before ``position``, and nothing else. Records and
 position change together, so that a process killed at any instruction goes on from where it was. An active's own writes
 come in only after their transaction was committed.
+
+A store has an age: how long ago it was last known to be level with its changelog. A compacted changelog forgets
+deletions after a while, and a store that slept for longer would never hear of them.
 """
 
 from __future__ import annotations
 
 import shutil
 import struct
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +25,9 @@ Change = tuple[bytes, bytes | None]
 _RECORD = b"r"
 _POSITION = b"position"
 _FORM = struct.Struct(">qq")
+
+KEEP_LEVEL_MS = 60_000
+"""How often a store to which nothing is written keeps that it is level."""
 
 
 class ReadableStore(Protocol):
@@ -46,12 +51,19 @@ class Store(ReadableStore, Protocol):
         ...
 
     @property
-    def changed_ms(self) -> int:
-        """When the position was last moved, in milliseconds since 1970; 0 if never."""
+    def level_ms(self) -> int:
+        """When it was last known to lack nothing of its changelog, in milliseconds since 1970; 0 if never.
+
+        A store that is begun anew lacks no deletion either: it holds nothing that could have been deleted.
+        """
         ...
 
     def apply(self, changes: Iterable[Change], position: int) -> None:
         """Take in records and move the position, both or neither."""
+        ...
+
+    def note_level(self, level_ms: int) -> None:
+        """Note that it was level with its changelog then; kept at least when it is closed, and every minute."""
         ...
 
     def wipe(self) -> None:
@@ -69,7 +81,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._records: dict[bytes, bytes] = {}
         self._position: int | None = None
-        self._changed_ms = 0
+        self._level_ms = 0
 
     @property
     def position(self) -> int | None:
@@ -77,9 +89,9 @@ class MemoryStore:
         return self._position
 
     @property
-    def changed_ms(self) -> int:
-        """When the position was last moved."""
-        return self._changed_ms
+    def level_ms(self) -> int:
+        """When it was last known to be level with its changelog."""
+        return self._level_ms
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -96,12 +108,16 @@ class MemoryStore:
                 self._records.pop(key, None)
             else:
                 self._records[key] = value
-        self._position, self._changed_ms = position, _now_ms()
+        self._position = position
+
+    def note_level(self, level_ms: int) -> None:
+        """Note that it was level with its changelog then."""
+        self._level_ms = max(self._level_ms, level_ms)
 
     def wipe(self) -> None:
         """Forget everything."""
         self._records.clear()
-        self._position, self._changed_ms = None, 0
+        self._position, self._level_ms = None, 0
 
     def close(self) -> None:
         """Do nothing: there are no files."""
@@ -131,10 +147,11 @@ class RocksStore:
             shutil.rmtree(folder)
             self._db = _open(folder)
         self._position: int | None = None
-        self._changed_ms = 0
+        self._level_ms = 0
         kept = self._db.get(_POSITION)
         if kept is not None:
-            self._position, self._changed_ms = _FORM.unpack(kept)
+            self._position, self._level_ms = _FORM.unpack(kept)
+        self._kept_level_ms = self._level_ms
 
     @property
     def position(self) -> int | None:
@@ -142,9 +159,9 @@ class RocksStore:
         return self._position
 
     @property
-    def changed_ms(self) -> int:
-        """When the position was last moved."""
-        return self._changed_ms
+    def level_ms(self) -> int:
+        """When it was last known to be level with its changelog."""
+        return self._level_ms
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -169,20 +186,30 @@ class RocksStore:
                 batch.delete(_RECORD + key)
             else:
                 batch.put(_RECORD + key, value)
-        now_ms = _now_ms()
-        batch.put(_POSITION, _FORM.pack(position, now_ms))
+        batch.put(_POSITION, _FORM.pack(position, self._level_ms))
         self._db.write(batch)
-        self._position, self._changed_ms = position, now_ms
+        self._position, self._kept_level_ms = position, self._level_ms
+
+    def note_level(self, level_ms: int) -> None:
+        """Note that it was level with its changelog then; written at most once a minute, and when it is closed."""
+        self._level_ms = max(self._level_ms, level_ms)
+        if self._level_ms - self._kept_level_ms >= KEEP_LEVEL_MS:
+            self._keep_level()
+
+    def _keep_level(self) -> None:
+        if self._position is not None and self._level_ms != self._kept_level_ms:
+            self.apply([], self._position)
 
     def wipe(self) -> None:
         """Forget everything."""
         self._db.close()
         shutil.rmtree(self._folder)
         self._db = _open(self._folder)
-        self._position, self._changed_ms = None, 0
+        self._position, self._level_ms, self._kept_level_ms = None, 0, 0
 
     def close(self) -> None:
         """Close the files, so that another process may open them."""
+        self._keep_level()
         self._db.close()
 
 
@@ -194,7 +221,3 @@ def _open(folder: Path) -> Rdict:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     return Rdict(str(folder), options)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

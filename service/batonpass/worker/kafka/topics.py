@@ -1,12 +1,18 @@
-"""Whether the topics are there that a task needs. To make them is up to whoever runs the job."""
+"""Whether the topics are there that a task needs, and how long they keep deletions. To make them is up to others."""
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Iterable
 
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
+
+log = logging.getLogger("batonpass.worker.kafka")
 
 SAY_AGAIN_S = 30.0
 
@@ -39,6 +45,32 @@ async def look_up(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, se
     if missing:
         raise MissingPartition(f"topic {' and '.join(missing)} does not exist, or may not be read: make it first")
     return {topic: set(partitions) for topic, partitions in found.items() if partitions is not None}
+
+
+async def deletions_kept_ms(client: AIOKafkaClient, topics: Iterable[str], *, unless_told: int) -> dict[str, float]:
+    """Return for how long each topic keeps the record that a key was deleted, in milliseconds (`delete.retention.ms`).
+
+    That is for ever (`math.inf`) where nothing is compacted: such a topic forgets from its beginning alone. It is
+    ``unless_told`` where the cluster does not let this client know.
+
+    Raises:
+        KafkaError: when the cluster cannot be asked.
+    """
+    names = ["cleanup.policy", "delete.retention.ms"]
+    asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, names) for topic in sorted(set(topics))])
+    answer = await client.send(client.get_random_node(), asked)
+    kept: dict[str, float] = {}
+    for code, message, _, topic, entries in answer.resources:
+        if code:
+            log.warning(
+                "how long %s keeps deletions is not to be known (%s); %s ms are taken for it. Allow this client "
+                "DescribeConfigs on it, or set delete_retention_ms", topic, message or for_code(code).__name__, unless_told,
+            )  # fmt: skip
+            kept[topic] = unless_told
+            continue
+        settings = {name: value for name, value, *_ in entries}
+        kept[topic] = int(settings["delete.retention.ms"]) if "compact" in settings["cleanup.policy"] else math.inf
+    return kept
 
 
 class Said:

@@ -107,6 +107,8 @@ class Holdings:
 
     held: dict[str, Holding] = field(default_factory=dict)
     on_disk: dict[str, Progress] = field(default_factory=dict)
+    # What the state of each task takes on this member's disk, in bytes, whatever its role.
+    disk_bytes: dict[str, int] = field(default_factory=dict)
     finals: dict[str, Final] = field(default_factory=dict)
     # A task that stopped of its own accord starts again only after a heartbeat above this seq was answered.
     barred: dict[str, int] = field(default_factory=dict)
@@ -297,6 +299,18 @@ class Holdings:
         self.changed = True
         return True
 
+    def disk_measured(self, sizes: Mapping[str, int]) -> None:
+        """Note what lies on disk of each task, in bytes."""
+        if self.disk_bytes != sizes:
+            self.disk_bytes = dict(sizes)
+            self.changed = True
+
+    def removed(self, task: str) -> None:
+        """Forget the state on disk of a task that is not held."""
+        self.on_disk.pop(task, None)
+        self.disk_bytes.pop(task, None)
+        self.changed = True
+
     def fenced(self, task: str) -> list[Instruction]:
         """Stop an active whose producer was fenced, and bar it until the coordinator has been asked."""
         out: list[Instruction] = []
@@ -322,7 +336,7 @@ class Holdings:
     def report(self, *, acceptable_lag: int, acceptable_catchup_ms: int | None) -> dict[str, object]:
         """Return everything that is held, as heartbeat ``seq`` says it."""
         tasks: dict[str, object] = {}
-        for task in {**self.held, **self.on_disk, **self.finals}:
+        for task in {**self.held, **self.on_disk, **self.finals, **self.disk_bytes}:
             holding = self.held.get(task)
             if holding is None:
                 progress = self.on_disk.get(task, UNKNOWN_PROGRESS)
@@ -336,6 +350,8 @@ class Holdings:
                     fields["final_position"] = final.position
                 else:
                     fields["final_positions"] = dict(final.position)
+            if task in self.disk_bytes:
+                fields["disk_bytes"] = self.disk_bytes[task]
             tasks[task] = fields
         self.changed = False
         return tasks

@@ -232,6 +232,18 @@ class MemberProtocol:
         self._talk.is_urgent |= self._talk.holdings.lost(task)
         return self._talk.close(out)
 
+    def disk_bytes(self, sizes: Mapping[str, int], *, now_ms: int) -> list[Instruction]:
+        """Take it that so many bytes lie on disk of each task, whatever its role here."""
+        out = self._talk.open(now_ms)
+        self._talk.holdings.disk_measured(sizes)
+        return self._talk.close(out)
+
+    def state_removed(self, task: str, *, now_ms: int) -> list[Instruction]:
+        """Take it that the state on disk of a task that is not held here is no longer to be counted on."""
+        out = self._talk.open(now_ms)
+        self._talk.holdings.removed(task)
+        return self._talk.close(out)
+
     def producer_fenced(self, task: str, *, now_ms: int) -> list[Instruction]:
         """Take it that an active's producer was fenced: somebody may have a newer token.
 

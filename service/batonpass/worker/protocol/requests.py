@@ -46,6 +46,7 @@ def join_request(
         "instance_id": settings.instance_id,
         "replaces": replaces,
         "max_tasks": settings.max_tasks,
+        "max_disk_bytes": settings.max_disk_bytes,
         "topology_epoch": settings.topology_epoch,
         "endpoint": settings.endpoint,
         "client_tags": dict(settings.client_tags) or None,

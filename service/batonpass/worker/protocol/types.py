@@ -86,6 +86,7 @@ class MemberSettings:
     takeover: bool = False
     capacity: float = 1
     max_tasks: int | None = None
+    max_disk_bytes: int | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     topology_epoch: int | None = None
     on_lease_lost: OnLeaseLost = OnLeaseLost.STOP

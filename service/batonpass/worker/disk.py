@@ -1,0 +1,78 @@
+"""State on disk that is not needed here any more: how much there is, and when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from batonpass.worker.protocol import Instruction, MemberProtocol, Phase
+
+if TYPE_CHECKING:
+    from batonpass.worker.clock import Clock
+    from batonpass.worker.tasks import Callbacks
+
+log = logging.getLogger("batonpass.worker")
+
+LOOK_S = 30.0
+LEAST_LOOK_S = 0.1
+
+
+class Disk:
+    """Tells the member's machine what lies on disk, and has removed what moved away ``delay_ms`` ago.
+
+    Only time in which the coordinator could have asked for the state counts: while this member is joined and its lease
+    holds.
+    """
+
+    def __init__(
+        self,
+        machine: MemberProtocol,
+        callbacks: Callbacks,
+        *,
+        delay_ms: int,
+        clock: Clock,
+        turn: Callable[[Callable[[int], Iterable[Instruction]]], None],
+    ) -> None:
+        self._machine = machine
+        self._callbacks = callbacks
+        self._delay_ms = delay_ms
+        self._clock = clock
+        self._turn = turn
+        self._unused_since: dict[str, int] = {}
+
+    async def keep(self) -> None:
+        """Look again and again, until this is cancelled."""
+        while True:
+            try:
+                await self._look()
+            except Exception:
+                log.exception("state on disk could not be looked at, or not be removed; it is tried again")
+            await asyncio.sleep(min(LOOK_S, max(LEAST_LOOK_S, self._delay_ms / 1_000)))
+
+    def used(self, task: str) -> None:
+        """Take it that a task begins or ends here: how long its state is unused counts from now."""
+        self._unused_since.pop(task, None)
+
+    async def _look(self) -> None:
+        sizes = dict(await self._callbacks.disk_bytes())
+        self._turn(lambda now: self._machine.disk_bytes(sizes, now_ms=now))
+        now_ms = self._clock()
+        unused = {task for task in sizes if self._is_unused(task)}
+        self._unused_since = {task: self._unused_since.get(task, now_ms) for task in unused}
+        for task, since_ms in tuple(self._unused_since.items()):
+            # Another may have been asked for while one was removed.
+            if now_ms - since_ms >= self._delay_ms and self._is_unused(task):
+                await self._remove(task)
+
+    def _is_unused(self, task: str) -> bool:
+        if self._machine.phase is not Phase.JOINED or self._machine.lease_is_over(self._clock()):
+            return False
+        return task not in self._machine.holdings and task not in self._machine.assignment.roles
+
+    async def _remove(self, task: str) -> None:
+        log.info("the state of %s moved away %s ms ago: removed", task, self._delay_ms)
+        # First of all it is not offered any more, so that a task that comes back in between begins from nothing.
+        self._turn(lambda now: self._machine.state_removed(task, now_ms=now))
+        await self._callbacks.remove_state(task)

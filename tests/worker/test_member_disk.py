@@ -1,0 +1,145 @@
+"""State on disk: how much there is stands in every report, and what moved away is removed after a while."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from tests.worker.recording import Recorder, Scene, on_virtual_time, until
+from tests.worker.scripted import Scripted, assignment, joined, reported
+
+from batonpass.worker import Options, Progress, Task
+from batonpass.worker.protocol import MemberSettings, RequestKind
+from batonpass.worker.testing import LocalCoordinator
+
+
+class Keeper(Recorder):
+    """Keeps a hundred bytes for each task that it ever had, until they are to be removed."""
+
+    def __init__(self, name: str, scene: Scene) -> None:
+        super().__init__(name, scene.ownership)
+        self.disk: dict[str, int] = {}
+        self.removed: list[str] = []
+
+    async def on_active(self, task: Task) -> None:
+        self.disk[task.id] = 100
+        await super().on_active(task)
+
+    async def on_standby(self, task: Task) -> None:
+        self.disk[task.id] = 100
+        await super().on_standby(task)
+
+    async def disk_bytes(self) -> Mapping[str, int]:
+        return self.disk
+
+    async def remove_state(self, task_id: str) -> None:
+        self.removed.append(task_id)
+        del self.disk[task_id]
+
+
+def test_state_is_kept_for_as_long_as_kafka_keeps_it() -> None:
+    assert Options().state_cleanup_delay_ms == 600_000
+
+
+def test_a_join_says_how_much_disk_there_is() -> None:
+    worker = Scripted(MemberSettings(max_disk_bytes=5_000_000))
+    worker.start()
+    body = worker.last(RequestKind.JOIN).body
+    assert body is not None
+    assert body["max_disk_bytes"] == 5_000_000
+
+
+def test_reports_say_what_lies_on_disk_in_every_role() -> None:
+    """Also of what nobody holds and no position is known of; what was removed is not reported any more."""
+    worker = joined(1, assignment(standby=["0_1"]))
+    worker.do("copy_progress", "0_1", Progress(position=5))
+    worker.do("disk_bytes", {"0_1": 70, "0_2": 80})
+    worker.beat(1)
+    assert reported(worker.last()) == {
+        "0_1": {"role": "standby", "position": 5, "disk_bytes": 70},
+        "0_2": {"role": "none", "disk_bytes": 80},
+    }
+    worker.do("state_removed", "0_2")
+    worker.beat(1)
+    assert reported(worker.last()).keys() == {"0_1"}
+
+
+@on_virtual_time
+async def test_state_that_moved_away_is_removed_after_a_while() -> None:
+    """Not before the delay is over, and nothing that is held; the coordinator does not hear of it any more."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=4)
+        first = Keeper("first", scene)
+        async with scene.member(first, "first", state_cleanup_delay_ms=600_000) as member:
+            await scene.rest()
+            async with scene.member(scene.worker("second"), "second"):
+                await scene.rest()
+                await asyncio.sleep(500)
+                assert first.removed == []
+                assert len(first.disk) == 4
+                await asyncio.sleep(200)
+                assert len(first.removed) == 2
+                assert first.disk.keys() == member.holdings.keys()
+                assert not member.on_disk
+
+
+@on_virtual_time
+async def test_state_of_a_task_that_comes_back_is_kept() -> None:
+    """Whoever is told to hold a copy again keeps what is there, and counts from the beginning when that goes."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=4)
+        first = Keeper("first", scene)
+        async with scene.member(first, "first"):
+            await scene.rest()
+            for _ in range(3):
+                async with scene.member(scene.worker("second"), "second"):
+                    await scene.rest()
+                    await asyncio.sleep(400)
+                await scene.rest()
+            await asyncio.sleep(1_000)
+            assert first.removed == []
+            assert len(first.disk) == 4
+
+
+@on_virtual_time
+async def test_nothing_is_removed_while_the_coordinator_is_away() -> None:
+    """Nobody could have asked for it, so that the time does not count."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=2)
+        worker = Keeper("a", scene)
+        member = scene.member(worker, "a", on_disk={"0_1": Progress(position=5)})
+        worker.disk["0_1"] = 100
+        scene.lines["a"].cut()
+        member.start()
+        await asyncio.sleep(3_000)
+        assert worker.removed == []
+        scene.lines["a"].mend()
+        await until(lambda: "0_1" in member.tasks)
+        await asyncio.sleep(3_000)
+        assert worker.removed == []
+        await member.exit()
+
+
+@on_virtual_time
+async def test_what_cannot_be_removed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """An error is said, holds up nothing, and the state is still reported as what it takes."""
+    async with LocalCoordinator() as coordinator:
+        scene = Scene(coordinator)
+        await scene.declare(partitions=1)
+        worker = Keeper("a", scene)
+        worker.disk["0_7"] = 100
+        remove, tries = worker.remove_state, list[str]()
+
+        async def stubborn(task_id: str) -> None:
+            tries.append(task_id)
+            if len(tries) < 2:
+                raise OSError("busy")
+            await remove(task_id)
+
+        worker.remove_state = stubborn  # type: ignore[method-assign]
+        async with scene.member(worker, "a", state_cleanup_delay_ms=60_000):
+            await scene.rest()
+            await until(lambda: worker.removed == ["0_7"], timeout_s=300)
+    assert "tried again" in caplog.text
