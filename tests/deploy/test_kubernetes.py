@@ -103,6 +103,14 @@ def test_pods_are_confined(path: Path, document: Document, spec: Document) -> No
         assert "memory" in container["resources"]["limits"]
 
 
+@pytest.mark.parametrize(("path", "document", "spec"), PODS, ids=lambda value: getattr(value, "stem", ""))
+def test_scratch_space_has_a_size(path: Path, document: Document, spec: Document) -> None:
+    """A pod that writes too much is evicted by itself, before the node's disk is full and everybody's are."""
+    for volume in spec.get("volumes", []):
+        if "emptyDir" in volume:
+            assert "sizeLimit" in volume["emptyDir"], volume["name"]
+
+
 def test_secrets_are_by_reference() -> None:
     """No manifest holds a secret; what is one comes from a secret's key, and is ours to name."""
     assert [one for _, one in EVERY if one["kind"] == "Secret"] == []

@@ -1,5 +1,6 @@
 """Where a part of the broker is missing, the message says which, and how to get it. No broker is needed for that."""
 
+import hashlib
 import importlib.util
 import os
 import stat
@@ -83,8 +84,12 @@ def test_a_fetch_that_fails(bare: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "cache") == ["kafka.lock"]  # noqa: PTH208 - names are what is asked for
 
 
-def test_fetched_once_and_told(bare: Path, tmp_path: Path) -> None:
+def test_fetched_once_and_told(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch says what it does, and the next start finds what it fetched and asks nobody."""
+    newline = hashlib.sha256(b"\n").hexdigest()
+    hashes = tmp_path / "hashes"
+    hashes.write_text("".join(f"{newline}  {number}.jar\n" for number in range(1, JARS_MIN + 1)))
+    monkeypatch.setattr(broker_parts, "HASHES", hashes)
     write = f'for n in $(/usr/bin/seq {JARS_MIN}); do echo > "$folder/$n.jar"; echo "Downloaded from x: $n"; done'
     program(bare / "mvn", f'for word; do folder="${{word#-DoutputDirectory=}}"; done; {write}')
     heard: list[str] = []
@@ -94,6 +99,34 @@ def test_fetched_once_and_told(bare: Path, tmp_path: Path) -> None:
     assert heard == [f"fetching Apache Kafka {broker_version()} with Maven, once (about 45 MB)", "20 files so far"]
     (bare / "mvn").unlink()
     assert find_jars(("java",), heard.append, tmp_path / "cache") == jars
+
+
+@pytest.mark.parametrize("damage", ["other bytes", "one too many", "one too few"])
+def test_jars_that_are_not_the_known_ones(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A jar with other bytes, one that nobody named, and one that did not come are each named, and nothing is kept."""
+    known = {f"{number}.jar": hashlib.sha256(b"\n").hexdigest() for number in range(1, JARS_MIN + 1)}
+    if damage == "other bytes":
+        known["7.jar"] = hashlib.sha256(b"another").hexdigest()
+    elif damage == "one too many":
+        del known["7.jar"]
+    else:
+        known["more.jar"] = hashlib.sha256(b"\n").hexdigest()
+    hashes = tmp_path / "hashes"
+    hashes.write_text("".join(f"{digest}  {name}\n" for name, digest in known.items()))
+    monkeypatch.setattr(broker_parts, "HASHES", hashes)
+    write = f'for n in $(/usr/bin/seq {JARS_MIN}); do echo > "$folder/$n.jar"; done'
+    program(bare / "mvn", f'for word; do folder="${{word#-DoutputDirectory=}}"; done; {write}')
+    with pytest.raises(BrokerUnavailable, match="more.jar" if damage == "one too few" else "7.jar"):
+        find_jars(("java",), lambda _: None, tmp_path / "cache")
+    assert os.listdir(tmp_path / "cache") == ["kafka.lock"]  # noqa: PTH208 - names are what is asked for
+
+
+def test_the_hashes_are_of_the_version_that_is_run() -> None:
+    """Whoever raises the version in the pom has to write the hashes anew."""
+    names = [line.split()[1] for line in broker_parts.HASHES.read_text().splitlines()]
+    assert {f"{name}-{version}.jar" for _, name, version in broker_parts.artifacts()} <= set(names)
 
 
 def test_ivy_where_there_is_no_maven(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ this package. The pom beside this file says which; Ivy is told the same.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
 import os
 import re
@@ -20,6 +21,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 POM = Path(__file__).with_name("broker_pom.xml")
+HASHES = Path(__file__).with_name("broker_jars.sha256")
+"""SHA-256 of every jar that the pom leads to, in the form of ``sha256sum``."""
 JAVA_MIN = 17
 JARS_MIN = 30
 """A broker is some 46 jars; a folder with fewer than this was not filled to the end."""
@@ -134,10 +137,24 @@ def _fetch(jars: Path, java: tuple[str, ...], say: Say) -> None:
             )
         if len(list(unfinished.glob("*.jar"))) < JARS_MIN:
             raise BrokerUnavailable(f"fetching Apache Kafka {broker_version()} ended, and jars are missing.")
+        _check(unfinished)
         # Only now, so that what was left unfinished is never taken for a broker.
         unfinished.rename(jars)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check(folder: Path) -> None:
+    """Raise unless the folder holds the jars of ``HASHES``, byte for byte, and no others."""
+    expected = {name: digest for digest, name in (line.split() for line in HASHES.read_text().splitlines())}
+    fetched = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    wrong = sorted(name for name in expected.keys() | fetched.keys() if expected.get(name) != fetched.get(name))
+    if wrong:
+        raise BrokerUnavailable(
+            f"what was fetched for Apache Kafka {broker_version()} is not what this version of Batonpass was tried with: "
+            f"{', '.join(wrong)}. It is not run. Ask whoever keeps the mirror that Maven or Ivy fetches from, or set "
+            "BATONPASS_KAFKA_JARS to the libs folder of an Apache Kafka that you trust."
+        )
 
 
 def find_ivy() -> Path | None:
