@@ -60,11 +60,15 @@ def test_draining_and_settings_take_their_place() -> None:
 
 
 def test_what_cannot_be_is_refused_with_every_fault() -> None:
-    """Strangers, too many members and impossible settings are refused by path and reason."""
+    """Strangers, names given twice, too many members and impossible settings are refused by path and reason."""
     strangers = WhatIf(leave=(M1, MemberId("m8")), drain=(MemberId("m9"),))
     with pytest.raises(InvalidRequest) as refused:
         imagine(snapshot(), strangers, max_members=2)
     assert [path for path, _ in refused.value.errors] == ["leave[1]", "drain[0]"]
+    with pytest.raises(InvalidRequest, match="leave: names a member twice"):
+        imagine(snapshot(), WhatIf(leave=(M1, M1)), max_members=2)
+    with pytest.raises(InvalidRequest, match="drain: names 3 members, the group has 2"):
+        imagine(snapshot(), WhatIf(drain=(M1, M2, M1)), max_members=2)
     with pytest.raises(TooLarge, match="5 members, the limit is 4"):
         imagine(snapshot(), WhatIf(join=(Newcomers(count=3),)), max_members=4)
     with pytest.raises(InvalidConfig):
