@@ -7,7 +7,9 @@ from typing import Any
 import jsonschema
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+from tests import openapi_document
 from tests.api.conftest import Api
+from tests.openapi_document import DOCUMENT
 
 SERVED = {
     "/v1/groups": {"get"},
@@ -143,6 +145,26 @@ async def test_a_problem_is_as_described(api: Api) -> None:
     jsonschema.validate(answer.json(), schema)
 
 
-async def test_the_pages_for_people_are_there(api: Api) -> None:
-    """/docs is served."""
-    assert (await api.client.get("/docs")).status_code == 200
+async def test_the_page_for_people_comes_from_the_coordinator_alone(api: Api) -> None:
+    """/docs is served with all that it refers to, and refers to no other host."""
+    page = await api.client.get("/docs")
+    assert page.status_code == 200
+    assert "://" not in page.text
+    for name in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert (await api.client.get(f"/{name}")).status_code == 200, name
+    assert (await api.client.get("/docs/nothing.js")).status_code == 404
+
+
+async def test_the_document_in_the_repository_is_the_one_that_is_served(api: Api) -> None:
+    """docs/openapi.json is current; `python -m tests.openapi_document` writes it."""
+    assert DOCUMENT.read_text() == openapi_document.text()
+    assert json.loads(DOCUMENT.read_text()) == await document(api)
+
+
+async def test_every_operation_has_a_name_of_its_own(api: Api) -> None:
+    """Generated clients name their methods by it."""
+    paths = (await document(api))["paths"]
+    names = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
+    assert len(names) == len(set(names))
+    assert {"heartbeat", "poll", "declare_group", "join"} <= set(names)
+    assert all(re.fullmatch("[a-z_]+", name) for name in names)

@@ -183,3 +183,13 @@ def _events(up: Up) -> list[dict[str, object]]:
     with up.client() as client:
         found: list[dict[str, object]] = client.get("/groups/demo/events?newest=true&limit=50").json()["events"]
     return found
+
+
+async def test_the_page_of_the_api_needs_no_internet(up: Up) -> None:
+    """A coordinator's /docs lists its calls, and the browser asked nobody else for anything."""
+    async with browsing(up.url) as browser:
+        await browser.go("/docs")
+        await browser.page.wait_for_selector(".opblock")
+        assert "Report progress, and renew the lease." in await browser.text("body")
+        assert [url for url in browser.asked if not url.startswith((up.url, "data:"))] == []
+        assert browser.faults == []

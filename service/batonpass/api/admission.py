@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 """Whoever calls where no tokens are asked for."""
 
-_UNCOUNTED: Final = frozenset(OPEN.values())
+_UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN.values()))
 """Calls without a limit: probes and scrapes come from the platform, and often."""
 
 _AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)

@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 
-from batonpass import __version__
 from batonpass.api import (
     archive,
     audits,
@@ -45,13 +44,11 @@ def create_app(
             yield
 
     app = FastAPI(
-        title="Batonpass",
-        version=__version__,
-        description="Warm handovers for stateful stream processing.",
         lifespan=lifespan,
         redirect_slashes=False,
+        # The framework's page would fetch its script from a host on the internet.
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         # It would look at the environment for each request, and our own metrics say what it would.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

@@ -118,7 +118,7 @@ async def show_task(request: Request) -> Response:
     answers={200: "Why the task is where it is, and what it waits for."},
     schema="task_explain",
 )
-async def show_why(request: Request) -> Response:
+async def task_explanation(request: Request) -> Response:
     """Explain a task: why it is where it is, what it waits for, from whom and until when."""
     body, changes = await _explained(request, limit=CHANGES_LOOKED_AT)
     runs = runs_of(reversed(changes))
@@ -142,7 +142,7 @@ async def show_route(request: Request) -> Response:
     answers={200: "Why nothing moves, or what does."},
     schema="group_explain",
 )
-async def show_group_why(request: Request) -> Response:
+async def group_explanation(request: Request) -> Response:
     """Explain a group: what is held back and why, which slots are taken, whom it waits for, and until when."""
     coordinator = service_of(request).coordinator
     asked = query(request, ExplainQuery)

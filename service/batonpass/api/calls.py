@@ -66,15 +66,16 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("GET", "/metrics"): ANYBODY,
     ("GET", "/openapi.json"): ANYBODY,
     ("GET", "/docs"): ANYBODY,
+    ("GET", "/docs/{file}"): ANYBODY,
 }
 """The roles of each call. A token that is bound to a group makes calls on that group only, and those on no group."""
 
-OPEN: Final[Mapping[str, str]] = {
-    "livez": "/livez",
-    "readyz": "/readyz",
-    "metrics": "/metrics",
-    "openapi": "/openapi.json",
-    "docs": "/docs",
+OPEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "livez": ("/livez",),
+    "readyz": ("/readyz",),
+    "metrics": ("/metrics",),
+    "openapi": ("/openapi.json",),
+    "docs": ("/docs", "/docs/{file}"),
 }
 """What may be left open, by the name that the setting has for it."""
 

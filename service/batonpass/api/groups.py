@@ -47,7 +47,7 @@ GROUP = "/groups/{group}"
     answers={201: "Created.", 200: "Changed."},
     schema="group_get",
 )
-async def declare(request: Request) -> Response:
+async def declare_group(request: Request) -> Response:
     """Create a group, or change it; a change needs If-Match with the last ETag."""
     service = service_of(request)
     group_id = group_of(request)
@@ -111,7 +111,7 @@ async def show_assignment(request: Request) -> Response:
 
 
 @route(router, "DELETE", GROUP, body=ReasonBody, query=DeletionQuery, answers={204: "Deleted."})
-async def delete(request: Request) -> Response:
+async def delete_group(request: Request) -> Response:
     """Delete a group without members, or with them when forced; its epochs and fencing tokens are kept."""
     asked = query(request, DeletionQuery)
     return await order(request, GroupDeletion(force=asked.force), asked.reason)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from fastapi import APIRouter, FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.staticfiles import StaticFiles
 
-from batonpass import schemas
+from batonpass import __version__, schemas
 from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES
 from batonpass.api.problems import PROBLEM_JSON
 from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
@@ -25,6 +28,8 @@ from batonpass.codec.shape import Shape
 if TYPE_CHECKING:
     from batonpass.api.calls import Call
 
+TITLE: Final = "Batonpass"
+DESCRIPTION: Final = "Warm handovers for stateful stream processing."
 Endpoint = Callable[[Request], Awaitable[Response]]
 _NOTHING = Shape(NoQuery)
 _TOKEN = {"type": "http", "scheme": "bearer", "description": "A token; `x-roles` of a call are the roles it may have."}
@@ -133,6 +138,7 @@ def route(  # noqa: PLR0913 - all that the document says of a call
             methods=[method],
             response_class=Response,
             status_code=next(iter(answers)),
+            operation_id=endpoint.__name__,
             summary=(endpoint.__doc__ or "").partition("\n")[0],
             description="",
             openapi_extra=operation,
@@ -152,25 +158,43 @@ def _without_query(endpoint: Endpoint) -> Endpoint:
     return strict
 
 
+def document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Return the OpenAPI document of these routes, and of those that are served before the framework."""
+    found = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=routes)
+    for call, operation in _plain_routes():
+        found["paths"].setdefault(call.path, {})[call.method.lower()] = operation
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            operation["x-roles"] = sorted(ROLES.get((method.upper(), path), ADMIN))
+            operation["responses"].pop("422", None)
+            operation["responses"]["default"] = _problem_response()
+    found["components"] = {"schemas": DESCRIBED.schemas(), "securitySchemes": {"token": _TOKEN}}
+    found["security"] = [{"token": []}]
+    return found
+
+
 def install(app: FastAPI) -> None:
-    """Let the app describe itself whole, its plain routes included."""
+    """Let the app describe itself: as the document, and as a page that needs no internet."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            for call, operation in _plain_routes():
-                document["paths"].setdefault(call.path, {})[call.method.lower()] = operation
-            for path, operations in document["paths"].items():
-                for method, operation in operations.items():
-                    operation["x-roles"] = sorted(ROLES.get((method.upper(), path), ADMIN))
-                    operation["responses"].pop("422", None)
-                    operation["responses"]["default"] = _problem_response()
-            document["components"] = {"schemas": DESCRIBED.schemas(), "securitySchemes": {"token": _TOKEN}}
-            document["security"] = [{"token": []}]
-            app.openapi_schema = document
+            app.openapi_schema = document(app.routes)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+    page = get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=TITLE,
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="docs/favicon.png",
+    )
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page
+
+    app.mount("/docs", StaticFiles(packages=[("fastapi_offline", "static")]))
 
 
 def _plain_routes() -> list[tuple[Call, dict[str, Any]]]:
@@ -185,8 +209,11 @@ def _plain_routes() -> list[tuple[Call, dict[str, Any]]]:
         schema="member_answer",
     )
     return [
-        (HEARTBEAT, {"summary": "Report progress, and renew the lease."} | beat),
-        (LONG_POLL, {"summary": "Wait for another assignment than the one that the member has."} | poll),
+        (HEARTBEAT, {"summary": "Report progress, and renew the lease.", "operationId": "heartbeat"} | beat),
+        (
+            LONG_POLL,
+            {"summary": "Wait for another assignment than the one that the member has.", "operationId": "poll"} | poll,
+        ),
     ]
 
 

@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
     answers={201: "Made; `secret` is shown here and never again."},
     schema="token_post",
 )
-async def create(request: Request) -> Response:
+async def create_token(request: Request) -> Response:
     """Make a token. One of role worker is bound to a group; one of role admin is bound to none."""
     service = service_of(request)
     asked = query(request, ReasonQuery)
@@ -49,7 +49,7 @@ async def create(request: Request) -> Response:
 
 
 @route(router, "GET", "", answers={200: "Every token, without its secret."}, schema="tokens_get")
-async def show(request: Request) -> Response:
+async def list_tokens(request: Request) -> Response:
     """List the tokens, oldest first, revoked and expired ones too."""
     service = service_of(request)
     now_ms = service.coordinator.now_ms()
@@ -64,7 +64,7 @@ async def show(request: Request) -> Response:
     query=ReasonQuery,
     answers={204: "Revoked; it is refused within seconds."},
 )
-async def revoke(request: Request) -> Response:
+async def revoke_token(request: Request) -> Response:
     """Revoke a token. It may be taken for some seconds more: for as long as coordinators remember it."""
     token_id: str = request.path_params["token"]
     service = service_of(request)
