@@ -3,6 +3,9 @@
 The proof is a member that reports an epoch or a fencing token above ours. It is never fenced for that. Epochs and
 tokens rise above the highest reported, what members run is adopted as theirs, nothing is granted for one session
 timeout (who else runs something will have said so by then), and an alarm is raised.
+
+A member's word is no licence to take tasks, though: what another live member, to whom the log gives a task, says that
+it runs is not adopted away from it, and before that member has spoken (or its lease is over) nothing is decided.
 """
 
 from __future__ import annotations
@@ -86,20 +89,84 @@ def _tokens_from(group: Group) -> int:
 
 
 def _ask_for_full_reports(draft: DecisionDraft) -> None:
-    """Forget every report: actives count as running and copies as unknown until each member has spoken again."""
-    member_softs = {member_id: replace(one, full=False, reports={}) for member_id, one in draft.soft.members.items()}
+    """Forget every report of a copy: it is unknown until its member has spoken again.
+
+    What a member said that it runs, at an epoch that the log knows, still counts.
+    """
+    members = draft.group.members
+    member_softs = {}
+    for member_id, one in draft.soft.members.items():
+        is_known = member_id in members and one.echoed <= members[member_id].epoch
+        running = {task: said for task, said in one.reports.items() if is_known and said.report.role == "active"}
+        member_softs[member_id] = replace(one, full=False, reports=running)
     draft.soft = replace(draft.soft, members=draft.soft.members.updated(member_softs))
     draft.needs_step = True
 
 
-def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
-    """Make what the member says that it runs its own, and take from it what it has given up since."""
-    reports = item.tasks or {}
-    index_of, tasks = draft.group.table.index_of, draft.group.tasks
+def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
+    """Say whether the member says that it runs something of which others, who may run it too, have yet to speak.
+
+    Until they have, or their leases are over, the member is told no assignment and goes on as it is; nothing is granted
+    meanwhile.
+    """
+    silent = {
+        other.id: other
+        for task in _claimed(draft, member, item)
+        for other in _others_with(draft, member, task)
+        if not _has_spoken(draft, other)
+    }
+    if not silent:
+        return False
+    until_ms = max(draft.lease_end_ms(other) for other in silent.values()) + draft.group.longest_session_ms
+    if until_ms > draft.group.recovering_until_ms:
+        draft.record(GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
+        draft.wake(until_ms)
+    return True
+
+
+def _claimed(draft: DecisionDraft, member: Member, item: Heartbeat) -> list[TaskId]:
+    """Return what the member says that it runs and has not been told to give up since the epoch that it echoes."""
+    index_of, reports = draft.group.table.index_of, item.tasks or {}
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
-    running = [
-        task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told
-    ]
+    return [task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told]
+
+
+def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> list[Member]:
+    """Return the other live members who run the task, by the log: its owner, and who has not released it yet."""
+    task, members = draft.group.tasks[task_id], draft.group.members
+    holders = [task.owner, *(entry.member_id for entry in task.unreleased)]
+    others = [members[one] for one in holders if one is not None and one != member.id and one in members]
+    return [one for one in others if one.away_until_ms is None and draft.lease_end_ms(one) > draft.now_ms]
+
+
+def _has_spoken(draft: DecisionDraft, other: Member) -> bool:
+    known = draft.member_soft(other.id)
+    return known is not None and (known.full or bool(known.reports))
+
+
+def _is_running(draft: DecisionDraft, other: Member, task_id: TaskId) -> bool:
+    known = draft.member_soft(other.id)
+    said = known.reports.get(task_id) if known is not None else None
+    return said is not None and said.report.role == "active"
+
+
+def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
+    """Make what the member says that it runs its own, and take from it what it has given up since.
+
+    What somebody else of the log says that it runs stays as the log has it. Where the log gives the task to somebody
+    else and the reported token is none that it has lost (those are newer than its last), the token is a new one, so
+    that whoever had the old one is fenced.
+    """
+    reports = item.tasks or {}
+    tasks = draft.group.tasks
+    running = []
+    for task in _claimed(draft, member, item):
+        others = [one.id for one in _others_with(draft, member, task) if _is_running(draft, one, task)]
+        if others:
+            detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
+            draft.explain(LOST_COMMITS, task, detail=detail)
+        else:
+            running.append(task)
     has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
@@ -108,8 +175,11 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
         return
     tokens: dict[TaskId, int] = {}
     for task_id in running:
-        reported = reports[task_id].token
-        tokens[task_id] = max(reported or 0, tasks[task_id].token)
+        reported, last = reports[task_id].token or 0, tasks[task_id].token
+        if task_id not in has and reported <= last:
+            tokens[task_id] = max(last, draft.group.tokens_from) + 1
+        else:
+            tokens[task_id] = max(reported, last)
     records: list[Record] = [TasksAdopted(member.id, tokens, tuple(dropped), draft.now_ms)]
     epoch = max(member.epoch, item.member_epoch) + 1
     records.insert(0, EpochsRaised({member.id: epoch}, draft.group.tokens_from))

@@ -18,7 +18,14 @@ from batonpass.core.lag import changelogs_of, is_acceptable_lag, measure_lag, me
 from batonpass.core.model import ActiveState, Group, Member, Role
 from batonpass.core.reasons import NoChange
 from batonpass.core.records import ActiveReported, Record, SuspicionCleared, TaskParked, TaskReleased
-from batonpass.core.recovery import adopt, knows_more_than_the_log, notice_lost_join, recover, refuse_implausible
+from batonpass.core.recovery import (
+    adopt,
+    knows_more_than_the_log,
+    notice_lost_join,
+    recover,
+    refuse_implausible,
+    waits_for_others,
+)
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
@@ -133,11 +140,16 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
 def _take_report(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> None:
     group = draft.group
     member = group.members[item.member_id]
-    if group.recovering_until_ms > draft.now_ms:
+    is_recovering = group.recovering_until_ms > draft.now_ms
+    is_undecided = is_recovering and waits_for_others(draft, member, item)
+    if is_recovering and not is_undecided:
         adopt(draft, member, item)
         group, member = draft.group, draft.group.members[item.member_id]
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     reports, news = _measure_all(draft, known.reports, tasks, member.id)
+    if is_undecided:
+        draft.set_member_soft(member.id, replace(known, reports=reports, full=False))
+        return
     news = news or not known.full
     draft.set_member_soft(member.id, replace(known, reports=reports, full=True))
     records: list[Record] = list(_confirmed_releases(member, item, tasks, draft.now_ms))
