@@ -8,7 +8,7 @@ from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup
 from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Leave, PinRequest, Started, StoreRecovered
-from batonpass.core.model import ActiveState, Grant, Group, Role, Unreleased
+from batonpass.core.model import ActiveState, Grant, Group, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
 from batonpass.core.recovery import LOST_COMMITS, TOKEN_LEAP

@@ -128,7 +128,9 @@ def _claimed(draft: DecisionDraft, member: Member, item: Heartbeat) -> list[Task
     """Return what the member says that it runs and has not been told to give up since the epoch that it echoes."""
     index_of, reports = draft.group.table.index_of, item.tasks or {}
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
-    return [task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told]
+    return [
+        task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told
+    ]
 
 
 def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> list[Member]:

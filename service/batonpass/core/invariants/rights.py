@@ -34,8 +34,8 @@ def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> lis
             return _check_away(transition, member_id)
         case r.GroupDeleted():
             return _check_deletion(transition, record)
-        case r.TasksAdopted(member_id=member_id):
-            return _check_adoption(transition, ledger, member_id)
+        case r.TasksAdopted():
+            return _check_adoption(transition, ledger, record)
         case _:
             return []
 
@@ -257,8 +257,31 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
     return []
 
 
-def _check_adoption(transition: Transition, ledger: Ledger, member_id: MemberId) -> list[Violation]:
-    violations = []
+def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopted) -> list[Violation]:
+    violations, member_id = [], record.member_id
+    # Who speaks in the same batch may have said otherwise in it.
+    speaking = {one.member_id for one in transition.inputs or () if isinstance(one, Heartbeat)}
+    for task_id, token in sorted(record.tokens.items()):
+        other = ledger.owner(task_id)
+        if other is None or other == member_id:
+            continue
+        if token <= transition.before.tasks[task_id].token:
+            violations.append(
+                Violation("L3", f"taken from {other} under the token {token} that it had", task_id, member_id)
+            )
+        known, owner = transition.soft.members.get(other), ledger.member(other)
+        said = known.reports.get(task_id) if known is not None else None
+        if (
+            known is not None
+            and said is not None
+            and said.report.role == "active"
+            and owner is not None
+            and known.echoed <= owner.epoch
+            and transition.now_ms < lease_floor_ms(transition, other)
+            and transition.inputs is not None
+            and other not in speaking
+        ):
+            violations.append(Violation("L3", f"taken from {other}, who says that it runs it", task_id, member_id))
     if ledger.member(member_id) is None:
         violations.append(Violation("L3", "tasks of somebody who is no member are adopted", None, member_id))
     if (
