@@ -29,6 +29,7 @@ from tests.core.laws import (
 )
 
 from batonpass.core import records as r
+from batonpass.core.evolve import evolve
 from batonpass.core.ids import InstanceId, MemberId
 from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered, Tick
 from batonpass.core.invariants import check_repeated, check_step
@@ -291,6 +292,25 @@ def test_what_is_adopted_is_taken_from_whoever_the_log_says() -> None:
     raised = r.EpochsRaised({M3: 5}, 40)
     assert broken(step([hold, raised, r.TasksAdopted(M3, {A: 7}, (), NOW)])) == []
     assert broken(step([hold, r.TasksAdopted(M1, {C: 7}, (A,), NOW)])) == []
+
+
+@pytest.mark.parametrize("before", [group(), revoked()], ids=["its owner", "not released"])
+def test_no_word_takes_a_task_from_who_runs_it(before: Group) -> None:
+    """What a live member of the log says that it runs is adopted by nobody else, nor under the token that it had."""
+    held = evolve(before, [r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)])
+    last = held.tasks[A].token
+    says_so = soft(m1=replace(heard(_0_0=TaskReport("active", ActiveState.RUNNING)), echoed=held.members[M1].epoch))
+    silent = soft(m1=replace(says_so.members[M1], reports={}))
+    taken = r.TasksAdopted(M3, {A: last + 1}, (), NOW)
+    asked = {"before": held, "item": Heartbeat(M3, 5, 5, {})}
+    assert broken(step([taken], known=silent, **asked)) == []  # type: ignore[arg-type]
+    assert broken(step([taken], known=says_so, **asked)) == ["L3"]  # type: ignore[arg-type]
+    assert broken(step([replace(taken, tokens={A: last})], known=silent, **asked)) == ["L3"]  # type: ignore[arg-type]
+    # A word counts while the lease runs, and what it says in the same batch is newer.
+    over = soft(m1=replace(says_so.members[M1], heard_ms=NOW - SESSION))
+    assert broken(step([taken], known=over, **asked)) == []  # type: ignore[arg-type]
+    told = step([taken], before=held, known=says_so, item=Heartbeat(M1, 5, held.members[M1].epoch, {}))
+    assert "L3" not in broken(told)
 
 
 def test_counts_only_grow() -> None:

@@ -7,7 +7,7 @@ from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import InvalidRequest, StaleMemberEpoch, UnknownGroup, UnknownMember
 from batonpass.core.explain.status import describe_group
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Leave, PinRequest, Started, StoreRecovered
+from batonpass.core.inputs import Eviction, Heartbeat, Leave, PinRequest, Started, StoreRecovered
 from batonpass.core.model import ActiveState, Grant, Group, Role
 from batonpass.core.reasons import Held
 from batonpass.core.records import AssignmentChanged, EpochsRaised, GrantsHeld, TasksAdopted
@@ -164,6 +164,45 @@ def test_who_never_speaks_is_waited_for_until_its_lease_is_over() -> None:
     scene.beat("m2", {task: running(token=2)}, epoch=9)
     assert scene.owners()[task] == "m2"
     assert scene.task(task).token == 2
+
+
+def test_what_is_being_given_up_is_not_taken_by_a_word() -> None:
+    """A task that nobody has, and that its last owner says that it still runs, is not adopted by who claims it."""
+    scene = settled(1)
+    scene.join("m2")
+    scene.obey("m2")
+    (task,) = scene.member("m1").revoking
+    assert scene.task(task).owner is None
+    last = scene.task(task).token
+    for _ in range(2):
+        scene.beat("m2", {task: running(token=last)}, epoch=999)
+        assert scene.task(task).owner is None
+        assert not scene.of(TasksAdopted) or task not in scene.of(TasksAdopted)[0].tokens
+    while scene.now_ms < scene.group.grants_from_ms:
+        scene.obey()
+        scene.wait(3_000)
+    scene.settle(60)
+    assert scene.owners()[task] == "m2"
+    assert scene.task(task).token > last + TOKEN_LEAP
+
+
+def test_who_was_fenced_is_waited_for_until_its_lease_is_over() -> None:
+    """A task that its fenced owner may be running until its lease is over is adopted by nobody before that."""
+    scene = settled()
+    (task,) = scene.held("m1", Role.ACTIVE)
+    (own,) = scene.held("m2", Role.ACTIVE)
+    scene.do(Eviction(M1))
+    (entry,) = scene.task(task).unreleased
+    assert entry.free_at_ms is not None
+    assert scene.task(task).owner is None
+    claim: dict[str, TaskReport] = {task: running(token=scene.task(task).token), own: running()}
+    epoch = 999
+    while scene.now_ms < entry.free_at_ms:
+        scene.beat("m2", claim, epoch=epoch)
+        assert scene.task(task).owner is None
+        scene.wait(3_000)
+    scene.beat("m2", claim, epoch=epoch)
+    assert scene.owners() == {task: "m2", own: "m2"}
 
 
 def test_what_nobody_else_runs_is_adopted_under_a_token_of_its_own() -> None:

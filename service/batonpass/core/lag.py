@@ -233,9 +233,9 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
 def _active_copy(group: Group, task: Task, measured: MeasuredReport | None, *, reported: bool) -> Copy:
     if task.state is ActiveState.LOST:
         return COLD_COPY
+    if not reported:
+        return ASSUMED_RUNNING
     if measured is None or measured.report.role != Role.ACTIVE:
-        if not reported:
-            return ASSUMED_RUNNING
         if task.ready_grant:
             return Copy(Readiness.CAUGHT_UP, None if measured is None else measured.lag)
         return COLD_COPY if measured is None else _copy_by_lag(measured, group.config, on_disk=False)

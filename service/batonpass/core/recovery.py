@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest
-from batonpass.core.ids import TaskId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, StoreRecovered
 from batonpass.core.model import Group, Member, Role
 from batonpass.core.records import EpochsRaised, GrantsHeld, Record, TasksAdopted
@@ -110,14 +110,14 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
     meanwhile.
     """
     silent = {
-        other.id: other
+        other: until_ms
         for task in _claimed(draft, member, item)
-        for other in _others_with(draft, member, task)
+        for other, until_ms in _others_with(draft, member, task).items()
         if not _has_spoken(draft, other)
     }
     if not silent:
         return False
-    until_ms = max(draft.lease_end_ms(other) for other in silent.values()) + draft.group.longest_session_ms
+    until_ms = max(silent.values()) + draft.group.longest_session_ms
     if until_ms > draft.group.recovering_until_ms:
         draft.record(GrantsHeld(until_ms, f"what {', '.join(sorted(silent))} run is not known yet", adopting=True))
         draft.wake(until_ms)
@@ -133,21 +133,27 @@ def _claimed(draft: DecisionDraft, member: Member, item: Heartbeat) -> list[Task
     ]
 
 
-def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> list[Member]:
-    """Return the other live members who run the task, by the log: its owner, and who has not released it yet."""
+def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[MemberId, int]:
+    """Return who else may be running the task by the log, and until when unless it is heard of again.
+
+    They are its owner and those that have not released it, the fenced among them until their leases are over.
+    """
     task, members = draft.group.tasks[task_id], draft.group.members
-    holders = [task.owner, *(entry.member_id for entry in task.unreleased)]
-    others = [members[one] for one in holders if one is not None and one != member.id and one in members]
-    return [one for one in others if one.away_until_ms is None and draft.lease_end_ms(one) > draft.now_ms]
+    until = {entry.member_id: entry.free_at_ms or 0 for entry in task.unreleased}
+    for holder in (task.owner, *until):
+        if holder is not None and holder in members:
+            other = members[holder]
+            until[holder] = draft.lease_end_ms(other) if other.away_until_ms is None else 0
+    return {other: at_ms for other, at_ms in until.items() if other != member.id and at_ms > draft.now_ms}
 
 
-def _has_spoken(draft: DecisionDraft, other: Member) -> bool:
-    known = draft.member_soft(other.id)
+def _has_spoken(draft: DecisionDraft, other: MemberId) -> bool:
+    known = draft.member_soft(other)
     return known is not None and (known.full or bool(known.reports))
 
 
-def _is_running(draft: DecisionDraft, other: Member, task_id: TaskId) -> bool:
-    known = draft.member_soft(other.id)
+def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
+    known = draft.member_soft(other)
     said = known.reports.get(task_id) if known is not None else None
     return said is not None and said.report.role == "active"
 
@@ -163,7 +169,7 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     tasks = draft.group.tasks
     running = []
     for task in _claimed(draft, member, item):
-        others = [one.id for one in _others_with(draft, member, task) if _is_running(draft, one, task)]
+        others = [one for one in _others_with(draft, member, task) if _is_running(draft, one, task)]
         if others:
             detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
             draft.explain(LOST_COMMITS, task, detail=detail)

@@ -259,29 +259,16 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
 
 def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopted) -> list[Violation]:
     violations, member_id = [], record.member_id
-    # Who speaks in the same batch may have said otherwise in it.
-    speaking = {one.member_id for one in transition.inputs or () if isinstance(one, Heartbeat)}
     for task_id, token in sorted(record.tokens.items()):
-        other = ledger.owner(task_id)
-        if other is None or other == member_id:
-            continue
-        if token <= transition.before.tasks[task_id].token:
-            violations.append(
-                Violation("L3", f"taken from {other} under the token {token} that it had", task_id, member_id)
-            )
-        known, owner = transition.soft.members.get(other), ledger.member(other)
-        said = known.reports.get(task_id) if known is not None else None
-        if (
-            known is not None
-            and said is not None
-            and said.report.role == "active"
-            and owner is not None
-            and known.echoed <= owner.epoch
-            and transition.now_ms < lease_floor_ms(transition, other)
-            and transition.inputs is not None
-            and other not in speaking
-        ):
-            violations.append(Violation("L3", f"taken from {other}, who says that it runs it", task_id, member_id))
+        others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, member_id}
+        if others and token <= transition.before.tasks[task_id].token:
+            detail = f"taken from {min(map(str, others))} under the token {token} that it had"
+            violations.append(Violation("L3", detail, task_id, member_id))
+        violations += [
+            Violation("L3", f"taken from {other}, who says that it runs it", task_id, member_id)
+            for other in sorted(other for other in others if other is not None)
+            if _says_that_it_runs(transition, ledger, other, task_id)
+        ]
     if ledger.member(member_id) is None:
         violations.append(Violation("L3", "tasks of somebody who is no member are adopted", None, member_id))
     if (
@@ -290,6 +277,23 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
     ):
         violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
     return violations
+
+
+def _says_that_it_runs(transition: Transition, ledger: Ledger, member_id: MemberId, task_id: TaskId) -> bool:
+    """Say whether a live member's last report before this batch, at an epoch of the log, was that it runs the task."""
+    known, member = transition.soft.members.get(member_id), ledger.member(member_id)
+    if known is None or member is None or transition.inputs is None:
+        return False
+    # Who speaks in the same batch may have said otherwise in it.
+    if any(isinstance(one, Heartbeat) and one.member_id == member_id for one in transition.inputs):
+        return False
+    said = known.reports.get(task_id)
+    return (
+        said is not None
+        and said.report.role == "active"
+        and known.echoed <= member.epoch
+        and transition.now_ms < lease_floor_ms(transition, member_id)
+    )
 
 
 def _is_held(transition: Transition) -> bool:
