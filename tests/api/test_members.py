@@ -131,6 +131,34 @@ async def test_unknown_fields_of_a_worker_are_named_and_do_no_harm(api: Api) -> 
     assert [status["code"] for status in joined.json()["status"]] == ["unknown-field"]
 
 
+async def test_bytes_on_disk_are_shown(api: Api) -> None:
+    """What each task takes is shown, whatever its role, and what it comes to; before a report nothing."""
+    await run_both_tasks(api)
+    assert (await api.call("GET", "/orders/members/m1")).json()["disk_bytes"] is None
+    said = {"0_0": RUNNING | {"disk_bytes": 70}, "0_1": {"role": "none", "disk_bytes": 5}}
+    answer = await api.beat("m1", 3, 2, said)
+    assert [status["code"] for status in answer.json()["status"]] == []
+    shown = (await api.call("GET", "/orders/members/m1")).json()
+    assert shown["disk_bytes"] == 75
+    assert {task: one["disk_bytes"] for task, one in shown["reports"].items()} == {"0_0": 70, "0_1": 5}
+
+
+async def test_a_made_up_epoch_takes_no_task_from_who_runs_it(api: Api) -> None:
+    """A member that claims what a live owner runs, at an epoch that was never given, gets none of it."""
+    await run_both_tasks(api)
+    await api.join("m2")
+    tasks = ("0_0", "0_1")
+    claim = dict.fromkeys(tasks, RUNNING | {"fencing_token": 1})
+    for seq in (1, 2, 3):
+        assert (await api.beat("m2", seq, 999, claim)).status_code == 200
+    await api.beat("m1", 3, 2, dict.fromkeys(tasks, RUNNING))
+    await api.beat("m2", 4, 999, claim)
+    owner, other = [(await api.call("GET", f"/orders/members/{name}")).json() for name in ("m1", "m2")]
+    assert {one["task"] for one in owner["assignment"]["active"]} == set(tasks)
+    assert (owner["revoking"], other["assignment"]["active"]) == ([], [])
+    assert {one["fencing_token"] for one in owner["assignment"]["active"]} == {1}
+
+
 async def test_unknown_parameters_of_a_worker_are_named(api: Api) -> None:
     """What a join or heartbeat has in its query and nobody knows is named like a field."""
     await run_both_tasks(api)

@@ -23,6 +23,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
         "capacity": 1.0,
         "client_tags": {"zone": "a"},
         "last_heard_at": "2026-05-04T12:00:00.000Z",
+        "disk_bytes": 12_300,
         "draining": False,
         "suspected": False,
         "assignment": {"active": [{"task": "0_0", "fencing_token": 3}], "standby": ["0_1"], "warmup": []},

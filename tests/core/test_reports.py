@@ -312,3 +312,15 @@ def test_a_member_confirms_several_revocations_at_once() -> None:
         task: finals[task].final_position for task in given
     }
     assert {scene.task(task).owner for task in given} == {"m2"}
+
+
+def test_bytes_on_disk_are_added_up() -> None:
+    """What a member says of its disk is summed over its tasks; where it says nothing there is nothing to say."""
+    scene = Scene()
+    scene.declare(topology(2))
+    scene.join("m1")
+    scene.settle()
+    scene.beat("m1", {"0_0": running(), "0_1": running()})
+    assert scene.soft.members[MemberId("m1")].disk_bytes is None
+    scene.beat("m1", {"0_0": running(disk_bytes=70), "0_1": running(disk_bytes=0)})
+    assert scene.soft.members[MemberId("m1")].disk_bytes == 70

@@ -50,6 +50,7 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
             "warmup": [],
         },
         "revoking": [],
+        "disk_bytes": 12_300,
         "reports": reports,
     } | more
 

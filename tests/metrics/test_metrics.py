@@ -136,7 +136,7 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
     await counted.join("m2")
     shown = (await counted.assignment("m2", 0)).json()
     (task,) = shown["assignment"]["warmup"]
-    await counted.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 700}})
+    await counted.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 700, "disk_bytes": 90}})
     counted.clock.at_ms += 2_500
     seen = await scrape(counted)
     assert seen["batonpass_group_state{group=orders,state=balancing}"] == 1
@@ -151,6 +151,8 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
     assert seen["batonpass_group_oldest_heartbeat_age_seconds{group=orders}"] == 2.5
     assert seen["batonpass_group_probe_timestamp_seconds{group=orders}"] * 1_000 > counted.clock.at_ms
     assert seen["batonpass_member_tasks{group=orders,member=m2,role=warmup}"] == 1
+    assert seen["batonpass_member_disk_bytes{group=orders,member=m2}"] == 90
+    assert "batonpass_member_disk_bytes{group=orders,member=m1}" not in seen
     assert seen["batonpass_member_heartbeat_age_seconds{group=orders,member=m1}"] == 2.5
     await counted.call("POST", "/orders/members/m1/drain")
     seen = await scrape(counted)

@@ -62,7 +62,7 @@ HEARTBEAT = {
         "0_1": {"role": "active", "state": "running", "input_lag": 40},
         "0_2": {"role": "active", "state": "restoring", "position": 5, "end_offset": 70},
         "0_3": {"role": "warmup", "position": 812, "end_offset": 900},
-        "0_4": {"role": "standby", "lag": 0},
+        "0_4": {"role": "standby", "lag": 0, "disk_bytes": 70},
         "0_7": {"role": "none", "final_position": 905, "position": 905},
     },
 }

@@ -7,6 +7,7 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.desk import Desk, GroupName, MemberName, Why, at_desk
@@ -17,7 +18,7 @@ from batonpass.cli.spans import ago, span_ms
 WAIT_MS = 10_000
 """How long one call waits for a drain to go on."""
 
-COLUMNS = ("member", "instance", "state", "capacity", "active", "standby", "warmup", "heard", "tags")
+COLUMNS = ("member", "instance", "state", "capacity", "active", "standby", "warmup", "disk", "heard", "tags")
 
 
 @at_desk
@@ -41,7 +42,7 @@ def members(
         desk.answer(body)
         return
     desk.table("field", "value", rows=[(name, body[name]) for name in body if name not in {"assignment", "reports"}])
-    desk.table("task", "role", "token", "reported", "state", "lag", "records/s", "at", rows=_tasks(body))
+    desk.table("task", "role", "token", "reported", "state", "lag", "records/s", "disk", "at", rows=_tasks(body))
 
 
 def _row(one: dict[str, Any]) -> list[Any]:
@@ -54,6 +55,7 @@ def _row(one: dict[str, Any]) -> list[Any]:
         state,
         one["capacity"],
         *counts,
+        _size(one["disk_bytes"]),
         ago(one["last_heard_at"]),
         one["client_tags"],
     ]
@@ -71,9 +73,23 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
         rate = said.get("records_per_second")
         rate = None if rate is None else round(rate)
         rows.append(
-            [task, role, token, said.get("role"), said.get("state"), said.get("lag"), rate, ago(said.get("at"))]
+            [
+                task,
+                role,
+                token,
+                said.get("role"),
+                said.get("state"),
+                said.get("lag"),
+                rate,
+                _size(said.get("disk_bytes")),
+                ago(said.get("at")),
+            ]
         )
     return rows
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else decimal(count)
 
 
 @at_desk

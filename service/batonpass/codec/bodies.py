@@ -56,6 +56,7 @@ class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
     final_position: Offset | UnsetType = UNSET
     final_positions: dict[str, Offset] | UnsetType = UNSET
     fencing_token: Count | UnsetType = UNSET
+    disk_bytes: Count | UnsetType = UNSET
 
 
 class JoinBody(Struct, forbid_unknown_fields=True):

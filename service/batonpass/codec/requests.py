@@ -221,6 +221,7 @@ def _report(said: ReportBody) -> TaskReport:
         if said.final_position is UNSET and said.final_positions is UNSET
         else _positions(said.final_position, said.final_positions),
         None if said.fencing_token is UNSET else said.fencing_token,
+        None if said.disk_bytes is UNSET else said.disk_bytes,
     )
 
 

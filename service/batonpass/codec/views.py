@@ -145,6 +145,7 @@ def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) ->
         "away_until": _time(member.away_until_ms),
         "assignment": assignment_body(member.assignment),
         "revoking": sorted(member.revoking, key=task_sort_key),
+        "disk_bytes": None if member_soft is None else member_soft.disk_bytes,
         "reports": _reports_body(member_soft),
     }
 
@@ -174,6 +175,8 @@ def _report_body(measured: MeasuredReport) -> dict[str, Any]:
         body["lost"] = True
     if report.input_lag is not None:
         body["input_lag"] = report.input_lag
+    if report.disk_bytes is not None:
+        body["disk_bytes"] = report.disk_bytes
     if report.detail:
         body["detail"] = report.detail
     if measured.rate is not None:

@@ -36,6 +36,7 @@ class TaskReport(NamedTuple):
     detail: str = ""
     final_position: Positions = ()
     token: int | None = None
+    disk_bytes: int | None = None
 
 
 class MeasuredReport(NamedTuple):
@@ -70,6 +71,12 @@ class MemberSoft:
     timeouts: tuple[tuple[int, int], ...] = ()
     reports: Mapping[TaskId, MeasuredReport] = field(default_factory=dict)
     poll_broken_ms: int | None = None
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """Return what its state on disk takes, of all its tasks; None where it reports nothing of that."""
+        said = [one.report.disk_bytes for one in self.reports.values() if one.report.disk_bytes is not None]
+        return sum(said) if said else None
 
 
 class EndOffset(NamedTuple):

@@ -62,6 +62,10 @@ FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "member_tasks": ("What a member may hold, by role.", ("group", "member", "role")),
+    "member_disk_bytes": (
+        "What the state on a member's disk takes, of all its tasks; absent where it is not reported.",
+        ("group", "member"),
+    ),
     "member_heartbeat_age_seconds": ("How long ago a member was heard.", ("group", "member")),
 }
 
@@ -168,6 +172,9 @@ class GroupGauges(Collector):
                 oldest = max(oldest, age)
             if each:
                 yield "member_heartbeat_age_seconds", (str(member.id),), age
+                on_disk = member_soft.disk_bytes if member_soft is not None else None
+                if on_disk is not None:
+                    yield "member_disk_bytes", (str(member.id),), on_disk
                 held = Counter(grant.role.value for grant in member.assignment.values())
                 for role in Role:
                     yield "member_tasks", (str(member.id), role.value), held[role.value]
