@@ -277,7 +277,13 @@ def _tokens(settings: Settings, store: Store) -> Tokens:
 
 def _gate(settings: Settings, store: Store, now_ms: Callable[[], int]) -> Gate:
     opened = [path for name in settings.open_paths for path in OPEN[name]]
-    return Gate(_tokens(settings, store), cache_s=settings.token_cache_s, now_ms=now_ms, open_paths=opened)
+    return Gate(
+        _tokens(settings, store),
+        cache_s=settings.token_cache_s,
+        now_ms=now_ms,
+        open_paths=opened,
+        lookups_each_address=settings.token_lookups_each_address,
+    )
 
 
 def _peers(settings: Settings) -> ssl.SSLContext:

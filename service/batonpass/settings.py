@@ -161,6 +161,12 @@ class Settings(BaseSettings):
         le=300,
         description="For how long a token's role is remembered: a revocation takes effect within it.",
     )
+    token_lookups_each_address: int = Field(
+        default=32,
+        ge=1,
+        le=500,
+        description="How many tokens from one address are looked up at once; one more is refused (429).",
+    )
     open_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("livez", "readyz", "metrics"),
         description=f"What is answered without a token, separated by commas, out of {', '.join(OPEN_PATHS)}.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
-from batonpass.api.access import LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
+from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
+from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal, TokenWish
 from batonpass.runtime.history import NOBODY_ASKED
@@ -49,6 +51,10 @@ class Door:
         self.at_s = 0.0
         self.gate = Gate(self.shelf, cache_s=cache_s, now_ms=lambda: self.shelf.at_ms, monotonic=lambda: self.at_s)
 
+    async def find(self, header: bytes | None, address: str = "10.0.0.1") -> Principal:
+        """Return the caller that a header names, which came from that address."""
+        return await self.gate.find(header, address)
+
     async def token(self, role: str = "viewer", *, expires_ms: int | None = None, group: str | None = None) -> bytes:
         """Return the header of a new token."""
         wish = TokenWish("somebody", AccessRole(role), GroupId(group) if group else None, expires_ms)
@@ -62,12 +68,12 @@ async def test_a_token_is_looked_up_once_and_remembered_for_its_time() -> None:
     header = await door.token()
     assert door.gate.remembered(header) is None
     for _ in range(3):
-        assert (await door.gate.find(header)).name == "somebody"
+        assert (await door.find(header)).name == "somebody"
     assert door.gate.remembered(header) == Principal("somebody", AccessRole.VIEWER)
     assert door.shelf.asked == 1
     door.at_s = 10.1
     assert door.gate.remembered(header) is None
-    await door.gate.find(header)
+    await door.find(header)
     assert door.shelf.asked == 2
 
 
@@ -75,23 +81,23 @@ async def test_a_revoked_token_is_refused_when_what_is_remembered_is_over() -> N
     """A revocation takes effect within the time of the cache, and not before the store is asked again."""
     door = Door()
     header = await door.token()
-    await door.gate.find(header)
+    await door.find(header)
     assert await door.shelf.revoke(door.made.id, NOBODY_ASKED)
     assert door.gate.remembered(header) is not None
     door.at_s = 10.1
     with pytest.raises(Unauthenticated):
-        await door.gate.find(header)
+        await door.find(header)
 
 
 async def test_a_token_expires_at_once() -> None:
     """What is remembered of a token does not outlive it."""
     door = Door()
     header = await door.token(expires_ms=2_000)
-    await door.gate.find(header)
+    await door.find(header)
     door.shelf.at_ms = 2_000
     assert door.gate.remembered(header) is None
     with pytest.raises(Unauthenticated):
-        await door.gate.find(header)
+        await door.find(header)
 
 
 @pytest.mark.parametrize("header", [None, b"", b"Basic abc", b"Bearer", b"Bearer ", b"Bearer unknown", b"Bearer \xff"])
@@ -101,14 +107,14 @@ async def test_what_is_no_token_is_refused(header: bytes | None) -> None:
     await door.token()
     assert door.gate.remembered(header) is None
     with pytest.raises(Unauthenticated):
-        await door.gate.find(header)
+        await door.find(header)
 
 
 async def test_the_secret_of_a_token_is_worth_nothing_under_another_scheme() -> None:
     """A remembered token is accepted as a bearer token only."""
     door = Door()
     header = await door.token()
-    await door.gate.find(header)
+    await door.find(header)
     assert door.gate.remembered(b"bearer " + header[7:]) is not None
     assert door.gate.remembered(b"Tokens " + header[7:]) is None
 
@@ -117,16 +123,16 @@ async def test_a_token_that_is_known_goes_on_while_the_store_is_away() -> None:
     """L5: who was let in before is let in still; who is new gets 503; when the store is back, it is asked again."""
     door = Door()
     header, other = await door.token(), await door.token("admin")
-    await door.gate.find(header)
+    await door.find(header)
     door.at_s, door.shelf.away = 60.0, True
-    assert (await door.gate.find(header)).name == "somebody"
+    assert (await door.find(header)).name == "somebody"
     with pytest.raises(StoreUnavailable):
-        await door.gate.find(other)
+        await door.find(other)
     asked = door.shelf.asked
-    assert (await door.gate.find(header)).name == "somebody"
+    assert (await door.find(header)).name == "somebody"
     assert door.shelf.asked == asked
     door.at_s, door.shelf.away = 62.0, False
-    await door.gate.find(other)
+    await door.find(other)
     assert door.shelf.asked == asked + 1
 
 
@@ -135,12 +141,12 @@ async def test_a_slow_store_does_not_hold_up_a_known_token(monkeypatch: pytest.M
     monkeypatch.setattr("batonpass.api.access.PATIENCE_S", 0.05)
     door = Door()
     header, other = await door.token(), await door.token()
-    await door.gate.find(header)
+    await door.find(header)
     door.at_s = 60.0
     door.shelf.open.clear()
-    assert (await asyncio.wait_for(door.gate.find(header), 2)).name == "somebody"
+    assert (await asyncio.wait_for(door.find(header), 2)).name == "somebody"
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(door.gate.find(other), 2)
+        await asyncio.wait_for(door.find(other), 2)
     door.shelf.open.set()
 
 
@@ -149,8 +155,8 @@ async def test_many_who_wait_for_one_token_ask_once_and_many_tokens_ask_a_few_at
     door = Door()
     header = await door.token()
     door.shelf.open.clear()
-    same = [asyncio.create_task(door.gate.find(header)) for _ in range(20)]
-    others = [asyncio.create_task(door.gate.find(b"Bearer no-%d" % number)) for number in range(60)]
+    same = [asyncio.create_task(door.find(header)) for _ in range(20)]
+    others = [asyncio.create_task(door.find(b"Bearer no-%d" % number, f"10.0.0.{number}")) for number in range(60)]
     await asyncio.sleep(0.02)
     door.shelf.open.set()
     found = await asyncio.gather(*same, *others, return_exceptions=True)
@@ -160,18 +166,58 @@ async def test_many_who_wait_for_one_token_ask_once_and_many_tokens_ask_a_few_at
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made-up tokens push out the oldest, and a token in use stays."""
+    """Made-up tokens push out one another, and no good one, in use or not."""
     assert TOKENS_MAX >= 10_000
     monkeypatch.setattr("batonpass.api.access.TOKENS_MAX", 5)
     door = Door()
-    header = await door.token()
+    header, idle = await door.token(), await door.token()
+    await door.find(idle)
     for number in range(20):
-        await door.gate.find(header)
+        await door.find(header)
         if number % 3 == 0:
             door.at_s += 11
         with pytest.raises(Unauthenticated):
-            await door.gate.find(b"Bearer no-%d" % number)
-    assert len(door.gate._known) <= 5
+            await door.find(b"Bearer no-%d" % number)
+    assert len(door.gate._known) == 2
+    assert len(door.gate._unknown_until) == 5
+
+
+async def test_a_flood_from_one_address_locks_nobody_else_out() -> None:
+    """While a thousand made-up tokens of one address wait, a token that nobody remembers is looked up for another."""
+    door = Door()
+    header, known = await door.token(), await door.token()
+    await door.find(known)
+    door.shelf.open.clear()
+    flood = [asyncio.create_task(door.find(b"Bearer no-%d" % number, "10.6.6.6")) for number in range(1_000)]
+    await asyncio.sleep(0)
+    assert (await asyncio.wait(flood, timeout=0.1))[0]
+    asked = asyncio.create_task(door.find(header))
+    # One that was known goes on, also from that address; whoever comes with the same token shares its lookup.
+    door.at_s = 11.0
+    assert (await door.find(known, "10.6.6.6")).name == "somebody"
+    same = [asyncio.create_task(door.find(header)) for _ in range(100)]
+    door.shelf.open.set()
+    assert {(await one).name for one in (asked, *same)} == {"somebody"}
+    found = await asyncio.gather(*flood, return_exceptions=True)
+    kinds = Counter(type(one) for one in found)
+    assert kinds == {Unauthenticated: LOOKUPS_EACH_ADDRESS_MAX, LimitExceeded: 1_000 - LOOKUPS_EACH_ADDRESS_MAX}
+    with pytest.raises(Unauthenticated):
+        await door.find(b"Bearer another", "10.6.6.6")
+
+
+async def test_who_waits_too_long_in_the_queue_shuts_it_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a store that does not answer is left alone for a while; a long queue before it is not its fault."""
+    door = Door()
+    header = await door.token()
+    door.shelf.open.clear()
+    waiting = [asyncio.create_task(door.find(b"Bearer no-%d" % number)) for number in range(LOOKUPS_MAX)]
+    await asyncio.sleep(0.01)
+    monkeypatch.setattr("batonpass.api.access.PATIENCE_S", 0.02)
+    with pytest.raises(StoreUnavailable):
+        await door.find(b"Bearer late")
+    door.shelf.open.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (await door.find(header)).name == "somebody"
 
 
 async def test_the_admin_of_a_setting_stands_beside_the_store() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -149,6 +150,24 @@ async def test_what_is_no_answer_of_a_coordinator_does_no_harm(answer: httpx.Res
     """A proxy's page is a status without a body, and the time to wait in its header counts."""
     reply = await wire(Network(one=answer), ("http://one",)).exchange(HEARTBEAT)
     assert reply == (answer.status_code, body)
+
+
+async def test_an_answer_without_an_end_is_not_kept() -> None:
+    """What is larger than an answer can be is not read to its end, packed or not; the next coordinator is asked."""
+    parts = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal parts
+        while True:
+            parts += 1
+            yield b" " * 1_000
+
+    network = Network(one=httpx.Response(200, content=endless()), two=200)
+    there = wire(network, ("http://one", "http://two"), answer_bytes_max=10_000)
+    assert await there.exchange(HEARTBEAT) == (200, {"status": 200})
+    assert parts <= 25
+    packed = httpx.Response(200, content=gzip.compress(b" " * 1_000_000), headers={"content-encoding": "gzip"})
+    assert await wire(Network(one=packed), ("http://one",), answer_bytes_max=10_000).exchange(HEARTBEAT) is None
 
 
 async def test_the_token_goes_with_every_request_and_may_change() -> None:

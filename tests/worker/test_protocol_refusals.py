@@ -184,6 +184,33 @@ def test_a_limit_is_waited_out_in_full_and_an_outage_is_not() -> None:
     assert worker.last() is not refused
 
 
+def test_no_limit_is_waited_out_beyond_the_lease() -> None:
+    """Who names the time may be a proxy that knows no leases: there are more tries before the end of this one."""
+    worker = busy()
+    lease_end_ms = worker.machine.lease_end_ms
+    assert lease_end_ms is not None
+    tries = worker.count(RequestKind.HEARTBEAT)
+    worker.refuse("limit-exceeded", 429, retry_after_ms=3_600_000)
+    for _ in range(2):
+        left_ms = lease_end_ms - worker.now_ms
+        worker.later(left_ms // 2)
+        tries += 1
+        assert worker.count(RequestKind.HEARTBEAT) == tries
+        worker.refuse("limit-exceeded", 429, retry_after_ms=3_600_000)
+    assert worker.now_ms < lease_end_ms
+
+
+def test_a_join_is_tried_again_within_a_minute_whatever_it_is_told() -> None:
+    """A process without a lease has nothing to lose by asking again."""
+    worker = Scripted()
+    worker.start()
+    worker.refuse("instance-id-in-use", 409, to=worker.last(JOIN), retry_after_ms=86_400_000)
+    worker.later(59_999)
+    assert worker.count(JOIN) == 1
+    worker.later(1)
+    assert worker.count(JOIN) == 2
+
+
 @pytest.mark.parametrize(
     ("action", "expected"), [("stop-and-rejoin", Phase.FENCED), ("stop", Phase.STOPPED), ("retry", Phase.JOINED)]
 )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from batonpass.core.errors import ProtocolError
+from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.runtime.access import AccessRole, Principal, StoredToken, Tokens, TokenWish, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -20,13 +22,18 @@ if TYPE_CHECKING:
     from batonpass.api.calls import Call
     from batonpass.runtime.history import Asked
 
+T = TypeVar("T")
+
 TOKENS_MAX: Final = 20_000
-"""How many tokens, good ones and bad ones, are remembered at most."""
+"""How many good tokens are remembered at most, and how many bad ones."""
 
 LOOKUPS_MAX: Final = 8
 """How many tokens are looked up at once; a flood of made-up ones waits behind these and cannot fill the store."""
 
 LOOKUPS_WAITING_MAX: Final = 500
+LOOKUPS_EACH_ADDRESS_MAX: Final = 32
+"""How many of them one address may wait for, unless a setting says otherwise."""
+
 PATIENCE_S: Final = 3.0
 """How long a caller waits for its token to be looked up."""
 
@@ -54,7 +61,7 @@ class Forbidden(ProtocolError):
 
 
 class _Known(NamedTuple):
-    principal: Principal | None
+    principal: Principal
     until: float
 
 
@@ -68,6 +75,7 @@ class Gate:
         cache_s: float,
         now_ms: Callable[[], int],
         open_paths: Sequence[str] = (),
+        lookups_each_address: int = LOOKUPS_EACH_ADDRESS_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tokens = tokens
@@ -76,6 +84,10 @@ class Gate:
         self._open = frozenset(open_paths)
         self._monotonic = monotonic
         self._known: dict[bytes, _Known] = {}
+        # Apart from the good ones, which made-up tokens could push out otherwise.
+        self._unknown_until: dict[bytes, float] = {}
+        self._lookups_each_address = lookups_each_address
+        self._waiting: Counter[str] = Counter()
         self._asking: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._rest_until = 0.0
@@ -89,24 +101,29 @@ class Gate:
         if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
             return None
         known = self._known.get(digest_of(_after_scheme(authorization)))
-        if known is None or known.principal is None or known.until < self._monotonic():
+        if known is None or known.until < self._monotonic():
             return None
         return known.principal if self._lasts(known.principal) else None
 
-    async def find(self, authorization: bytes | None) -> Principal:
+    async def find(self, authorization: bytes | None, address: str) -> Principal:
         """Return the caller that a header names.
 
         Raises:
             Unauthenticated: when it names none (401).
+            LimitExceeded: when too many tokens that ``address`` came with are being looked up (429).
             StoreUnavailable: when the token is not known yet and the store cannot be asked.
         """
         secret = _secret(authorization)
         digest = digest_of(secret)
+        now = self._monotonic()
         known = self._known.get(digest)
-        if known is None or known.until < self._monotonic():
-            found = await self._ask(secret, digest, known)
-        else:
+        found: Principal | None
+        if known is not None and now <= known.until:
             found = known.principal
+        elif now <= self._unknown_until.get(digest, -math.inf):
+            found = None
+        else:
+            found = await self._ask(secret, digest, address)
         if found is None or not self._lasts(found):
             raise Unauthenticated("the token is unknown, revoked or expired; ask an admin for another one")
         return found
@@ -114,50 +131,65 @@ class Gate:
     def _lasts(self, principal: Principal) -> bool:
         return principal.expires_ms is None or self._now_ms() < principal.expires_ms
 
-    async def _ask(self, secret: str, digest: bytes, known: _Known | None) -> Principal | None:
+    async def _ask(self, secret: str, digest: bytes, address: str) -> Principal | None:
         """Ask the store; while it is away, or takes too long, what was known of the token stands."""
+        error: ProtocolError
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await asyncio.shield(self._asked(secret, digest))
+                return await asyncio.shield(self._asked(secret, digest, address))
         except TimeoutError:
-            self._rest_until = self._monotonic() + STORE_REST_S
-            error = StoreUnavailable("the store takes too long to look a token up", retry_after_ms=RETRY_AFTER_MS)
-        except StoreUnavailable as away:
-            error = away
-        if known is None or known.principal is None:
+            error = StoreUnavailable("it takes too long to look the token up", retry_after_ms=RETRY_AFTER_MS)
+        except (StoreUnavailable, LimitExceeded) as refused:
+            error = refused
+        known = self._known.get(digest)
+        if known is None:
             raise error
         return known.principal
 
-    def _asked(self, secret: str, digest: bytes) -> asyncio.Task[Principal | None]:
+    def _asked(self, secret: str, digest: bytes, address: str) -> asyncio.Task[Principal | None]:
         """Return the one question to the store for all who wait for the same token."""
         asking = self._asking.get(digest)
         if asking is not None:
             return asking
+        if self._waiting[address] >= self._lookups_each_address:
+            detail = f"{self._lookups_each_address} tokens from {address or 'this address'} are being looked up already"
+            raise LimitExceeded(detail, retry_after_ms=RETRY_AFTER_MS)
         if self._monotonic() < self._rest_until or len(self._asking) >= LOOKUPS_WAITING_MAX:
             raise StoreUnavailable("tokens cannot be looked up now", retry_after_ms=RETRY_AFTER_MS)
-        asking = self._asking[digest] = asyncio.create_task(self._look_up(secret, digest))
+        self._waiting[address] += 1
+        asking = self._asking[digest] = asyncio.create_task(self._look_up(secret, digest, address))
         # Whoever asked may be gone when it fails, and an error that nobody takes is reported as lost.
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         return asking
 
-    async def _look_up(self, secret: str, digest: bytes) -> Principal | None:
+    async def _look_up(self, secret: str, digest: bytes, address: str) -> Principal | None:
         try:
-            async with self._lookups:
+            async with self._lookups, asyncio.timeout(PATIENCE_S):
                 found = await self._tokens.find(secret)
-        except StoreUnavailable:
+        except (StoreUnavailable, TimeoutError) as error:
             self._rest_until = self._monotonic() + STORE_REST_S
-            raise
+            raise StoreUnavailable(str(error) or "the store hangs", retry_after_ms=RETRY_AFTER_MS) from error
         finally:
             del self._asking[digest]
+            self._waiting -= Counter([address])
         self._remember(digest, found)
         return found
 
     def _remember(self, digest: bytes, found: Principal | None) -> None:
-        # What is asked for again goes to the end, so that a flood of made-up tokens pushes out the idle ones first.
+        until = self._monotonic() + self._cache_s
         self._known.pop(digest, None)
-        if len(self._known) >= TOKENS_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[digest] = _Known(found, self._monotonic() + self._cache_s)
+        self._unknown_until.pop(digest, None)
+        if found is None:
+            _add(self._unknown_until, digest, until)
+        else:
+            _add(self._known, digest, _Known(found, until))
+
+
+def _add(table: dict[bytes, T], digest: bytes, value: T) -> None:
+    """Add an entry at the end, where the table is long for the one that has been longest in it."""
+    if len(table) >= TOKENS_MAX:
+        del table[next(iter(table))]
+    table[digest] = value
 
 
 def check(principal: Principal, call: Call, group: str | None) -> None:

@@ -154,7 +154,7 @@ class Admission:
         if found is None:
             if gate.is_open(context.call):
                 return
-            found = await gate.find(authorization)
+            found = await gate.find(authorization, context.peer)
         context.principal = found
         check(found, context.call, group)
 

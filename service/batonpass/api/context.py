@@ -74,6 +74,11 @@ class RequestContext:
         passed_on = self.headers.get(FORWARDED)
         if passed_on is not None:
             return passed_on.decode("latin-1")[:100]
+        return self.peer
+
+    @property
+    def peer(self) -> str:
+        """The address of whoever is at the other end of the connection; no header says it."""
         client = self.scope.get("client")
         return client[0] if client else ""
 

@@ -20,7 +20,7 @@ from batonpass.api.stream import EVENT_STREAM, EventStream
 from batonpass.codec.bodies import OFFSET_MAX
 from batonpass.codec.queries import EventsQuery
 from batonpass.codec.shape import refusal
-from batonpass.core.errors import UnknownGroup
+from batonpass.core.errors import LimitExceeded, UnknownGroup
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -82,14 +82,15 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
 async def _is_admitted(request: Request) -> bool:
     """Say whether the token that a stream was opened with is still good; while nobody can say, it is."""
     gate: Gate | None = request.app.state.policy.gate
-    authorization = context_of(request).headers.get(b"authorization")
+    context = context_of(request)
+    authorization = context.headers.get(b"authorization")
     if gate is None or gate.remembered(authorization) is not None:
         return True
     try:
-        await gate.find(authorization)
+        await gate.find(authorization, context.peer)
     except Unauthenticated:
         return False
-    except StoreUnavailable:
+    except (StoreUnavailable, LimitExceeded):
         return True
     return True
 

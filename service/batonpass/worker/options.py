@@ -15,7 +15,7 @@ import httpx
 
 from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.protocol import LeaveMode, MemberSettings, OnLeaseLost, Progress
-from batonpass.worker.wire import WireOptions
+from batonpass.worker.wire import ANSWER_BYTES_MAX, WireOptions
 
 
 class Exit(StrEnum):
@@ -54,6 +54,7 @@ class MemberOptions(TypedDict, total=False):
     tls: ssl.SSLContext | bool
     headers: Mapping[str, str]
     transport: httpx.AsyncBaseTransport | None
+    answer_bytes_max: int
     on_exit: Exit | None
     stop_deadline_ms: int
     retry_failed_ms: int
@@ -84,7 +85,7 @@ class Options:
 
     How it reaches the coordinator: a bearer ``token``, or a function that returns it each time; ``tls`` is False to
     trust anybody, or a context with authorities and client certificate (`tls_context`); ``headers`` go with every
-    request; ``transport`` replaces the network.
+    request; ``transport`` replaces the network. An answer of more than ``answer_bytes_max`` bytes is not taken.
 
     How it stops: ``on_exit`` when the ``async with`` block ends (restart with an instance id, else leave). An
     `on_revoke` has ``stop_deadline_ms``; past that the commit is given up. An `on_active` that raised is called again
@@ -111,6 +112,7 @@ class Options:
     tls: ssl.SSLContext | bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     transport: httpx.AsyncBaseTransport | None = None
+    answer_bytes_max: int = ANSWER_BYTES_MAX
     on_exit: Exit | None = None
     stop_deadline_ms: int = 30_000
     retry_failed_ms: int = 5_000
@@ -150,7 +152,7 @@ class Options:
 
     def wire(self) -> WireOptions:
         """Return how the coordinators are reached."""
-        return WireOptions(token=self.token, tls=self.tls, headers=self.headers, transport=self.transport)
+        return WireOptions(self.token, self.tls, self.headers, self.transport, self.answer_bytes_max)
 
 
 def tls_context(

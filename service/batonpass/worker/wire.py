@@ -24,6 +24,9 @@ CONNECT_S = 2.0
 LINGER = 3
 """A heartbeat that waited too long is repeated, but its answer still counts: it is heard for so many times as long."""
 
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""How large an answer may be unless a member is told otherwise: room for some 100,000 tasks of one member."""
+
 _KEEP_ALIVE_S = 60
 _REFUSED_FOR_NOW = 503
 
@@ -35,6 +38,7 @@ class WireOptions(NamedTuple):
     tls: ssl.SSLContext | bool = True
     headers: Mapping[str, str] | None = None
     transport: httpx.AsyncBaseTransport | None = None
+    answer_bytes_max: int = ANSWER_BYTES_MAX
 
 
 class Reply(NamedTuple):
@@ -58,6 +62,7 @@ class Wire:
             raise ValueError("a member needs the URL of at least one coordinator")
         self._group = group
         self._token = options.token
+        self._answer_bytes_max = options.answer_bytes_max
         self._at = 0
         self._client = httpx.AsyncClient(
             verify=options.tls,
@@ -116,17 +121,27 @@ class Wire:
             # Whoever does not answer in time is not asked next, though its answer still counts.
             is_late = loop.call_later(request.timeout_ms / 1_000, self._leave, at)
         try:
-            answer = await self._client.request(
+            async with self._client.stream(
                 method,
                 self._urls[at] + target,
                 content=None if request.body is None else msgspec.json.encode(request.body),
                 headers=self._headers(request),
                 timeout=httpx.Timeout(patience_s, connect=min(CONNECT_S, patience_s)),
-            )
+            ) as answer:
+                content = await self._content(answer)
         finally:
             if is_late is not None:
                 is_late.cancel()
-        return Reply(answer.status_code, _body(answer))
+        return Reply(answer.status_code, _body(answer, content))
+
+    async def _content(self, answer: httpx.Response) -> bytes:
+        """Return the whole body, unpacked; one that is too large is not read to its end, and counts as broken off."""
+        content = bytearray()
+        async for part in answer.aiter_bytes():
+            content += part
+            if len(content) > self._answer_bytes_max:
+                raise httpx.RemoteProtocolError(f"an answer has more than {self._answer_bytes_max} bytes")
+        return bytes(content)
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {} if request.body is None else {"content-type": "application/json"}
@@ -148,10 +163,10 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-def _body(answer: httpx.Response) -> Mapping[str, object] | None:
+def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None:
     """Return the JSON object of an answer, with the time to wait that its header names if the body does not."""
     try:
-        found = msgspec.json.decode(answer.content) if answer.content else None
+        found = msgspec.json.decode(content) if content else None
     except msgspec.DecodeError:
         found = None
     body: dict[str, object] | None = found if isinstance(found, dict) else None

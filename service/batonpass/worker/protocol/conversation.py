@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 # Waits between retries grow up to these. The poll's stays below any sensible suspect timeout, because a member whose
 # long-poll broke is suspected until it calls again.
 _JOIN_RETRY_MAX_MS = 5_000
+# Without a lease there is nothing to lose by asking again before the time that a refusal names.
+_REFUSED_WAIT_MAX_MS = 60_000
 _POLL_RETRY_MAX_MS = 1_000
 # A poll that ends without news sooner than this is not repeated before.
 _POLL_LEAST_MS = 1_000
@@ -297,7 +299,7 @@ class Conversation:
             self._take_instead(request, problem, out)
         elif lane.is_waiting_for(request):
             self.see(request.kind, problem, out)
-            self._fail(lane, out, wait=wait_ms(problem, self._interval_ms()))
+            self._fail(lane, out, wait=wait_ms(problem, self._interval_ms(), self._longest_wait_ms()))
             if problem.status < 500:
                 # It was judged, so it was received: the next try is a new request, and not a retry.
                 lane.unanswered = None
@@ -343,6 +345,13 @@ class Conversation:
     def _interval_ms(self) -> int:
         latest = self.run.latest
         return _JOIN_RETRY_MAX_MS if latest is None else latest.heartbeat_interval_ms
+
+    def _longest_wait_ms(self) -> int:
+        """Return how long a refusal may make it wait: half of what is left of a lease, to try again within it."""
+        lease = self.run.lease
+        if lease.end_ms is None or lease.is_over(self.now_ms):
+            return _REFUSED_WAIT_MAX_MS
+        return max(self._interval_ms(), (lease.end_ms - self.now_ms) // 2)
 
     def _beat_later(self) -> None:
         self.main.due_ms = max(self.now_ms, self._beat_ms + self._interval_ms())

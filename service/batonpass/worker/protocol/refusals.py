@@ -55,10 +55,11 @@ def judge(kind: RequestKind, problem: Problem) -> Verdict:
     return _BY_TYPE.get(problem.type) or _BY_ACTION.get(problem.action or "", Verdict.RETRY)
 
 
-def wait_ms(problem: Problem, interval_ms: int) -> int | None:
-    """Return how long to wait before the next try, or None where the member's own backoff decides."""
+def wait_ms(problem: Problem, interval_ms: int, longest_ms: int) -> int | None:
+    """Return how long to wait before the next try, or None where the member's own backoff decides.
+
+    Whoever names a time, and be it a proxy, does not know when this member's lease ends: ``longest_ms`` bounds it.
+    """
     if problem.retry_after_ms is None:
         return None
-    if problem.type in _WAITS_IN_FULL:
-        return problem.retry_after_ms
-    return min(problem.retry_after_ms, interval_ms)
+    return min(problem.retry_after_ms, longest_ms if problem.type in _WAITS_IN_FULL else interval_ms)
