@@ -193,4 +193,4 @@ class LoggingObserver:
 
     def access_is_off(self) -> None:
         """Write down that everybody may do everything."""
-        self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever reaches this address may do everything")
+        self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever is on this machine may do everything")

@@ -149,7 +149,8 @@ class Settings(BaseSettings):
 
     # Who may call
     auth: Literal["on", "off"] = Field(
-        default="on", description="off lets everybody do everything without a token: for a laptop, never for a network."
+        default="on",
+        description="off lets everybody on this machine do everything without a token: for a laptop, never for a network.",
     )
     admin_token: SecretStr | None = Field(
         default=None,

@@ -213,7 +213,7 @@ async def serving(
     heard = commanded or (lambda *command: commands.append(command))
     service = Service(coordinator, audits, tokens, BODY_BYTES_MAX, heard)
     app = create_app(service, policy, health, running=nullcontext)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://batonpass") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         await coordinator.start()
         yield Api(client, clock, log, seen, coordinator, policy, told, audits, commands)
         await coordinator.stop()

@@ -50,14 +50,14 @@ class Socket:
 def beat(seq: int, *, member: str = "m1", epoch: int = 1, headers: dict[str, str] | None = None, **body: Any) -> bytes:
     """Return the bytes of a heartbeat."""
     text = json.dumps({"seq": seq, "member_epoch": epoch, **body}).encode()
-    lines = [f"POST /v1/groups/apples/members/{member}/heartbeat HTTP/1.1", "Host: b"]
+    lines = [f"POST /v1/groups/apples/members/{member}/heartbeat HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in (BEARER | (headers or {})).items()]
     return "\r\n".join([*lines, f"Content-Length: {len(text)}", "", ""]).encode() + text
 
 
 def ask(after: int, *, wait_ms: int = 30_000, member: str = "m1", group: str = "apples", **headers: str) -> bytes:
     """Return the bytes of a long-poll."""
-    lines = [f"GET /v1/groups/{group}/members/{member}/assignment?after={after}&wait_ms={wait_ms} HTTP/1.1", "Host: b"]
+    lines = [f"GET /v1/groups/{group}/members/{member}/assignment?after={after}&wait_ms={wait_ms} HTTP/1.1", "Host: localhost"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in (BEARER | headers).items()]
     return "\r\n".join([*lines, "", ""]).encode()
 

@@ -239,3 +239,30 @@ async def test_refusals_at_the_door_are_counted_and_told(guarded: Guarded) -> No
     assert told.refusals == ["unauthenticated", "forbidden"]
     assert told.lines[0][:3] == ("unauthenticated", "GET /v1/groups", "127.0.0.1")
     assert told.lines[1] == ("forbidden", "POST /v1/groups/{group}/pause", "a-viewer", "c-1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"host": "localhost.evil.example"}, 403),
+        ({"host": "127.0.0.1.evil.example:18500"}, 403),
+        ({"host": "192.168.0.7:18500"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "[::1"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "localhost:18500", "origin": "http://localhost:18501"}, 201),
+        ({"host": "LOCALHOST"}, 201),
+        ({"host": "127.0.0.1:18500"}, 201),
+        ({"host": "[::1]:18500", "origin": "https://127.0.0.1"}, 201),
+    ],
+)
+async def test_without_tokens_only_this_machine_is_served(api: Api, headers: dict[str, str], status: int) -> None:
+    """A page in somebody's browser can send requests here, and have a name of its own resolve to this machine."""
+    answer = await api.client.post("/v1/tokens", json={"name": "mine", "role": "admin"}, headers=headers)
+    assert (answer.status_code, (await api.client.get("/livez", headers=headers)).status_code == 403) == (
+        status,
+        status == 403,
+    )
+    assert status == 201 or "BATONPASS_AUTH=off" in answer.json()["detail"]

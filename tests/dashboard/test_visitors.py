@@ -115,7 +115,20 @@ async def test_a_form_of_somebody_else_is_refused(canned: Canned) -> None:
     assert (await client.post(DRAIN, data=good, headers=cross)).status_code == 403
     assert (await client.post("/login", data={"token": VIEWER}, headers=cross)).status_code == 403
     assert canned.calls("POST") == []
+    refused = await client.post("/logout", data=good, headers=cross)
+    assert (refused.status_code, "set-cookie" in refused.headers) == (403, False)
+    assert await stamp(client) == good["stamp"], "the session goes on"
     await client.post("/logout", data={"stamp": "x"})
+    await client.aclose()
+
+
+@pytest.mark.parametrize("seen", ["²", "9" * 5_000, "-1", "1.5", ""])
+async def test_a_place_in_the_stream_that_is_none_is_the_beginning(canned: Canned, seen: str) -> None:
+    """A browser sends back what it was given; whatever else comes does no harm."""
+    client = await visitor(canned)
+    async with client.stream("GET", "/live?group=orders", headers={b"last-event-id": seen.encode()}) as answer:
+        assert answer.status_code == 200
+        assert (await anext(answer.aiter_lines())).startswith("retry:")
     await client.aclose()
 
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.runtime.access import AccessRole, Principal, StoredToken, Tokens, TokenWish, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from batonpass.api.calls import Call
     from batonpass.runtime.history import Asked
 
@@ -205,6 +209,31 @@ def check(principal: Principal, call: Call, group: str | None) -> None:
         raise Forbidden(f"{principal.name} has the role {principal.role}; this call needs {wanted}")
     if principal.group is not None and group != principal.group and call.path.startswith("/v1/"):
         raise Forbidden(f"{principal.name} may make this call on group {principal.group} only")
+
+
+def check_local(headers: Mapping[bytes, bytes]) -> None:
+    """Let pass what was asked of this machine by its own name, where no tokens are asked for.
+
+    A page of any site can have the browser of whoever looks at it send requests here: such a one names its site as its
+    origin, or, where it had a name of its own resolve to this machine, that name as the host.
+
+    Raises:
+        Forbidden: when host or origin is somewhere else (403).
+    """
+    named = {"Host": b"//" + headers.get(b"host", b""), "Origin": headers.get(b"origin", b"//localhost")}
+    for name, value in named.items():
+        if not _is_local(value.decode("latin-1")):
+            said = headers.get(name.lower().encode(), b"").decode("latin-1")[:100]
+            detail = f"without tokens (BATONPASS_AUTH=off) only this machine is served; {name} is {said!r}"
+            raise Forbidden(detail)
+
+
+def _is_local(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class WithAdmin:

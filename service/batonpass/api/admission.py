@@ -7,7 +7,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from batonpass.api.access import Forbidden, Unauthenticated, check
+from batonpass.api.access import Forbidden, Unauthenticated, check, check_local
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext
 from batonpass.api.limits import too_early
@@ -61,7 +61,7 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """By what a request is admitted, and who hears of it. A ``gate`` of None lets everybody do everything."""
+    """By what a request is admitted, and who hears of it. A ``gate`` of None lets in all of this machine."""
 
     gate: Gate | None
     ownership: Ownership
@@ -147,6 +147,7 @@ class Admission:
         """Find out who calls, and refuse who may not."""
         gate = self._policy.gate
         if gate is None:
+            check_local(context.headers)
             context.principal = EVERYBODY
             return
         authorization = context.headers.get(b"authorization")

@@ -25,8 +25,8 @@ Count = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
 DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
 WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
 # A name stands in a path and in a key of Kafka, so it holds no slash, no blank and nothing that cannot be printed.
-NAME_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+$(?!\n)"
-TASK_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+_[0-9]+$(?!\n)"
+NAME_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f-\x9f]+$(?!\n)"
+TASK_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f-\x9f]+_[0-9]+$(?!\n)"
 PATTERNS: Final = {
     repr(NAME_PATTERN): "a name has no slash, no blank and nothing unprintable",
     repr(TASK_PATTERN): "not a task id; expected {subtopology}_{partition}, for example 0_3",

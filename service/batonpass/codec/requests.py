@@ -34,7 +34,7 @@ _GROUP: Final = Shape(GroupBody)
 _PAUSE: Final = Shape(PauseBody)
 _WHAT_IF: Final = Shape(WhatIfBody)
 
-_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f\ufffd]{{1,{NAME_CHARS_MAX}}}")
+_NAME: Final = re.compile(rf"[^\s/\x00-\x1f\x7f-\x9f\ufffd]{{1,{NAME_CHARS_MAX}}}")
 _DOTS: Final = frozenset({".", ".."})
 _STATES: Final = {state.value: state for state in (ActiveState.RESTORING, ActiveState.RUNNING, ActiveState.FAILED)}
 Worker = TypeVar("Worker", Join, Heartbeat)

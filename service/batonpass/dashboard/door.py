@@ -74,8 +74,10 @@ async def sign_in(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """Forget the visitor's token."""
+    """Forget the visitor's token; another site's page cannot ask for it."""
     desk: Desk = request.app.state.desk
+    if not is_own(request):
+        return Response("This form comes from another site.\n", 403)
     name = request.cookies.get(desk.cookie, "")
     given = await fields(request)
     session = desk.sessions.find(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -22,6 +23,9 @@ OPENING_S: Final = 1.0
 """How long the first word waits for the stream of events to be opened: a page that just appears need not alarm."""
 
 
+_POSITION: Final = re.compile(r"[0-9]{1,19}")
+
+
 async def live(request: Request) -> Response:
     """Stream `change` whenever something happened to the group that is named, and `standing` when hearing is lost.
 
@@ -32,7 +36,9 @@ async def live(request: Request) -> Response:
     if session is None:
         return Response(status_code=401)
     seen = request.headers.get("last-event-id", "")
-    frames = _frames(desk, session.line.ear, request.query_params.get("group", ""), int(seen) if seen.isdigit() else 0)
+    frames = _frames(
+        desk, session.line.ear, request.query_params.get("group", ""), int(seen) if _POSITION.fullmatch(seen) else 0
+    )
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 

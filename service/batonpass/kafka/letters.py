@@ -9,12 +9,13 @@ same words as over HTTP.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from batonpass.codec.answers import to_json
+from batonpass.codec.bodies import DurationMs
 from batonpass.codec.requests import checked_name, read_heartbeat, read_join
 from batonpass.codec.shape import refusal
 from batonpass.core.errors import ProtocolError
@@ -30,7 +31,7 @@ class _Leave(Struct):
 
 
 class _Drain(Struct):
-    deadline_ms: Annotated[int, Meta(ge=0)] | None = None
+    deadline_ms: DurationMs | None = None
 
 
 def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
