@@ -77,7 +77,7 @@ class BreakingOff:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(b"content-length", b"100"), (b"content-type", b"application/json")],
+            "headers": [(b"host", b"localhost"), (b"content-length", b"100"), (b"content-type", b"application/json")],
             "client": ("127.0.0.1", 1),
             "server": ("batonpass", 80),
         }
