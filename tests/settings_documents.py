@@ -121,6 +121,8 @@ def range_of(known: dict[str, Any]) -> str:
         return "a share such as `10%`"
     if "enum" in known:
         return " or ".join(f"`{one}`" for one in known["enum"])
+    if known["type"] == "boolean":
+        return "`true` or `false`"
     if known["type"] == "array":
         return f"up to {known['maxItems']} names"
     return "`null`" if known["type"] == "null" else f"{number(known['minimum'])} to {number(known['maximum'])}"

@@ -201,7 +201,8 @@ def build(settings: Settings, url: str) -> Process:
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
     kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
     if kafka is not None:
-        on_commit.hear = kafka.exchange.committed
+        if kafka.exchange is not None:
+            on_commit.hear = kafka.exchange.committed
         counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     return Process(
@@ -226,9 +227,11 @@ def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs
     )
     wishes = Wishes(
         interval_ms=settings.kafka_interval_ms,
+        takes_heartbeats=settings.kafka_heartbeats,
         prefix=settings.kafka_topic_prefix,
         holds=store.ownership.holds,
         away=log.kafka_away,
+        commanded=log.commanded,
         body=event_body,
         outbox=store.outbox,
     )

@@ -116,7 +116,13 @@ class Settings(BaseSettings):
         default=None,
         min_length=1,
         description="host:port of one or more brokers, separated by commas. With it ends of changelogs and partition "
-        "counts of sources are read; without it workers report ends, and groups name their partitions.",
+        "counts of sources are read, and events are passed on; without it workers report ends, and groups name their "
+        "partitions.",
+    )
+    kafka_heartbeats: bool = Field(
+        default=False,
+        description="Whether members may speak over Kafka, in groups whose config has kafka_heartbeats too. Whoever may "
+        "write to the topic of heartbeats then speaks for every such group, without a token.",
     )
     kafka_client_id: str = Field(
         default="batonpass", min_length=1, description="What the brokers' logs and quotas know this process by."
@@ -303,6 +309,8 @@ class Settings(BaseSettings):
     def _coherent(self) -> Self:
         if self.tls_certfile is None and (self.tls_keyfile or self.tls_client_ca):
             raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
+        if self.kafka_heartbeats and self.kafka_bootstrap is None:
+            raise ValueError("kafka_heartbeats needs kafka_bootstrap")
         if (self.kafka_sasl_mechanism is None) != (self.kafka_username is None and self.kafka_password is None):
             raise ValueError("kafka_sasl_mechanism, kafka_username and kafka_password go together")
         if 2 * self.lease_renewal_ms > self.lease_ms:

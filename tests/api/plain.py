@@ -57,7 +57,10 @@ def beat(seq: int, *, member: str = "m1", epoch: int = 1, headers: dict[str, str
 
 def ask(after: int, *, wait_ms: int = 30_000, member: str = "m1", group: str = "apples", **headers: str) -> bytes:
     """Return the bytes of a long-poll."""
-    lines = [f"GET /v1/groups/{group}/members/{member}/assignment?after={after}&wait_ms={wait_ms} HTTP/1.1", "Host: localhost"]
+    lines = [
+        f"GET /v1/groups/{group}/members/{member}/assignment?after={after}&wait_ms={wait_ms} HTTP/1.1",
+        "Host: localhost",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in (BEARER | headers).items()]
     return "\r\n".join([*lines, "", ""]).encode()
 

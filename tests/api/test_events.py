@@ -30,7 +30,9 @@ class Listener:
     def __init__(self, api: Api, path: str, headers: dict[str, str]) -> None:
         self._app = api.client._transport.app  # type: ignore[attr-defined]
         name, _, query = path.partition("?")
-        given = [(key.lower().encode(), value.encode()) for key, value in ({"Host": "localhost"} | SSE | headers).items()]
+        given = [
+            (key.lower().encode(), value.encode()) for key, value in ({"Host": "localhost"} | SSE | headers).items()
+        ]
         self._scope = {
             "type": "http",
             "asgi": {"version": "3.0"},

@@ -40,6 +40,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         max_lost_share=0.5,
         suspect_timeout_ms=2_000,
         isolation_level=IsolationLevel.READ_COMMITTED,
+        kafka_heartbeats=False,
     )
 
 
@@ -147,6 +148,14 @@ def test_rack_tags_are_a_short_list_of_different_keys(tags: object) -> None:
 def test_rack_tags_keep_their_order() -> None:
     """The order of rack tags counts, so it is kept."""
     assert parse_config({"rack_aware_tags": ["zone", "a", "k" * 20]}).rack_aware_tags == ("zone", "a", "k" * 20)
+
+
+def test_heartbeats_over_kafka_are_asked_for_in_so_many_words() -> None:
+    """What lets others speak for a group's members is true or false, and nothing that might be taken for either."""
+    assert parse_config({"kafka_heartbeats": True}).kafka_heartbeats is True
+    values: tuple[object, ...] = (1, 0, "true", "off", None, [])
+    for value in values:
+        assert faults({"kafka_heartbeats": value}) == {"config.kafka_heartbeats": "must be true or false"}
 
 
 def test_the_isolation_level_is_one_of_two() -> None:

@@ -7,19 +7,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError
 from tests.kafka.totals import until
 
 from batonpass.api.histories import event_body
-from batonpass.bootstrap import build
+from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
-from batonpass.core.ids import GroupId
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import GroupDeclaration
+from batonpass.core.replies import Declared
 from batonpass.kafka.events import EventPublisher
-from batonpass.kafka.exchange import Exchange, make_topics
-from batonpass.runtime.history import Event, StoredEvent
+from batonpass.kafka.exchange import Exchange, settings_of
+from batonpass.kafka.topics import TopicReader, make_topics
+from batonpass.runtime.history import Event, StoredCommand, StoredEvent
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
@@ -63,7 +67,7 @@ def connection(bootstrap: str) -> KafkaConnection:
 async def topics(connection: KafkaConnection) -> TopicNames:
     """The protocol's topics of a fleet that has only this test's coordinator."""
     names = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
-    await make_topics(connection.client_options(), names)
+    await make_topics(connection.client_options(), settings_of(names) | {names.events: {}})
     return names
 
 
@@ -72,7 +76,9 @@ async def exchanging(
     local: LocalCoordinator, connection: KafkaConnection, topics: TopicNames
 ) -> AsyncIterator[Exchange]:
     """Serve a coordinator's groups over Kafka."""
-    exchange = Exchange(local.coordinator, connection, holds=lambda _: True, prefix=topics.prefix)
+    exchange = Exchange(
+        local.coordinator, connection, holds=lambda _: True, commanded=lambda *_: None, prefix=topics.prefix
+    )
     running = asyncio.create_task(exchange.run())
     await until(lambda: exchange.is_connected)
     yield exchange
@@ -80,12 +86,13 @@ async def exchanging(
     await asyncio.wait([running])
 
 
-async def declare(local: LocalCoordinator, **config: object) -> None:
-    """Declare a group of four tasks."""
+async def declare(local: LocalCoordinator, *, revision: int | None = None, **config: object) -> None:
+    """Declare a group of four tasks; ``revision`` names the one that is to be changed."""
     quick = {"initial_rebalance_delay_ms": 0, "rebalance_batch_ms": 0, "heartbeat_interval_ms": 400} | config
     topology = {"subtopologies": [{"id": "0", "partitions": 4, "changelog_topics": ["store"]}]}
-    body = to_json({"topology": topology, "config": {"session_timeout_ms": 30_000} | quick})
-    await local.coordinator.ask(GroupId(GROUP), read_declaration(GroupId(GROUP), body, if_match=None)[0])
+    body = to_json({"topology": topology, "config": {"session_timeout_ms": 30_000, "kafka_heartbeats": True} | quick})
+    reply = await local.coordinator.ask(GroupId(GROUP), read_declaration(GroupId(GROUP), body, if_match=revision)[0])
+    assert isinstance(reply, Declared)
 
 
 @asynccontextmanager
@@ -187,13 +194,20 @@ async def test_refusals_are_problem_objects_and_nonsense_harms_nobody(
             await say({"kind": "join", "member": "vain", "capacity": "much"})
             await say({"kind": "dance", "member": "odd"})
             await say({"kind": "leave", "member": "odd2", "mode": "never"})
+            await say({"kind": "drain", "member": "odd3", "deadline_ms": 10**26})
+            await say({"kind": "undrain", "member": "odd4", "why": "typed wrong"})
             await say({"kind": "join", "member": "m"})
             await until(lambda: bool(of(assignments(), f"{GROUP}/m")))
-        found = {name: of(assignments(), f"{GROUP}/{name}")[0] for name in ("stranger", "vain", "odd", "odd2", "m")}
+        found = {
+            name: of(assignments(), f"{GROUP}/{name}")[0]
+            for name in ("stranger", "vain", "odd", "odd2", "odd3", "odd4", "m")
+        }
         assert (found["stranger"]["type"], found["stranger"]["status"]) == ("unknown-member", 404)
         assert (found["vain"]["type"], found["vain"]["errors"][0]["path"]) == ("invalid-request", "capacity")
         assert found["odd"]["errors"][0]["path"] == "kind"
         assert found["odd2"]["type"] == "invalid-request"
+        assert found["odd3"]["errors"][0]["path"] == "deadline_ms"
+        assert (found["odd4"]["errors"][0]["path"], found["odd4"]["status"]) == ("why", 422)
         assert found["m"]["member_epoch"] >= 1
 
 
@@ -267,18 +281,131 @@ async def test_events_come_in_order_and_at_least_once(connection: KafkaConnectio
 
 async def test_a_coordinator_serves_kafka_when_told_where(connection: KafkaConnection, topics: TopicNames) -> None:
     """With a bootstrap server a coordinator reads heartbeats by itself, and says in its metrics that it does."""
-    process = build(
-        Settings(kafka_bootstrap=connection.bootstrap_servers, kafka_topic_prefix=topics.prefix, auth="off"),
-        "http://127.0.0.1:0",
-    )
-    body = to_json({"topology": {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}})
-    holder = Holder()
+    process = serving(connection, topics.prefix, kafka_heartbeats=True)
+    group, holder = GroupId(GROUP), Holder()
     async with process.running():
-        assert process.kafka is not None
-        await process.coordinator.ask(GroupId(GROUP), read_declaration(GroupId(GROUP), body, if_match=None)[0])
-        await until(lambda: process.kafka is not None and process.kafka.exchange.is_connected)
+        exchange = process.kafka.exchange if process.kafka is not None else None
+        assert exchange is not None
+        await process.coordinator.ask(group, declaration(kafka_heartbeats=True))
+        await until(lambda: exchange.is_connected)
         async with Member("http://kafka", GROUP, holder, transport=KafkaTransport(connection, prefix=topics.prefix)):
             await until(lambda: holder.running == {"0_0"})
+
+
+def serving(connection: KafkaConnection, prefix: str, **settings: Any) -> Process:
+    """Return a coordinator that knows where Kafka is."""
+    found = Settings(
+        kafka_bootstrap=connection.bootstrap_servers, kafka_topic_prefix=prefix, kafka_interval_ms=100, auth="off",
+        **settings,
+    )  # fmt: skip
+    return build(found, "http://127.0.0.1:0")
+
+
+def declaration(**config: object) -> GroupDeclaration:
+    """Return a group of one task, and of what its config sets."""
+    topology = {"subtopologies": [{"id": "0", "partitions": 1, "changelog_topics": ["store"]}]}
+    body = to_json({"topology": topology, "config": {"initial_rebalance_delay_ms": 0} | config})
+    return read_declaration(GroupId(GROUP), body, if_match=None)[0]
+
+
+async def test_nobody_speaks_over_kafka_unless_a_coordinator_was_told_so(connection: KafkaConnection) -> None:
+    """The address of a cluster makes a coordinator read ends, whatever a group's config asks for."""
+    topics = TopicNames(f"fleet-{uuid.uuid4().hex[:8]}")
+    process = serving(connection, topics.prefix)
+    async with process.running():
+        assert process.kafka is not None
+        assert process.kafka.exchange is None
+        await process.coordinator.ask(GroupId(GROUP), declaration(kafka_heartbeats=True))
+        reader = TopicReader(connection)
+
+        await until(lambda: process.kafka is not None and process.kafka.reachable() == 1)
+        await asyncio.sleep(1)
+        assert await reader.partition_counts((topics.heartbeats, topics.assignments, topics.acks)) == {}
+        await reader.close()
+
+
+async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnection, topics: TopicNames) -> None:
+    """Whoever speaks of it over Kafka is told why nothing happens; of its members nothing is written, until it asks."""
+    holder = Holder()
+    async with (
+        LocalCoordinator() as local,
+        exchanging(local, connection, topics),
+        reading(connection, topics.assignments) as assignments,
+        AIOKafkaProducer(**connection.client_options()) as producer,
+    ):
+
+        async def say(**said: object) -> None:
+            await producer.send_and_wait(topics.heartbeats, to_json(said), key=GROUP.encode())
+
+        await declare(local, kafka_heartbeats=False)
+        async with Member(local.url, GROUP, holder, transport=local.transport(), new_member_id=lambda: "h"):
+            await until(lambda: len(holder.running) == 4)
+            await say(kind="drain", member="h")
+            await say(kind="join", member="k")
+            await until(lambda: bool(of(assignments(), f"{GROUP}/k")))
+            told = of(assignments(), f"{GROUP}/k") + of(assignments(), f"{GROUP}/h")
+            assert {(one["type"], one["status"]) for one in told} == {("forbidden", 403)}
+            assert "kafka_heartbeats" in told[0]["detail"]
+            group, _ = await local.coordinator.look(GroupId(GROUP))
+            assert list(group.members) == ["h"]
+            assert group.members[MemberId("h")].drain is None
+
+            await declare(local, revision=1, kafka_heartbeats=True)
+            await until(lambda: "assignment" in of(assignments(), f"{GROUP}/h")[-1])
+            await say(kind="join", member="k")
+            await until(lambda: "assignment" in of(assignments(), f"{GROUP}/k")[-1])
+
+            await declare(local, revision=2, kafka_heartbeats=False)
+            await until(lambda: {of(assignments(), f"{GROUP}/{name}")[-1] is None for name in "hk"} == {True})
+            assert len(holder.running) >= 2
+
+
+async def test_a_refused_goodbye_ends(connection: KafkaConnection, topics: TopicNames) -> None:
+    """A member whose group does not take its word over Kafka learns so when it leaves, too."""
+    async with LocalCoordinator() as local, exchanging(local, connection, topics):
+        await declare(local, kafka_heartbeats=False)
+        transport = KafkaTransport(connection, prefix=topics.prefix)
+        async with httpx.AsyncClient(transport=transport, base_url="http://kafka") as client, asyncio.timeout(30):
+            joined = await client.put(f"/v1/groups/{GROUP}/members/k", json={})
+            left = await client.delete(f"/v1/groups/{GROUP}/members/k")
+        assert [(one.status_code, one.json()["type"]) for one in (joined, left)] == [(403, "forbidden")] * 2
+
+
+async def test_a_command_over_kafka_leaves_the_row_of_one_over_http(
+    connection: KafkaConnection, topics: TopicNames
+) -> None:
+    """Who, what, why and whence: the topic, command, reason, and place of the record; what was refused leaves none."""
+    process = serving(connection, topics.prefix, kafka_heartbeats=True)
+    group = GroupId(GROUP)
+    async with process.running(), AIOKafkaProducer(**connection.client_options()) as producer:
+        exchange = process.kafka.exchange if process.kafka is not None else None
+        assert exchange is not None
+        await process.coordinator.ask(group, declaration(kafka_heartbeats=True))
+        await until(lambda: exchange.is_connected)
+        places = []
+        for said in (
+            {"kind": "drain", "member": "nobody"},
+            {"kind": "join", "member": "m"},
+            {"kind": "drain", "member": "m", "deadline_ms": 60_000, "reason": "new disks"},
+            {"kind": "undrain", "member": "m", "reason": "not today"},
+            {"kind": "leave", "member": "m"},
+        ):
+            sent = await producer.send_and_wait(topics.heartbeats, to_json(said), key=GROUP.encode())
+            places.append(f"{sent.topic}-{sent.partition}@{sent.offset}")
+
+        async def rows() -> list[StoredCommand]:
+            return sorted(
+                await process.store.archive.commands(group, before=None, limit=10), key=lambda one: one.position
+            )
+
+        async with asyncio.timeout(30):
+            while len(found := await rows()) < 3:
+                await asyncio.sleep(0.05)
+    assert [(one.asked.who, one.asked.command, one.asked.reason, one.asked.cause) for one in found] == [
+        (topics.heartbeats, "drain", "new disks", places[2]),
+        (topics.heartbeats, "undrain", "not today", places[3]),
+        (topics.heartbeats, "leave", "", places[4]),
+    ]
 
 
 def clients_of(transport: KafkaTransport) -> tuple[AIOKafkaProducer, AIOKafkaConsumer]:

@@ -37,7 +37,7 @@ async def kill(broker: LocalBroker) -> None:
 @asynccontextmanager
 async def kafka_side(coordinator: LocalCoordinator, job: Job) -> AsyncIterator[Exchange]:
     """Read ends, and carry the protocol, for a coordinator."""
-    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True)
+    exchange = Exchange(coordinator.coordinator, job.connection, holds=lambda _: True, commanded=lambda *_: None)
     watch = ClusterWatch(coordinator.coordinator, TopicReader(job.connection), interval_ms=200)
     running = [asyncio.create_task(exchange.run()), asyncio.create_task(watch.run())]
     await until(lambda: exchange.is_connected)
@@ -60,7 +60,9 @@ async def test_a_killed_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with LocalBroker(tmp_path / "broker", port=free_port(), heap_mb=256) as broker:
         job = await make_job(broker.bootstrap_servers)
         async with LocalCoordinator() as coordinator, kafka_side(coordinator, job), Load(job, every_s=0.05) as load:
-            await declare(coordinator, job, num_standby_replicas=1, session_timeout_ms=SESSION_MS)
+            await declare(
+                coordinator, job, num_standby_replicas=1, session_timeout_ms=SESSION_MS, kafka_heartbeats=True
+            )
             by_kafka = KafkaTransport(job.connection)
             async with (
                 worker(coordinator, job, tmp_path, "http") as (_, a),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from batonpass.core.errors import LimitExceeded, ProtocolError
-from batonpass.runtime.access import AccessRole, Principal, StoredToken, Tokens, TokenWish, digest_of
+from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken, Tokens, TokenWish, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -54,14 +54,6 @@ class Unauthenticated(ProtocolError):
     type = "unauthenticated"
     status = 401
     title = "No valid token"
-
-
-class Forbidden(ProtocolError):
-    """The token's role does not include this call, or not on this group."""
-
-    type = "forbidden"
-    status = 403
-    title = "Not allowed"
 
 
 class _Known(NamedTuple):

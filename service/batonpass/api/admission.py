@@ -7,7 +7,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from batonpass.api.access import Forbidden, Unauthenticated, check, check_local
+from batonpass.api.access import Unauthenticated, check, check_local
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
 from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext
 from batonpass.api.limits import too_early
@@ -15,7 +15,7 @@ from batonpass.api.problems import UnknownPath, not_allowed
 from batonpass.api.request_ids import RequestIds
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId
-from batonpass.runtime.access import AccessRole, Principal
+from batonpass.runtime.access import AccessRole, Forbidden, Principal
 from batonpass.runtime.ports import Defect, NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:

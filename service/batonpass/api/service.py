@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -18,26 +18,13 @@ from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import (
-    DrainRequest,
-    DrainReversal,
-    Eviction,
-    GroupDeclaration,
-    GroupDeletion,
-    Input,
-    Leave,
-    PauseRequest,
-    PinRequest,
-    ProbeRequest,
-    ReleaseRequest,
-    ResumeRequest,
-)
+from batonpass.core.inputs import Input
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.history import NOBODY_ASKED, Asked
+from batonpass.runtime.history import NOBODY_ASKED, Asked, command_of
 from batonpass.runtime.ports import Defect
 
 T = TypeVar("T", bound=Struct)
@@ -45,21 +32,6 @@ S = TypeVar("S")
 R = TypeVar("R", Answer, Declared, Done, DrainProgress)
 
 _shape = cache(Shape)
-
-COMMANDS: Final[Mapping[type[Input], str]] = {
-    GroupDeclaration: "declare",
-    GroupDeletion: "delete",
-    Leave: "leave",
-    DrainRequest: "drain",
-    DrainReversal: "undrain",
-    Eviction: "evict",
-    ProbeRequest: "probe",
-    PauseRequest: "pause",
-    ResumeRequest: "resume",
-    PinRequest: "pin",
-    ReleaseRequest: "release",
-}
-"""What a mutating call is named in the audit trail and in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +132,6 @@ def page(
     shown = found[:limit]
     upto = key(shown[-1]) if len(found) > limit else None
     return json_response({name: [body(one) for one in shown], "next": upto})
-
-
-def command_of(item: Input) -> str:
-    """Return what a mutating call is named."""
-    return "unpin" if isinstance(item, PinRequest) and item.member_id is None else COMMANDS[type(item)]
 
 
 def asked_of(request: Request) -> Asked:

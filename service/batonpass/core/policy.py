@@ -56,6 +56,7 @@ class GroupConfig:
     max_lost_share: float = 0.5
     suspect_timeout_ms: int = 2_000
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    kafka_heartbeats: bool = False
 
     @property
     def overdue_ms(self) -> int:
@@ -142,6 +143,8 @@ def _clean(name: str, value: object) -> tuple[str, object]:
     if name == "isolation_level":
         known = [level.value for level in IsolationLevel]
         return ("", IsolationLevel(value)) if value in known else (f"must be one of {', '.join(known)}", None)
+    if name == "kafka_heartbeats":
+        return ("", value) if isinstance(value, bool) else ("must be true or false", None)
     if name == "acceptable_catchup_ms" and value is None:
         return "", None
     if name in _SHARES and isinstance(value, str):

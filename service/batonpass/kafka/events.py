@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import to_json
-from batonpass.kafka.exchange import make_topics
+from batonpass.kafka.topics import make_topics
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
@@ -57,7 +57,7 @@ class EventPublisher:
         """Pass events on until cancelled; what was not acknowledged by the cluster is passed on again."""
         while True:
             try:
-                await make_topics(self._connection.client_options(), self._topics)
+                await make_topics(self._connection.client_options(), {self._topics.events: {}})
                 async with AIOKafkaProducer(**self._connection.client_options(), enable_idempotence=True) as producer:
                     while True:
                         if not self._mine() or not await self.pass_on(producer):

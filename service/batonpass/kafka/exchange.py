@@ -2,8 +2,9 @@
 
 It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group.
 Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator reads all heartbeats and
-carries out those of its own groups. Assignments are written after the commit that made them, by the group's owner
-alone.
+carries out those of its own groups, as far as their config allows it: whoever may write to the topic speaks for all of
+those, so every other group is left alone, in and out. Assignments are written after the commit that made them, by the
+group's owner alone.
 
 A heartbeat that was read counts as received, whatever becomes of its answer. What is published late or twice is dropped
 by its epoch; what is lost here is published again by the next owner, which begins with every member's assignment.
@@ -18,9 +19,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import to_json
 from batonpass.core.errors import ProtocolError
@@ -28,20 +28,21 @@ from batonpass.core.replies import Answer
 from batonpass.kafka.answers_topic import AssignmentRecord, AssignmentsTopic
 from batonpass.kafka.letters import read_addressee, read_item
 from batonpass.kafka.speakers import Speakers
+from batonpass.kafka.topics import make_topics
 from batonpass.kafka.watch import Groups
+from batonpass.runtime.access import Forbidden
+from batonpass.runtime.history import Asked, command_of
 from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId, MemberId
+    from batonpass.core.model import Group
     from batonpass.core.policy import Policy
+    from batonpass.core.soft import Soft
     from batonpass.runtime.ports import Commit
 
 log = logging.getLogger("batonpass.kafka")
-
-PARTITIONS: Final = 8
-COPIES: Final = 3
-"""How many copies a topic that is made here has, where there are so many brokers."""
 
 HOUR_MS: Final = "3600000"
 SWEEP_S: Final = 1.0
@@ -65,6 +66,10 @@ class Coordination(Groups, Protocol):
         """The limits of this coordinator."""
         ...
 
+    async def look(self, group_id: GroupId) -> tuple[Group, Soft]:
+        """Return a group as it is committed."""
+        ...
+
 
 class Exchange:
     """Carries the protocol over Kafka for one coordinator."""
@@ -75,14 +80,17 @@ class Exchange:
         connection: KafkaConnection,
         *,
         holds: Callable[[GroupId], bool],
+        commanded: Callable[[str, Asked], None],
         prefix: str = "batonpass",
         away: Callable[[str | None], None] = lambda _reason: None,
     ) -> None:
         """Make an exchange that is not connected yet.
 
-        ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now. ``away``
-        hears why the cluster is not there, and None when it is again.
+        ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
+        ``commanded`` hears of every command that was accepted. ``away`` hears why the cluster is not there, and None
+        when it is again.
         """
+        self._commanded = commanded
         self._coordinator = coordinator
         self._connection = connection
         self._holds = holds
@@ -128,7 +136,7 @@ class Exchange:
     @contextlib.asynccontextmanager
     async def _connected(self) -> Any:
         options = self._connection.client_options()
-        await make_topics(options, self._topics)
+        await make_topics(options, settings_of(self._topics))
         consumer = AIOKafkaConsumer(**options, group_id=None, enable_auto_commit=False, fetch_max_wait_ms=100)
         producer = AIOKafkaProducer(**options, enable_idempotence=True, linger_ms=0)
         try:
@@ -169,19 +177,27 @@ class Exchange:
             batches = await consumer.getmany(timeout_ms=1_000)
             for records in batches.values():
                 for record in records:
-                    await self._carry_out(record.key, record.value, producer)
+                    await self._carry_out(record, producer)
 
-    async def _carry_out(self, key: bytes | None, value: bytes | None, producer: AIOKafkaProducer) -> None:
-        found = read_addressee(key, value)
+    async def _carry_out(self, record: ConsumerRecord, producer: AIOKafkaProducer) -> None:
+        found = read_addressee(record.key, record.value)
         if found is None:
             log.warning("a record of %s names no member that could be answered", self._topics.heartbeats)
             return
         group_id, member_id, kind, said = found
         if not self._holds(group_id):
             return
+        asked = Asked(who=record.topic, cause=f"{record.topic}-{record.partition}@{record.offset}")
         try:
-            item = read_item(member_id, kind, said, tasks_max=self._coordinator.policy.max_tasks_per_heartbeat)
-            reply = await self._coordinator.ask(group_id, item)
+            group, _ = await self._coordinator.look(group_id)
+            if not group.config.kafka_heartbeats:
+                raise Forbidden(
+                    f"group {group_id} takes nothing over Kafka; speak HTTP, or set kafka_heartbeats in its config"
+                )
+            tasks_max = self._coordinator.policy.max_tasks_per_heartbeat
+            item, reason = read_item(member_id, kind, said, tasks_max=tasks_max)
+            asked = asked._replace(reason=reason, command=command_of(item))
+            reply = await self._coordinator.ask(group_id, item, asked)
         except ProtocolError as error:
             reply = error
         if isinstance(reply, _NOT_OURS):
@@ -191,6 +207,8 @@ class Exchange:
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
             self._speakers.heard(group_id, member_id)
+        elif asked.command:
+            self._commanded(group_id, asked)
         self._changed.add(group_id)
         self._news.set()
 
@@ -208,7 +226,8 @@ class Exchange:
             is_sweep = time.monotonic() - swept_at >= SWEEP_S
             if is_sweep:
                 swept_at = time.monotonic()
-            groups = {group.id: (group, soft) for group, soft in self._coordinator.loaded_groups()}
+            loaded = self._coordinator.loaded_groups()
+            groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
             if is_sweep:
                 self._speakers.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
@@ -219,7 +238,7 @@ class Exchange:
                     await self._close_group(group_id, producer)
 
     async def _close_group(self, group_id: GroupId, producer: AIOKafkaProducer) -> None:
-        """End a group's records: it was deleted, or another coordinator has it."""
+        """End a group's records: it was deleted, does not ask for them any more, or is another coordinator's."""
         if not self._holds(group_id):
             self._assignments.let_go(group_id)
             return
@@ -246,33 +265,13 @@ class Exchange:
                     await producer.send_and_wait(self._topics.acks, to_json(seqs), key=group_id.encode())
 
 
-async def make_topics(options: dict[str, Any], topics: TopicNames) -> None:
-    """Make those of the protocol's topics that are missing; a cluster that forbids it must have them.
-
-    Raises:
-        KafkaError: when one is missing and cannot be made.
-    """
-    settings: dict[str, dict[str, str]] = {
+def settings_of(topics: TopicNames) -> dict[str, dict[str, str]]:
+    """Return the topics that an exchange needs, each with what is set where it is made here."""
+    return {
         topics.heartbeats: {"retention.ms": HOUR_MS},
         topics.assignments: {"cleanup.policy": "compact"},
         topics.acks: {"retention.ms": HOUR_MS},
-        topics.events: {},
     }
-    admin = AIOKafkaAdminClient(**options)
-    try:
-        await admin.start()
-        described = await admin.describe_topics(list(settings))
-        missing = [one["topic"] for one in described if one["error_code"] != 0]
-        if missing:
-            copies = min(COPIES, len((await admin.describe_cluster())["brokers"]))
-            wanted = [NewTopic(name, PARTITIONS, copies, topic_configs=settings[name]) for name in missing]
-            made = await admin.create_topics(wanted)
-            for name, code, *_ in made.topic_errors:
-                # Another coordinator may have made it meanwhile.
-                if code and not issubclass(for_code(code), TopicAlreadyExistsError):
-                    raise for_code(code)(f"topic {name} is missing and cannot be made")
-    finally:
-        await admin.close()
 
 
 async def _first_to_fail(*work: Any) -> None:

@@ -3,35 +3,36 @@
     key    the group
     value  {"kind": "join" | "heartbeat" | "leave" | "drain" | "undrain", "member": ..., and the body's fields}
 
-``leave`` takes ``mode`` (``leave`` or ``restart``), ``drain`` takes ``deadline_ms``. What is wrong is refused in the
-same words as over HTTP.
+``leave`` takes ``mode`` (``leave`` or ``restart``), ``drain`` takes ``deadline_ms``, and these and ``undrain`` take the
+``reason``. What is wrong is refused in the same words as over HTTP.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
 
 from batonpass.codec.answers import to_json
-from batonpass.codec.bodies import DurationMs
+from batonpass.codec.bodies import DurationMs, ReasonBody
 from batonpass.codec.requests import checked_name, read_heartbeat, read_join
-from batonpass.codec.shape import refusal
+from batonpass.codec.shape import Shape, refusal
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input, Join, Leave
+from batonpass.core.inputs import DrainRequest, DrainReversal, Input, Leave
 
-Body = TypeVar("Body", bound=Struct)
 KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
 
 
-class _Leave(Struct):
+class _Leave(ReasonBody):
     mode: Literal["leave", "restart"] = "leave"
 
 
-class _Drain(Struct):
+class _Drain(ReasonBody):
     deadline_ms: DurationMs | None = None
+
+
+_LEAVE, _DRAIN, _UNDRAIN = Shape(_Leave), Shape(_Drain), Shape(ReasonBody)
 
 
 def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
@@ -49,32 +50,26 @@ def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, Mem
         return None
 
 
-def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> Input:
-    """Return the input that a record asks for.
+def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
+    """Return the input that a record asks for, and why it does.
 
     Raises:
         InvalidRequest: naming every fault by path and reason.
         TooLarge: when it reports more than ``tasks_max`` tasks.
     """
-    item: Join | Heartbeat | Leave | DrainRequest | DrainReversal
+    body = to_json(said)
     match kind:
         case "join":
-            item = read_join(member_id, to_json(said), tasks_max=tasks_max)
+            return read_join(member_id, body, tasks_max=tasks_max), ""
         case "heartbeat":
-            item = read_heartbeat(member_id, to_json(said), tasks_max=tasks_max)
+            return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
         case "leave":
-            item = Leave(member_id, restart=_read(said, _Leave).mode == "restart")
+            leave = _LEAVE.parse(body).value
+            return Leave(member_id, restart=leave.mode == "restart"), leave.reason
         case "drain":
-            item = DrainRequest(member_id, _read(said, _Drain).deadline_ms)
+            drain = _DRAIN.parse(body).value
+            return DrainRequest(member_id, drain.deadline_ms), drain.reason
         case "undrain":
-            item = DrainReversal(member_id)
+            return DrainReversal(member_id), _UNDRAIN.parse(body).value.reason
         case _:
             raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
-    return item
-
-
-def _read(said: dict[str, Any], form: type[Body]) -> Body:
-    try:
-        return msgspec.convert(said, form)
-    except msgspec.ValidationError as error:
-        raise refusal([("", str(error))]) from None

@@ -15,7 +15,7 @@ from batonpass.kafka.watch import ClusterWatch
 from batonpass.worker.kafka.connection import KafkaConnection
 
 if TYPE_CHECKING:
-    from batonpass.runtime.history import StoredEvent
+    from batonpass.runtime.history import Asked, StoredEvent
 
 EVENTS_OWNER: Final = GroupId("batonpass.events")
 """Whichever coordinator would own a group of this name passes the events on, so that one does."""
@@ -23,26 +23,35 @@ EVENTS_OWNER: Final = GroupId("batonpass.events")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How Kafka is used. ``outbox`` is None where events are not kept, ``body`` shows one as the API does."""
+    """How Kafka is used. ``outbox`` is None where events are not kept, ``body`` shows one as the API does.
+
+    ``takes_heartbeats``: whether members may speak over Kafka; ``commanded`` hears of the commands that they gave.
+    """
 
     interval_ms: int
+    takes_heartbeats: bool
     prefix: str
     holds: Callable[[GroupId], bool]
     away: Callable[[str | None], None]
+    commanded: Callable[[str, Asked], None]
     body: Callable[[StoredEvent], Mapping[str, Any]]
     outbox: Outbox | None = None
 
 
 class KafkaSide:
-    """Reads ends and partition counts, carries the protocol, and passes events on."""
+    """Reads ends and partition counts, passes events on and, where that is asked for, carries the protocol."""
 
     def __init__(self, coordinator: Coordination, connection: KafkaConnection, wishes: Wishes) -> None:
         """Make everything; nothing is connected yet."""
         self.watch = ClusterWatch(
             coordinator, TopicReader(connection), interval_ms=wishes.interval_ms, away=wishes.away
         )
-        # The watch tells when the cluster is away; once is enough.
-        self.exchange = Exchange(coordinator, connection, holds=wishes.holds, prefix=wishes.prefix)
+        self.exchange: Exchange | None = None
+        if wishes.takes_heartbeats:
+            # The watch tells when the cluster is away; once is enough.
+            self.exchange = Exchange(
+                coordinator, connection, holds=wishes.holds, commanded=wishes.commanded, prefix=wishes.prefix
+            )
         self._events: EventPublisher | None = None
         if wishes.outbox is not None:
             self._events = EventPublisher(
@@ -59,5 +68,4 @@ class KafkaSide:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        parts = [self.watch.run(), self.exchange.run(), *([self._events.run()] if self._events else [])]
-        await asyncio.gather(*parts)
+        await asyncio.gather(*(part.run() for part in (self.watch, self.exchange, self._events) if part is not None))

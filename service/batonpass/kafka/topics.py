@@ -1,20 +1,24 @@
-"""What a coordinator asks Kafka about topics: how many partitions they have, and where these end."""
+"""What a coordinator asks Kafka about topics, how many partitions they have and where these end; and making its own."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
+
+PARTITIONS: Final = 8
+COPIES: Final = 3
+"""How many copies a topic that is made here has, where there are so many brokers."""
 
 
 class TopicReader:
@@ -99,3 +103,26 @@ async def _started(client: Any) -> Any:
 
 
 __all__ = ["KafkaError", "Partition", "TopicReader"]
+
+
+async def make_topics(options: dict[str, Any], settings: Mapping[str, dict[str, str]]) -> None:
+    """Make those of the named topics that are missing, with their settings; a cluster that forbids it must have them.
+
+    Raises:
+        KafkaError: when one is missing and cannot be made.
+    """
+    admin = AIOKafkaAdminClient(**options)
+    try:
+        await admin.start()
+        described = await admin.describe_topics(list(settings))
+        missing = [one["topic"] for one in described if one["error_code"] != 0]
+        if missing:
+            copies = min(COPIES, len((await admin.describe_cluster())["brokers"]))
+            wanted = [NewTopic(name, PARTITIONS, copies, topic_configs=settings[name]) for name in missing]
+            made = await admin.create_topics(wanted)
+            for name, code, *_ in made.topic_errors:
+                # Another coordinator may have made it meanwhile.
+                if code and not issubclass(for_code(code), TopicAlreadyExistsError):
+                    raise for_code(code)(f"topic {name} is missing and cannot be made")
+    finally:
+        await admin.close()

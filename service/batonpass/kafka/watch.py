@@ -17,6 +17,7 @@ from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import EndOffsets, Input, PartitionCounts
 from batonpass.core.topology import with_partitions
 from batonpass.kafka.topics import TopicReader
+from batonpass.runtime.history import NOBODY_ASKED, Asked
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
@@ -37,7 +38,7 @@ class Groups(Protocol):
         """Return the groups that this coordinator answers for."""
         ...
 
-    async def ask(self, group_id: GroupId, item: Input) -> Reply:
+    async def ask(self, group_id: GroupId, item: Input, asked: Asked = NOBODY_ASKED) -> Reply:
         """Have an input carried out."""
         ...
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from batonpass.core.errors import ProtocolError
+
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId
     from batonpass.runtime.history import Asked
@@ -26,6 +28,14 @@ class AccessRole(StrEnum):
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
+
+
+class Forbidden(ProtocolError):
+    """The caller may not do this, or not to this group."""
+
+    type = "forbidden"
+    status = 403
+    title = "Not allowed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,20 @@ from typing import Final, NamedTuple
 
 from batonpass.codec.traces import Trace
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Input
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeclaration,
+    GroupDeletion,
+    Input,
+    Leave,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+)
 from batonpass.core.reasons import Reason
 
 
@@ -27,6 +40,27 @@ class Asked(NamedTuple):
     reason: str = ""
     cause: str = ""
     command: str = ""
+
+
+COMMANDS: Final[Mapping[type[Input], str]] = {
+    GroupDeclaration: "declare",
+    GroupDeletion: "delete",
+    Leave: "leave",
+    DrainRequest: "drain",
+    DrainReversal: "undrain",
+    Eviction: "evict",
+    ProbeRequest: "probe",
+    PauseRequest: "pause",
+    ResumeRequest: "resume",
+    PinRequest: "pin",
+    ReleaseRequest: "release",
+}
+"""What a mutating call is named in the audit trail and in the log."""
+
+
+def command_of(item: Input) -> str:
+    """Return what a mutating call is named, "" for an input that is none."""
+    return "unpin" if isinstance(item, PinRequest) and item.member_id is None else COMMANDS.get(type(item), "")
 
 
 NOBODY_ASKED: Final = Asked()

@@ -72,8 +72,9 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                     return await self._poll(group, member, request.url.params)
                 case "DELETE", None:
                     mode = request.url.params.get("mode", "leave")
+                    since = self._count
                     await self._send(group, {"kind": "leave", "member": member, "mode": mode})
-                    return await self._left(group, member)
+                    return await self._left(group, member, since)
                 case (("POST" | "DELETE"), "/drain"):
                     deadline = request.url.params.get("deadline_ms")
                     wish: dict[str, Any] = {
@@ -134,11 +135,14 @@ class KafkaTransport(httpx.AsyncBaseTransport):
             return httpx.Response(204)
         return _answer(self._records[key][1], 200)
 
-    async def _left(self, group: str, member: str) -> httpx.Response:
+    async def _left(self, group: str, member: str, since: int) -> httpx.Response:
         key = f"{group}/{member}"
         async with self._news:
-            await self._news.wait_for(lambda: self._records.get(key, (0, None))[1] is None)
-        return httpx.Response(204)
+            await self._news.wait_for(
+                lambda: self._records.get(key, (0, None))[1] is None or self._is_refused(key, since)
+            )
+            record = self._records.get(key, (0, None))[1]
+        return httpx.Response(204) if record is None else _answer(record, 204)
 
     def _is_refused(self, key: str, since: int) -> bool:
         number, record = self._records.get(key, (0, {}))
