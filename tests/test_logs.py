@@ -100,6 +100,27 @@ def test_refusals_are_written_once_in_a_while_for_each_class(stream: io.StringIO
     ]
 
 
+def test_a_warning_that_anybody_can_cause_is_written_once_in_a_while() -> None:
+    """Of a thousand requests that are none the first is told, and ten seconds later how many there were."""
+    written, at_s = io.StringIO(), [0.0]
+    logs.configure("json", "info", written, monotonic=lambda: at_s[0])
+    server = logging.getLogger("uvicorn.error")
+    for _ in range(1_000):
+        server.warning("Invalid HTTP request received.")
+    server.warning("Another thing.")
+    server.error("That failed.")
+    server.error("That failed.")
+    at_s[0] = 10.0
+    server.warning("Invalid HTTP request received.")
+    assert [(line["event"], line.get("before")) for line in lines(written)] == [
+        ("Invalid HTTP request received.", None),
+        ("Another thing.", None),
+        ("That failed.", None),
+        ("That failed.", None),
+        ("Invalid HTTP request received.", 999),
+    ]
+
+
 def test_failures_are_written_with_their_traceback_and_without_values(stream: io.StringIO) -> None:
     """A defect can be found, and no secret that stood in a variable is in its line."""
     secret = "a-token-that-nobody-may-read"  # noqa: S105 - it is made up

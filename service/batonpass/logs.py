@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from batonpass.runtime.ports import Commit
 
 REFUSALS_EVERY_S: Final = 10.0
-"""How often refusals of one class are written down at most; the line says how many there were since the last one."""
+"""How often refusals of one class, and a library's warnings of one text, are written at most; the line says how many
+there were since the last one."""
 
 PASSING: Final = ("NotLeaderForPartition", "LeaderNotAvailable")
 """What Kafka's client meets while a partition gets a leader. It tries again by itself; if that does not help it fails
@@ -36,7 +37,12 @@ REPR_MAX: Final = 2_000
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure(form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+def configure(
+    form: str = "auto",
+    level: str = "info",
+    stream: TextIO | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
     """Have everything written to standard error (or ``stream``), that of other libraries included, in one form.
 
     ``form`` is ``json``, ``console``, or ``auto``: for people where the stream is a terminal.
@@ -64,7 +70,7 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
         library.handlers.clear()
         library.propagate = True
         library.setLevel(logging.NOTSET)
-    passed_on = _ToStructlog()
+    passed_on = _ToStructlog(monotonic)
     if level != "debug":
         passed_on.addFilter(_is_news)
     logging.basicConfig(handlers=[passed_on], level=max(_LEVELS[level], logging.WARNING), force=True)
@@ -95,14 +101,46 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (is_passing and any(name in record.getMessage() for name in PASSING))
 
 
+class _Seldom:
+    """Lets a line pass the first time, and then now and then, with how many like it there were in between."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._passed: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def count(self, key: tuple[str, str]) -> int | None:
+        """Return how many were held back since the last line; None: this one is held back too."""
+        now = self._monotonic()
+        since, count = self._passed.get(key, (now - REFUSALS_EVERY_S, 0))
+        if now - since < REFUSALS_EVERY_S:
+            self._passed[key] = since, count + 1
+            return None
+        if len(self._passed) >= CLASSES_MAX:
+            self._passed.clear()
+        self._passed[key] = now, 0
+        return count
+
+
 class _ToStructlog(logging.Handler):
-    """Passes on what libraries write by the standard library's logging."""
+    """Passes on what libraries write by the standard library's logging.
+
+    Anybody who reaches the port can have the server warn of a request that is none, so a warning that comes again and
+    again is written once in a while.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        super().__init__()
+        self._warnings = _Seldom(monotonic)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record of another library down as one of ours."""
-        structlog.get_logger().log(
-            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
-        )
+        text, more = record.getMessage(), {}
+        if record.levelno == logging.WARNING and not record.exc_info:
+            before = self._warnings.count((record.name, text))
+            if before is None:
+                return
+            more = {"before": before} if before else {}
+        structlog.get_logger().log(record.levelno, text, logger=record.name, exc_info=record.exc_info or None, **more)
 
 
 class LoggingObserver:
@@ -110,8 +148,7 @@ class LoggingObserver:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log: Any = structlog.get_logger()
-        self._monotonic = monotonic
-        self._refusals: dict[tuple[str, str], tuple[float, int]] = {}
+        self._refusals = _Seldom(monotonic)
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Write nothing: what a decision changed is written when it has been committed."""
@@ -146,17 +183,11 @@ class LoggingObserver:
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
         """Write down now and then that calls of a class are refused, and how many were since the last line."""
-        key, now = (error.type, call), self._monotonic()
-        since, count = self._refusals.get(key, (now - REFUSALS_EVERY_S, 0))
-        if now - since < REFUSALS_EVERY_S:
-            self._refusals[key] = since, count + 1
-            return
-        if len(self._refusals) >= CLASSES_MAX:
-            self._refusals.clear()
-        self._refusals[key] = now, 0
-        self._log.warning(
-            "refused", type=error.type, call=call, who=who, cause=cause, before=count, detail=error.detail
-        )
+        before = self._refusals.count((error.type, call))
+        if before is not None:
+            self._log.warning(
+                "refused", type=error.type, call=call, who=who, cause=cause, before=before, detail=error.detail
+            )
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
         """Write down that the program failed on a call."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from tests.api.conftest import serving
 
 from batonpass.api.access import LOOKUPS_EACH_ADDRESS_MAX, LOOKUPS_MAX, TOKENS_MAX, Gate, Unauthenticated, WithAdmin
 from batonpass.core.errors import LimitExceeded
@@ -75,6 +76,38 @@ async def test_a_token_is_looked_up_once_and_remembered_for_its_time() -> None:
     assert door.gate.remembered(header) is None
     await door.find(header)
     assert door.shelf.asked == 2
+
+
+async def test_a_long_poll_that_waits_tells_nothing_to_a_token_that_was_revoked() -> None:
+    """It is told that the token was, however long ago the poll was begun; a good token is told what happened."""
+    door = Door(cache_s=10.0)
+    async with serving(gate=door.gate, tokens=door.shelf) as api:
+        api.client.headers["authorization"] = (await door.token("admin")).decode()
+        worker = {"authorization": (await door.token("worker", group="orders")).decode()}
+        await api.declare()
+        for member, is_revoked, status in (("m1", False, 409), ("m2", True, 401)):
+            epoch = (await api.call("PUT", f"/orders/members/{member}", {}, headers=worker)).json()["member_epoch"]
+            path = f"/orders/members/{member}/assignment?after={epoch}&wait_ms=20000"
+            polling = asyncio.create_task(api.call("GET", path, headers=worker))
+            while not api.policy.limits.polls.taken:
+                await asyncio.sleep(0.01)
+            door.at_s += 11.0
+            if is_revoked:
+                await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+            assert (await api.call("POST", f"/orders/members/{member}/evict")).is_success
+            assert (await polling).status_code == status
+
+
+async def test_what_was_begun_goes_on_while_nobody_can_say_whether_it_may() -> None:
+    """A store that is away ends nothing; once it is asked again, a token that was revoked does."""
+    door = Door(cache_s=10.0)
+    header = await door.token()
+    assert await door.gate.still_admits(header, "10.0.0.1")
+    await door.shelf.revoke(door.made.id, NOBODY_ASKED)
+    door.shelf.away, door.at_s = True, 11.0
+    assert await door.gate.still_admits(header, "10.0.0.1")
+    door.shelf.away, door.at_s = False, 22.0
+    assert not await door.gate.still_admits(header, "10.0.0.1")
 
 
 async def test_a_revoked_token_is_refused_when_what_is_remembered_is_over() -> None:

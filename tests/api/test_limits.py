@@ -213,12 +213,13 @@ async def test_long_polls_have_places_and_a_rate() -> None:
 
 
 async def test_operators_calls_are_limited_together_and_probes_are_not() -> None:
-    """All other calls of one caller count together; /livez, /readyz and /metrics never do."""
+    """All other calls of one caller count together, scrapes too; /livez and /readyz never do."""
     async with serving(limits=tight(operator=0.5)) as api:
         statuses = [(await api.call("GET", "/none")).status_code for _ in range(2)]
         statuses += [(await api.call("GET", "")).status_code for _ in range(2)]
         assert statuses == [404, 404, 200, 429]
-        for path in ("/livez", "/readyz", "/metrics"):
+        assert (await api.client.get("/metrics")).status_code == 429
+        for path in ("/livez", "/readyz"):
             assert (await api.client.get(path)).status_code == 200
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from batonpass.dashboard.config import Config
-from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable
+from batonpass.dashboard.rest import DashboardClient, Refused, Unreachable, path
 
 NOT_NOW = httpx.Response(503, json={"type": "coordinator-loading", "detail": "the coordinators do not agree yet"})
 WELL = httpx.Response(200, json={"groups": []})
@@ -84,3 +84,11 @@ async def test_a_stream_is_opened_at_the_next_one_after_it_broke() -> None:
     async with coordinator.stream("/events", token="", after="7") as lines:
         assert [line async for line in lines] == ["data: 1", ""]
     assert hosts.asked == ["one", "two"]
+
+
+def test_a_name_of_dots_is_no_step_in_a_path() -> None:
+    """A member may be called `..`: the coordinator is asked for that one, and not for what lies above."""
+    asked = [
+        httpx.URL("http://c").join(path("v1", "groups", "g", "members", name)) for name in (".", "..", "a..b", "a/b")
+    ]
+    assert [one.raw_path.decode().rpartition("/members")[2] for one in asked] == ["/%2E", "/%2E%2E", "/a..b", "/a%2Fb"]

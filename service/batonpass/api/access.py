@@ -124,6 +124,18 @@ class Gate:
             raise Unauthenticated("the token is unknown, revoked or expired; ask an admin for another one")
         return found
 
+    async def still_admits(self, authorization: bytes | None, address: str) -> bool:
+        """Say whether the token that something long was begun with is still good; while nobody can say, it is."""
+        if self.remembered(authorization) is not None:
+            return True
+        try:
+            await self.find(authorization, address)
+        except Unauthenticated:
+            return False
+        except (StoreUnavailable, LimitExceeded):
+            return True
+        return True
+
     def _lasts(self, principal: Principal) -> bool:
         return principal.expires_ms is None or self._now_ms() < principal.expires_ms
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 """Whoever calls where no tokens are asked for."""
 
-_UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN.values()))
-"""Calls without a limit: probes and scrapes come from the platform, and often."""
+_UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN[name] for name in ("livez", "readyz")))
+"""Calls without a limit: a probe that is refused ends a process that is well."""
 
 _AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
 RETRY_AFTER_MS: Final = 500
@@ -114,6 +114,7 @@ class Admission:
         self._policy.meter.answered(call.method, call.path, context.status, perf_counter() - began)
 
     async def _serve(self, context: RequestContext) -> None:
+        context.check_head()
         scope = context.scope
         calls = self._calls.at(context.parts)
         # HEAD is GET without a body (RFC 9110, 9.3.2): served as one, and the server leaves the body out.

@@ -62,7 +62,7 @@ def create_app(
         Admission,
         policy=policy,
         calls=Calls(served(ROUTERS)),
-        routes=heartbeats.routes(service, policy.limits),
+        routes=heartbeats.routes(service, policy.limits, policy.gate),
         body_bytes_max=service.body_bytes_max,
     )
     problems.install(app)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
 
-from batonpass.api.problems import PROBLEM_JSON, problem_headers
+from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
 from batonpass.api.request_ids import HEADER
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.core.errors import TooLarge
@@ -31,6 +32,8 @@ FORWARDED: Final = b"batonpass-forwarded-for"
 
 GONE_STATUS: Final = 499
 """What a call counts as whose caller went away before it was answered; nobody reads it as an answer."""
+
+_VERSIONS: Final = ("1.0", "1.1")
 
 CONTEXT: Final = "batonpass.context"
 """Where the scope of a request keeps its context."""
@@ -92,6 +95,23 @@ class RequestContext:
         """Who asks, for the records."""
         return Asked(who=self.who, cause=self.request_id)
 
+    def check_head(self) -> None:
+        """Refuse a head that two readers may understand in two ways (RFC 9112, 3.2), or that asks for what nobody does.
+
+        Raises:
+            BadHead: naming what is wrong (400).
+        """
+        version = self.scope["http_version"]
+        if version not in _VERSIONS:
+            raise BadHead(f"HTTP/{version} is not spoken here; HTTP/1.1 is")
+        once = Counter(name for name, _ in self.scope["headers"] if name in (b"host", b"authorization"))
+        if once[b"authorization"] > 1:
+            raise BadHead("there are several Authorization headers; send one")
+        if once[b"host"] > 1 or (version == "1.1" and not once[b"host"]):
+            raise BadHead("a request has one Host header")
+        if self.headers.get(b"expect", b"100-continue").lower() != b"100-continue":
+            raise BadHead("of Expect nothing but 100-continue is known")
+
     def query(self) -> dict[str, str]:
         """Return the parameters of the query by name; of one that stands there twice, the last."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -100,9 +120,11 @@ class RequestContext:
         """Return the whole body.
 
         Raises:
-            TooLarge: as soon as it is larger than ``bytes_max`` (413).
+            TooLarge: when it is announced to be larger than ``bytes_max``, else as soon as it is (413).
             Disconnected: when the caller goes away meanwhile.
         """
+        if int(self.headers.get(b"content-length", 0)) > bytes_max:
+            raise _too_large(bytes_max)
         parts: list[bytes] = []
         size = 0
         while True:
@@ -112,7 +134,7 @@ class RequestContext:
             part: bytes = message.get("body", b"")
             size += len(part)
             if size > bytes_max:
-                raise TooLarge(f"a body may have at most {bytes_max} bytes")
+                raise _too_large(bytes_max)
             if not message.get("more_body", False):
                 return b"".join((*parts, part)) if parts else part
             parts.append(part)
@@ -164,6 +186,10 @@ class RequestContext:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (HEADER, self.request_id.encode())]
         await self._send(message)
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(f"a body may have at most {bytes_max} bytes")
 
 
 def context_of(request: Request) -> RequestContext:

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from batonpass.api.access import Unauthenticated
 from batonpass.api.context import context_of
 from batonpass.api.histories import event_body
 from batonpass.api.openapi import route
@@ -20,8 +19,7 @@ from batonpass.api.stream import EVENT_STREAM, EventStream
 from batonpass.codec.bodies import OFFSET_MAX
 from batonpass.codec.queries import EventsQuery
 from batonpass.codec.shape import refusal
-from batonpass.core.errors import LimitExceeded, UnknownGroup
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.core.errors import UnknownGroup
 
 if TYPE_CHECKING:
     from batonpass.api.access import Gate
@@ -80,19 +78,9 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
 
 
 async def _is_admitted(request: Request) -> bool:
-    """Say whether the token that a stream was opened with is still good; while nobody can say, it is."""
     gate: Gate | None = request.app.state.policy.gate
     context = context_of(request)
-    authorization = context.headers.get(b"authorization")
-    if gate is None or gate.remembered(authorization) is not None:
-        return True
-    try:
-        await gate.find(authorization, context.peer)
-    except Unauthenticated:
-        return False
-    except (StoreUnavailable, LimitExceeded):
-        return True
-    return True
+    return gate is None or await gate.still_admits(context.headers.get(b"authorization"), context.peer)
 
 
 def _wants_stream(request: Request) -> bool:

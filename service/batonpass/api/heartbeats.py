@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from batonpass.api.access import Unauthenticated
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, MEMBER_PART
 from batonpass.api.context import JSON
 from batonpass.api.limits import has_news, too_early
@@ -22,6 +23,7 @@ from batonpass.core.replies import Answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from batonpass.api.access import Gate
     from batonpass.api.calls import Call
     from batonpass.api.context import RequestContext
     from batonpass.api.limits import Limits
@@ -64,12 +66,14 @@ class Heartbeats:
 class LongPolls:
     """Answers with a member's assignment as soon as there is another one than the caller has.
 
-    A caller that goes away while it waits says something about the member (``Coordinator.poll``).
+    A caller that goes away while it waits says something about the member (``Coordinator.poll``). One whose token was
+    revoked meanwhile is told that, and nothing else.
     """
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, gate: Gate | None) -> None:
         self._service = service
         self._limits = limits
+        self._gate = gate
 
     async def __call__(self, context: RequestContext) -> None:
         """Serve one long-poll."""
@@ -78,17 +82,23 @@ class LongPolls:
         poll = self._service.coordinator.poll
         with self._limits.polls.place():
             found = await context.unless_gone(poll(group_id, member_id, after=asked.after, wait_ms=asked.wait_ms))
-        if isinstance(found, ProtocolError):
-            raise found
         if found is None:
             await context.answer(204, b"", [])
-        else:
-            await context.answer(200, to_json(answer_body(found)), [JSON])
+            return
+        if self._gate is not None:
+            authorization = context.headers.get(b"authorization")
+            if not await self._gate.still_admits(authorization, context.peer):
+                raise Unauthenticated("the token was revoked, or has expired, while this call waited")
+        if isinstance(found, ProtocolError):
+            raise found
+        await context.answer(200, to_json(answer_body(found)), [JSON])
 
 
-def routes(service: Service, limits: Limits) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
+def routes(
+    service: Service, limits: Limits, gate: Gate | None
+) -> Mapping[Call, Callable[[RequestContext], Awaitable[None]]]:
     """Return what serves each of the two calls."""
-    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits)}
+    return {HEARTBEAT: Heartbeats(service, limits), LONG_POLL: LongPolls(service, limits, gate)}
 
 
 def _named(context: RequestContext) -> tuple[GroupId, MemberId]:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 PROBLEM_JSON = "application/problem+json"
 
 
+class BadHead(ProtocolError):
+    """The request line, or a header, is not what HTTP allows, or what can be served."""
+
+    type = "invalid-request"
+    status = 400
+    title = "The head of the request cannot be understood"
+
+
 class UnknownPath(ProtocolError):
     """Nothing is served under this path."""
 

@@ -342,4 +342,5 @@ def refused(status: int, problem: Mapping[str, Any]) -> Failure:
 
 def path(*names: str) -> str:
     """Return a path below ``/v1`` whose parts are names, quoted as paths need it."""
-    return "".join(f"/{quote(name, safe='')}" for name in names)
+    # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
+    return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)

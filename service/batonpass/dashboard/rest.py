@@ -169,7 +169,8 @@ class DashboardClient:
 
 def path(*names: str) -> str:
     """Return a path whose parts are names, quoted as paths need it."""
-    return "".join(f"/{quote(name, safe='')}" for name in names)
+    # A name of nothing but dots is taken for a step in the path where it is not quoted as well.
+    return "".join(f"/{quote(name, safe='') if name.strip('.') else name.replace('.', '%2E')}" for name in names)
 
 
 def _shown(token: str) -> dict[str, str]:

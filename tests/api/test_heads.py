@@ -1,0 +1,64 @@
+"""Heads of requests that two readers may understand in two ways, and bodies that are announced to be too large."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.api.pairs import BEARER, Pair
+from tests.api.plain import Socket, one_member
+
+PATH = "/v1/groups/apples"
+TOKEN = f"Authorization: {BEARER['authorization']}"
+
+
+@pytest.fixture
+async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    """A coordinator with a group of one member."""
+    async with one_member(monkeypatch) as found:
+        yield found
+
+
+async def answer_to(pair: Pair, first: str, *headers: str) -> tuple[int, str]:
+    """Return the status and the detail of what is answered to a head."""
+    wire = await Socket.open(pair)
+    await wire.send("\r\n".join([first, *headers, "", ""]).encode())
+    status, _, body = await wire.answer()
+    return status, body.get("detail", "") if isinstance(body, dict) else ""
+
+
+@pytest.mark.parametrize(
+    ("first", "headers", "named"),
+    [
+        (f"GET {PATH} HTTP/1.1", ["Host: localhost", "Authorization: Bearer other", TOKEN], "Authorization"),
+        (f"GET {PATH} HTTP/1.1", ["Host: localhost", TOKEN, TOKEN], "Authorization"),
+        (f"GET {PATH} HTTP/1.1", [TOKEN], "Host"),
+        (f"GET {PATH} HTTP/1.1", ["Host: localhost", "Host: elsewhere", TOKEN], "Host"),
+        (f"GET {PATH} HTTP/1.1", ["Host: localhost", "Expect: the-best", TOKEN], "Expect"),
+        (f"GET {PATH} HTTP/2.0", ["Host: localhost", TOKEN], "HTTP/2.0"),
+        (f"GET {PATH} HTTP/0.9", ["Host: localhost", TOKEN], "HTTP/0.9"),
+    ],
+)
+async def test_a_head_that_can_be_read_in_two_ways_is_refused(
+    pair: Pair, first: str, headers: list[str], named: str
+) -> None:
+    """Before anything is looked up; the answer names what is wrong."""
+    status, detail = await answer_to(pair, first, *headers)
+    assert status == 400
+    assert named in detail
+
+
+async def test_a_plain_head_is_served(pair: Pair) -> None:
+    """HTTP/1.1 with one host, HTTP/1.0 without any, and the one expectation that there is."""
+    assert (await answer_to(pair, f"GET {PATH} HTTP/1.1", "Host: localhost", TOKEN))[0] == 200
+    assert (await answer_to(pair, f"GET {PATH} HTTP/1.0", TOKEN))[0] == 200
+    assert (await answer_to(pair, f"GET {PATH} HTTP/1.1", "Host: localhost", "Expect: 100-continue", TOKEN))[0] == 200
+
+
+async def test_a_body_that_is_announced_to_be_too_large_is_not_waited_for(pair: Pair) -> None:
+    """The head alone is enough to refuse it, and nobody is asked to send the rest."""
+    limit = pair.processes[0].settings.body_bytes_max
+    status, detail = await answer_to(
+        pair, f"PUT {PATH} HTTP/1.1", "Host: localhost", TOKEN, f"Content-Length: {limit + 1}", "Expect: 100-continue"
+    )
+    assert (status, str(limit) in detail) == (413, True)
