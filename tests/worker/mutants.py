@@ -115,7 +115,7 @@ def polls_in_a_tight_loop() -> None:
 
 def ignores_rate_limits() -> None:
     """Wait as long as one likes."""
-    put(conversation, "wait_ms", lambda _problem, _interval_ms: None)
+    put(conversation, "wait_ms", lambda *_: None)
 
 
 def gives_up_on_503() -> None:
