@@ -73,6 +73,11 @@ class BreakableLog(MemoryRecordLog):
         self.refuse = self.lose_reply = self.refuse_reads = False
         self.appends = 0
         self.owner: str | None = None
+        self.empty: set[GroupId] = set()
+
+    async def group_ids(self) -> list[GroupId]:
+        """Return every group that holds records, and those of which the test says that they exist without any."""
+        return sorted({*await super().group_ids(), *self.empty})
 
     async def take_over(self, group_id: GroupId) -> int:
         """Take the group over, unless the test says that another one owns it."""
@@ -227,6 +232,7 @@ def make_world(check: Callable[[Transition], Sequence[Violation]] = lambda _step
     """Return a fresh world whose laws are those of ``check``."""
     ownership = SetOwnership()
     clock, log, seen, stalls = SetClock(), BreakableLog(), Seen(), [0]
+    log.empty = {GROUP}
     core = SmallCore(seen)
     ports = Ports(
         log=log,

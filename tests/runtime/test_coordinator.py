@@ -7,7 +7,16 @@ from tests.runtime.fakes import GROUP, M1, M2, SetClock, World, make_world
 
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.ids import GroupId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, PauseRequest, PollBroken, PollOpened, ProbeRequest, Started, Tick
+from batonpass.core.inputs import (
+    GroupDeclaration,
+    Heartbeat,
+    PauseRequest,
+    PollBroken,
+    PollOpened,
+    ProbeRequest,
+    Started,
+    Tick,
+)
 from batonpass.core.model import Cause
 from batonpass.core.records import (
     AssignmentChanged,
@@ -23,7 +32,7 @@ from batonpass.core.records import (
 from batonpass.core.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.deadlines import DELAY_MS_MAX, Deadline
-from batonpass.runtime.ports import Commit, CoordinatorLoading
+from batonpass.runtime.ports import Commit, CoordinatorLoading, StoreUnavailable
 from batonpass.runtime.pulse import STALL_MS, Pulse
 from batonpass.runtime.watchers import Watchers
 
@@ -124,6 +133,42 @@ async def test_a_group_that_cannot_be_read_refuses_polls_and_looks(world: World)
         await coordinator.look(GROUP)
 
 
+async def test_a_group_that_there_never_was_is_not_taken_over(world: World) -> None:
+    """Whatever is asked of it: to take one over writes. A declaration does it, for it makes the group."""
+    taken: list[GroupId] = []
+    take_over = world.log.take_over
+
+    async def note(group_id: GroupId) -> int:
+        taken.append(group_id)
+        return await take_over(group_id)
+
+    world.log.take_over = note  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    await coordinator.start()
+    ghost = GroupId("ghost")
+    for item in (Heartbeat(M1, 1, 1), ProbeRequest(), PauseRequest()):
+        assert isinstance(await coordinator.ask(ghost, item), UnknownGroup)
+    for asking in (coordinator.look(ghost), coordinator.poll(ghost, M1, after=0, wait_ms=5_000)):
+        with pytest.raises(UnknownGroup):
+            await asking
+    assert taken == [GROUP]
+    await coordinator.ask(ghost, GroupDeclaration(ghost, None, None, None))
+    assert taken == [GROUP, ghost]
+
+
+async def test_what_cannot_be_known_to_exist_is_not_said_to_be_missing(world: World) -> None:
+    """While the store is away, a group that is not in memory is neither there nor not there."""
+
+    async def away() -> list[GroupId]:
+        raise StoreUnavailable("the store is away")
+
+    world.log.group_ids = away  # type: ignore[method-assign]
+    coordinator = Coordinator(world.ports)
+    assert isinstance(await coordinator.ask(GROUP, ProbeRequest()), StoreUnavailable)
+    with pytest.raises(StoreUnavailable):
+        await coordinator.look(GROUP)
+
+
 async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
     """A coordinator that starts on a log reads every group in it before it is ready, so that deadlines are kept."""
     await world.log.append(Commit(GROUP, 1, 0, [ProbeScheduled(1)]))
@@ -139,6 +184,7 @@ async def test_groups_in_the_log_are_read_at_the_start(world: World) -> None:
 
 async def test_groups_are_listed_by_name_in_pages(world: World) -> None:
     """A page begins after the name that the caller gives and holds no more than it asks for."""
+    world.log.empty = {GroupId(name) for name in "abc"}
     coordinator = Coordinator(world.ports)
     for name in ("c", "a", "b"):
         await coordinator.ask(GroupId(name), ProbeRequest())

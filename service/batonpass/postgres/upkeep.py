@@ -99,7 +99,7 @@ _OLD_AUDITS: Final = text(
     " delete from audit_runs where day < :day"
 )
 _EXPORTED: Final = text("select day from exported_days where day >= :since and day < :until")
-# Whoever asks for a group makes a head of that name, also when there is no such group.
+# A declaration that is refused makes a head of its name, though there is no such group.
 _EMPTY_HEADS: Final = text(
     "delete from group_heads h where version = 0"
     " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"

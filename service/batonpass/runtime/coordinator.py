@@ -141,8 +141,14 @@ class Coordinator:
         """Have an input carried out and return the reply; a refusal is a reply like any other."""
         runtime = self._runtimes.get(group_id)
         if runtime is None:
-            if isinstance(item, GroupDeclaration) and len(self._runtimes) >= self._groups_max:
-                return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
+            if isinstance(item, GroupDeclaration):
+                if len(self._runtimes) >= self._groups_max:
+                    return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
+            else:
+                try:
+                    await self._require_known(group_id)
+                except ProtocolError as refused:
+                    return refused
             runtime = self._runtime(group_id)
         try:
             return await runtime.mailbox.ask(item, asked)
@@ -159,7 +165,7 @@ class Coordinator:
         runtime = await self._loaded(group_id)
         self._require(group_id)
         if not runtime.engine.group.declared:
-            raise UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
+            raise _unknown(group_id)
         return runtime.engine.group, runtime.engine.soft
 
     async def declared(self, *, after: str, limit: int) -> list[GroupId]:
@@ -177,6 +183,7 @@ class Coordinator:
         To cancel this call says that the poll broke: its caller went away without an answer.
 
         Raises:
+            UnknownGroup: when there never was such a group.
             StoreUnavailable: when the group cannot be read.
         """
         runtime = await self._loaded(group_id)
@@ -225,7 +232,15 @@ class Coordinator:
         owner = self._ports.ownership.owner_url(group_id) or "a coordinator that is not known yet"
         return NotOwner(f"group {group_id} is served by {owner}; try again", retry_after_ms=RETRY_AFTER_MS)
 
+    async def _require_known(self, group_id: GroupId) -> None:
+        """Refuse to read a group that there never was: to read one is to take it over, which writes."""
+        if not await self.knows(group_id):
+            self._require(group_id)
+            raise _unknown(group_id)
+
     async def _loaded(self, group_id: GroupId) -> GroupRuntime:
+        if group_id not in self._runtimes:
+            await self._require_known(group_id)
         runtime = self._runtime(group_id)
         try:
             if not runtime.engine.is_loaded:
@@ -254,3 +269,7 @@ class Coordinator:
         if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]
+
+
+def _unknown(group_id: GroupId) -> UnknownGroup:
+    return UnknownGroup(f"no group {group_id} is declared; declare it with PUT /v1/groups/{group_id}")
