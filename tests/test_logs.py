@@ -134,14 +134,16 @@ def test_failures_are_written_with_their_traceback_and_without_values(stream: io
     log.store_failed(GroupId("orders"), "no connection")
     log.stalled(2_500.0)
     log.access_is_off()
+    log.connections_are_fewer(30_000, 19_744)
     log.fleet("group-taken-over", {"group": "orders"})
     log.fleet("lease-lost", {"groups": 3})
     assert secret not in stream.getvalue()
-    failed, defect, law, store, stall, off, taken, lost = lines(stream)
+    failed, defect, law, store, stall, off, fewer, taken, lost = lines(stream)
     assert "ValueError: invalid literal" in failed["exception"]
     assert "ValueError: invalid literal" in defect["exception"]
     assert (law["law"], store["reason"], stall["gap_ms"]) == ("L1", "no connection", 2_500)
     assert (off["level"], off["event"]) == ("warning", "access-is-off")
+    assert (fewer["level"], fewer["connections_max"], fewer["fit"]) == ("info", 30_000, 19_744)
     assert (taken["level"], taken["event"], taken["group"]) == ("info", "group-taken-over", "orders")
     assert (lost["level"], lost["event"], lost["groups"]) == ("warning", "lease-lost", 3)
 

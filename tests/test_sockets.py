@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import subprocess
+import sys
 from unittest.mock import Mock
 
 import pytest
 
-from batonpass.sockets import advertised_url_of, bind, url_of
+from batonpass.sockets import SPARE_FILES, advertised_url_of, bind, room_for, url_of
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
@@ -49,3 +52,31 @@ def test_a_bound_socket_says_where_it_is() -> None:
         port = listener.getsockname()[1]
         assert port > 0
         assert url_of(listener, is_tls=True) == advertised_url_of(listener, is_tls=True) == f"https://127.0.0.1:{port}"
+
+
+def test_a_server_has_no_more_connections_than_the_system_lets_it_open() -> None:
+    """The soft limit on open files is raised for them up to the hard one, and where that is too low there are fewer."""
+    tell = (
+        "import resource, sys; from batonpass.sockets import room_for; soft, hard = map(int, sys.argv[1:3]);"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard));"
+        "print(room_for(int(sys.argv[3])), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    for soft, hard, wanted, fit, after in (
+        (300, 2_000, 1_000, 1_000, 1_000 + SPARE_FILES),
+        (300, 600, 1_000, 600 - SPARE_FILES, 600),
+        (1_500, 2_000, 1_000, 1_000, 1_500),
+        (200, 200, 1_000, 1, 200),
+    ):
+        said = subprocess.run(
+            [sys.executable, "-c", tell, str(soft), str(hard), str(wanted)], capture_output=True, text=True, check=True
+        )
+        assert said.stdout.split() == [str(fit), str(after)]
+
+
+def test_a_system_that_refuses_a_higher_limit_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be raised stays, and a limit of none is none."""
+    monkeypatch.setattr(resource, "setrlimit", Mock(side_effect=ValueError))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_000, resource.RLIM_INFINITY))
+    assert room_for(5_000) == 1_000 - SPARE_FILES
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert room_for(5_000) == 5_000

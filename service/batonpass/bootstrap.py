@@ -45,7 +45,7 @@ from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
 from batonpass.runtime.ports import NotOwner, Ports
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
-from batonpass.sockets import advertised_url_of, bind, end_unread, url_of
+from batonpass.sockets import advertised_url_of, bind, end_unread, room_for, url_of
 from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
@@ -355,7 +355,10 @@ def serve(
     listener = listener or bind(settings.host, settings.port)
     url = url_of(listener, is_tls=settings.is_tls)
     process = build(settings, str(settings.advertised_url or advertised_url_of(listener, is_tls=settings.is_tls)))
-    config = server_config(settings, process)
+    connections = room_for(settings.connections_max)
+    if connections < settings.connections_max:
+        logs.LoggingObserver().connections_are_fewer(settings.connections_max, connections)
+    config = server_config(settings, process, connections=connections)
 
     def begun() -> None:
         spare_the_collector()
@@ -366,8 +369,8 @@ def serve(
         runner.run(server.serve(sockets=[listener]))
 
 
-def server_config(settings: Settings, process: Process) -> uvicorn.Config:
-    """Return how the server is set up: TLS, and how long it waits for what."""
+def server_config(settings: Settings, process: Process, *, connections: int) -> uvicorn.Config:
+    """Return how the server is set up: TLS, how many ``connections`` it has, and how long it waits for what."""
     limits = ConnectionLimits(settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s)
     config = uvicorn.Config(
         process.app(),
@@ -379,7 +382,7 @@ def server_config(settings: Settings, process: Process) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=round(settings.shutdown_s),
         server_header=False,
-        limit_concurrency=settings.connections_max,
+        limit_concurrency=connections,
         # Who calls is known by its token; an address that the caller itself may write is not worth a layer.
         proxy_headers=False,
     )

@@ -222,6 +222,13 @@ class LoggingObserver:
         else:
             self._log.warning("kafka-away", reason=reason)
 
+    def connections_are_fewer(self, wanted: int, fit: int) -> None:
+        """Write down that the system lets this process open too few files for the connections that it may have."""
+        detail = (
+            f"the limit on open files leaves room for {fit}; raise it (ulimit -Hn, LimitNOFILE), or lower the setting"
+        )
+        self._log.info("connections-are-fewer", connections_max=wanted, fit=fit, detail=detail)
+
     def access_is_off(self) -> None:
         """Write down that everybody may do everything."""
         self._log.warning("access-is-off", detail="BATONPASS_AUTH=off: whoever is on this machine may do everything")

@@ -193,7 +193,8 @@ class Settings(BaseSettings):
         default=30_000,
         ge=10,
         le=1_000_000,
-        description="Connections that are open at once, idle ones too; beyond them a request is answered 503.",
+        description="Connections that are open at once, idle ones too; beyond them a request is answered 503. Fewer, "
+        "where the system's limit on open files has no room for so many; the log says so at the start.",
     )
     request_arrival_s: float = Field(
         default=60,

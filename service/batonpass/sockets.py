@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import socket
 from ipaddress import ip_address
 from typing import Final
 
 UNREAD_S: Final = 60.0
+
+SPARE_FILES: Final = 256
+"""How many files and sockets a server may need beside its connections: of the database, of Kafka, of libraries."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -27,6 +32,23 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def room_for(connections: int) -> int:
+    """Return how many of so many connections fit in what the system lets this process open, at least one.
+
+    The soft limit on open files is raised for them, as far as the hard one allows. A server that accepts more than fit
+    cannot even say that it is full.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        # Some systems have a lower bound than the one that they tell.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - SPARE_FILES))
 
 
 def end_unread(listener: socket.socket, after_s: float) -> None:

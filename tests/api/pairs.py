@@ -132,7 +132,9 @@ async def paired(
             url = url_of(listener, is_tls=settings.is_tls)
             owners[letter] = url
             process = build(settings, url)
-            server = Server(server_config(settings, process), process, listening=lambda: None)
+            server = Server(
+                server_config(settings, process, connections=settings.connections_max), process, listening=lambda: None
+            )
             await stack.enter_async_context(listening(server, listener))
             found.urls.append(url)
             found.processes.append(process)
