@@ -339,6 +339,7 @@ class Active:
         self._note_level()
         self._committed |= offsets
         self._observe(Step.COMMITTED)
+        producer.raise_if_unanswered()
 
     async def _in_time(self, call: Awaitable[Any]) -> Any:
         """Await a call for no longer than the broker keeps a transaction open; a client that hangs is given up then."""

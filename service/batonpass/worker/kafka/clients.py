@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.client import CoordinationType
+from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from batonpass.worker.kafka.starting import to_its_end
@@ -43,11 +43,17 @@ Close = Callable[[], Awaitable[None]]
 class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
     """A transactional producer whose start has two parts, to connect and to fence; it says early what is to come.
 
+    It knows when a request of a transaction got no answer, because then it must not begin another one.
+
     ``group`` is the consumer group whose offsets its transactions commit.
     """
 
     def __init__(self, group: str, **options: Any) -> None:
         super().__init__(**options)
+        self._unanswered: str | None = None
+        # What gets no answer is sent once more, which nothing but the log tells. Here every request is seen.
+        self._ask = self.client.send
+        self.client.send = self._ask_and_note
         self._group = group
         self._announced = False
         self._joined = asyncio.Event()
@@ -95,6 +101,29 @@ class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
     def _group_added(self, group: str) -> None:
         type(self._txn_manager).consumer_group_added(self._txn_manager, group)
         self._joined.set()
+
+    async def _ask_and_note(
+        self, node_id: int, request: object, *, group: ConnectionGroup = ConnectionGroup.DEFAULT
+    ) -> Any:
+        try:
+            return await self._ask(node_id, request, group=group)
+        except KafkaError as error:
+            # All requests of a transaction but its records go to coordinators, and nothing else does.
+            if group is ConnectionGroup.COORDINATION:
+                self._unanswered = f"{type(request).__name__}: {error!r}"
+            raise
+
+    def raise_if_unanswered(self) -> None:
+        """Raise when a request of a transaction got no answer: it may still arrive, and end or change the next one.
+
+        A broker tells a request of an earlier transaction from one of the present by the producer's epoch alone, which
+        stays the same until another producer fences this one (KIP-890). Records are numbered, and need none of this.
+
+        Raises:
+            KafkaError: when this producer must not begin another transaction.
+        """
+        if self._unanswered is not None:
+            raise KafkaError(f"a new producer is to go on, for a request may still be on its way: {self._unanswered}")
 
     async def stop(self) -> None:
         """Disconnect. What ended the producer, if anything did, was told by the call that met it."""
