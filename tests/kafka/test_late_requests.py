@@ -3,6 +3,7 @@
 Without that, the broker that is run here takes them for requests of the next transaction. The tests show both.
 """
 
+import asyncio
 import itertools
 import json
 import logging
@@ -18,7 +19,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.kafka.cluster import known_to_broker
 from tests.kafka.late import Fate, Kind, LateRequests, Trouble
-from tests.kafka.totals import Job, Owner, check_exactly_once, read, until, write
+from tests.kafka.test_zombies import own
+from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, until, write
 
 from batonpass.kafka.broker import GIVEN, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
@@ -149,6 +151,19 @@ async def test_the_same_producer_would_tear_the_next_transaction(
         assert met.proxy.arrived == [(what, 0)]
         times = Counter(await met.processed())
         assert [offset for offset, count in times.items() if count > 1] == list(range(BATCH, 2 * BATCH))
+
+
+async def test_a_start_that_is_late_fences_its_own_successor_once(servers: str, tmp_path: Path) -> None:
+    """The owner is refused in the middle of a transaction, takes the task again, and nothing is lost or doubled."""
+    async with run(servers, tmp_path, once(Kind.INIT_PRODUCER_ID, Trouble.CUT, Kind.COMMIT_OFFSETS)) as met:
+        await write(met.job, 2 * BATCH)
+        a = met.owner("a")
+        owning = asyncio.create_task(own(a))
+        await until(lambda: a.totals() == expected(2 * BATCH))
+        owning.cancel()
+        await a.give_up(TASK)
+        assert a.states == ["running", "fenced", "running"]
+        await check_exactly_once(met.job, 2 * BATCH)
 
 
 PARTITIONS = 4
