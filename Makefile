@@ -58,12 +58,12 @@ simulate: ## run seeded worlds against the laws (batonpass simulate)
 	.venv/bin/batonpass simulate $(ARGS)
 
 .PHONY: soak
-soak: ## a million steps, 2000 seeds of bad luck, 500 kills of a coordinator under load, 1000 transactions with trouble
+soak: ## a million steps, 2000 seeds of bad luck, 500 kills of a coordinator under load, 2000 transactions with trouble
 	$(ENVIRONMENT) dev
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
-	BATONPASS_TRANSACTIONS=1000 .venv/bin/python -m pytest -q -s tests/kafka/test_late_requests.py
+	BATONPASS_TRANSACTIONS=2000 .venv/bin/python -m pytest -q -s tests/kafka/test_late_requests.py
 
 .PHONY: kafka
 kafka: ## run a Kafka broker on this machine, without Docker, until Ctrl-C (ARGS=FOLDER keeps its data)
