@@ -259,6 +259,7 @@ def _policy(settings: Settings) -> Policy:
         max_members=settings.members_max,
         max_tasks=settings.tasks_max,
         max_tasks_per_heartbeat=settings.tasks_per_heartbeat_max,
+        max_unnamed_changelogs=settings.unnamed_changelogs_max,
         check_laws=settings.check_laws,
     )
 

@@ -189,6 +189,13 @@ class Settings(BaseSettings):
     tasks_per_heartbeat_max: int = Field(
         default=20_000, ge=1, le=1_000_000, description="Tasks that one heartbeat reports."
     )
+    unnamed_changelogs_max: int = Field(
+        default=16,
+        ge=1,
+        le=1_000,
+        description="Changelogs that a report may name of a task of which the topology names none; of any other task it "
+        "may name those of the topology.",
+    )
     connections_max: int = Field(
         default=30_000,
         ge=10,

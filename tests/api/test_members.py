@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import BODY_BYTES_MAX, TASKS_PER_HEARTBEAT_MAX, Api
 
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, PollBroken, PollOpened
 
 RUNNING = {"role": "active", "state": "running"}
@@ -188,6 +188,21 @@ async def test_a_task_that_the_group_does_not_have_is_named(api: Api) -> None:
     assert [status["code"] for status in answer.json()["status"]] == ["unknown-task"]
 
 
+async def test_invented_changelogs_are_named_and_not_kept(api: Api) -> None:
+    """Offsets of topics that are no changelogs cost the member not its lease, and the coordinator no memory."""
+    await run_both_tasks(api)
+    offsets = {f"made-up-{number}": number for number in range(200)} | {"store": 7}
+    said = RUNNING | {"positions": offsets, "end_offsets": offsets, "final_positions": offsets}
+    answer = await api.beat("m1", 3, 2, {"0_0": said, "0_1": RUNNING})
+    assert (answer.status_code, {one["code"] for one in answer.json()["status"]}) == (200, {"unknown-field"})
+    assert len(answer.text) < 4_000
+    _, soft = await api.coordinator.look(GroupId("orders"))
+    report = soft.members[MemberId("m1")].reports[TaskId("0_0")].report
+    assert (report.positions, report.end_offsets, report.final_position) == ((("store", 7),),) * 3
+    joined = await api.join("m2", tasks={"0_0": {"role": "none", "positions": offsets}})
+    assert (joined.status_code, {one["code"] for one in joined.json()["status"]}) == (201, {"unknown-field"})
+
+
 @pytest.mark.parametrize(
     ("body", "paths"),
     [
@@ -214,6 +229,10 @@ async def test_a_task_that_the_group_does_not_have_is_named(api: Api) -> None:
         (
             {"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "none", "positions": {"a": 1, "b": -1}}}},
             ["tasks.0_0.positions.b"],
+        ),
+        (
+            {"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "none", "positions": {"a" * 256: 1}}}},
+            [f"tasks.0_0.positions.{'a' * 256}"],
         ),
     ],
 )

@@ -34,6 +34,8 @@ PATTERNS: Final = {
 """What to say instead of the pattern that a text does not match."""
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=NAME_PATTERN)]
 TaskName = Annotated[str, Meta(max_length=NAME_CHARS_MAX, pattern=TASK_PATTERN)]
+# Whether the group has such a changelog is the core's to say, so a name need only be short.
+TopicName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 TagKey = Annotated[str, Meta(min_length=1, max_length=20)]
 TagValue = Annotated[str, Meta(max_length=30)]
@@ -48,13 +50,13 @@ class ReportBody(Struct, forbid_unknown_fields=True, gc=False):
     lag: Offset | UnsetType = UNSET
     position: Offset | UnsetType = UNSET
     end_offset: Offset | UnsetType = UNSET
-    positions: dict[str, Offset] | UnsetType = UNSET
-    end_offsets: dict[str, Offset] | UnsetType = UNSET
+    positions: dict[TopicName, Offset] | UnsetType = UNSET
+    end_offsets: dict[TopicName, Offset] | UnsetType = UNSET
     lost: bool = False
     input_lag: Offset | UnsetType = UNSET
     detail: Text = ""
     final_position: Offset | UnsetType = UNSET
-    final_positions: dict[str, Offset] | UnsetType = UNSET
+    final_positions: dict[TopicName, Offset] | UnsetType = UNSET
     fencing_token: Count | UnsetType = UNSET
     disk_bytes: Count | UnsetType = UNSET
 

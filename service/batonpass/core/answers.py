@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from batonpass.core.errors import Fenced, FencedInstanceId, Gone, ProtocolError, UnknownGroup, UnknownMember
 from batonpass.core.ids import MemberId, TaskId
@@ -18,6 +19,13 @@ _HOW_GONE: Mapping[Cause, str] = {
     Cause.REPLACED: "a newer run of the same worker replaced it",
     Cause.FENCED: "it did not confirm a revocation within rebalance_timeout_ms",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Done):
+    """A member's word was taken; ``ignored`` is what its status says of what it names and the group does not have."""
+
+    ignored: tuple[tuple[str, str], ...]
 
 
 class Late(Done):

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from batonpass.core import commands, liveness, membership, recovery, reports
 from batonpass.core import inputs as i
-from batonpass.core.answers import Late, answer, refusal, why_drain_is_blocked
+from batonpass.core.answers import Late, Taken, answer, refusal, why_drain_is_blocked
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
@@ -248,7 +248,8 @@ def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) ->
     )
     if isinstance(outcome, Late):
         return answer(draft.group, draft.soft, member, -1, extra)
-    extra += _unknown_tasks(draft, item)
+    if isinstance(outcome, Taken):
+        extra += outcome.ignored
     if isinstance(item, i.Join):
         return replace(answer(draft.group, draft.soft, member, -1, extra), created=True)
     return answer(draft.group, draft.soft, member, _epoch_to_answer(item, member), extra)
@@ -261,12 +262,6 @@ def _drain_progress(draft: DecisionDraft, member_id: MemberId) -> Reply:
     remaining = draft.actives_left(member)
     why = why_drain_is_blocked(draft.group, member)
     return DrainProgress(remaining, tuple((task, why) for task in remaining) if why else ())
-
-
-def _unknown_tasks(draft: DecisionDraft, item: i.Join | i.Heartbeat) -> tuple[tuple[str, str], ...]:
-    index_of = draft.group.table.index_of
-    unknown = [task for task in (item.tasks or {}) if task not in index_of]
-    return tuple([("unknown-task", f"{task} is not a task of this group") for task in unknown])
 
 
 def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from batonpass.core.answers import Late, refusal
+from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import Gone, InstanceIdInUse, InvalidRequest, LimitExceeded, ProtocolError
 from batonpass.core.ids import MemberId
@@ -29,6 +29,7 @@ from batonpass.core.records import (
     TaskReleased,
 )
 from batonpass.core.replies import Done, DrainProgress, Reply
+from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import MemberSoft
 
 FIRST_EPOCH = 1
@@ -41,7 +42,7 @@ LEFT_BEFORE_JOINING_MAX = 100
 def join(draft: DecisionDraft, item: Join) -> Reply:
     """Let a new run of a worker in, or answer a join whose reply was lost with the present assignment.
 
-    A member that is let in is answered ``Done``: its assignment is known only when the whole decision stands.
+    A member that is let in is answered ``Taken``: its assignment is known only when the whole decision stands.
     """
     group = draft.group
     if not group.declared:
@@ -60,6 +61,8 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
         return LimitExceeded(
             f"group {group.id!r} has {len(group.members)} members, the limit is {draft.policy.max_members}"
         )
+    on_disk = bounded(group, item.tasks, draft.policy)
+    item = replace(item, tasks=on_disk.tasks)
     is_first = not group.members
     draft.record(MemberJoined(_new_member(draft, item)))
     same_place = [_inherit(draft, item, old) for old in predecessors]
@@ -71,7 +74,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
     draft.needs_step = True
     _end_storm_if_back(draft)
     draft.wake(draft.now_ms + group.config.session_timeout_ms)
-    return Done()
+    return Taken(on_disk.ignored)
 
 
 def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:
@@ -164,7 +167,6 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
 def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
     """Keep what the newcomer has on disk; its lease runs from now."""
     group = draft.group
-    known = group.table.index_of
     reports = {
         task_id: measured_report(
             report,
@@ -173,7 +175,6 @@ def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
             measure_lag(report, draft.now_ms, draft.soft.end_offsets, changelogs_of(group, task_id)),
         )
         for task_id, report in item.tasks.items()
-        if task_id in known
     }
     timeouts = ((FIRST_EPOCH, group.config.session_timeout_ms),)
     draft.set_member_soft(

@@ -111,7 +111,7 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
     """
     silent = {
         other: until_ms
-        for task in _claimed(draft, member, item)
+        for task in _claimed(member, item)
         for other, until_ms in _others_with(draft, member, task).items()
         if not _has_spoken(draft, other)
     }
@@ -124,13 +124,11 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
     return True
 
 
-def _claimed(draft: DecisionDraft, member: Member, item: Heartbeat) -> list[TaskId]:
+def _claimed(member: Member, item: Heartbeat) -> list[TaskId]:
     """Return what the member says that it runs and has not been told to give up since the epoch that it echoes."""
-    index_of, reports = draft.group.table.index_of, item.tasks or {}
+    reports = item.tasks or {}
     told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
-    return [
-        task for task in sorted(reports) if reports[task].role == "active" and task in index_of and task not in told
-    ]
+    return [task for task in sorted(reports) if reports[task].role == "active" and task not in told]
 
 
 def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[MemberId, int]:
@@ -168,7 +166,7 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
     reports = item.tasks or {}
     tasks = draft.group.tasks
     running = []
-    for task in _claimed(draft, member, item):
+    for task in _claimed(member, item):
         others = [one for one in _others_with(draft, member, task) if _is_running(draft, one, task)]
         if others:
             detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"

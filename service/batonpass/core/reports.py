@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from batonpass.core.answers import Late, refusal
+from batonpass.core.answers import Late, Taken, refusal
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import ProtocolError, StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
@@ -27,6 +27,7 @@ from batonpass.core.recovery import (
     waits_for_others,
 )
 from batonpass.core.replies import Done, Reply
+from batonpass.core.report_bounds import bounded
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
 
@@ -62,9 +63,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
-    if item.tasks is not None and not is_repeated:
-        _take_report(draft, item, item.tasks)
-    return Done()
+    if item.tasks is None or is_repeated:
+        return Done()
+    taken = bounded(draft.group, item.tasks, draft.policy)
+    _take_report(draft, replace(item, tasks=taken.tasks), taken.tasks)
+    return Taken(taken.ignored)
 
 
 def _heard(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
@@ -172,12 +175,10 @@ def _measure_all(
 ) -> tuple[dict[TaskId, MeasuredReport], bool]:
     """Return the reports to keep, and whether any of them may let a task move."""
     group, now_ms = draft.group, draft.now_ms
-    index_of, ends = group.table.index_of, draft.soft.end_offsets
+    ends = draft.soft.end_offsets
     reports: dict[TaskId, MeasuredReport] = {}
     news = False
     for task_id, report in tasks.items():
-        if task_id not in index_of:
-            continue
         old = before.get(task_id)
         if report.positions and report.lag is None:
             doubted = old is not None and old.other_incarnation

@@ -1,0 +1,76 @@
+"""What a member's report may hold: tasks of the group, and of each of them the offsets of its changelogs.
+
+Whatever else it names is ignored and named in the member's status: in a rolling change of the topology members know
+tasks and changelogs that the group does not have yet, or has no longer, and to refuse their word would cost them their
+leases. So what is kept of a report is bounded by the topology, whoever makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from batonpass.core.ids import TaskId
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.soft import Positions, TaskReport
+
+NAMED_MAX: Final = 20
+"""How many tasks, and how many changelogs, a status names at most that the group does not have."""
+
+Status = tuple[tuple[str, str], ...]
+
+
+class Bounded(NamedTuple):
+    """What is taken of a report, and what the member's status says of the rest."""
+
+    tasks: dict[TaskId, TaskReport]
+    ignored: Status = ()
+
+
+def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) -> Bounded:
+    """Return what a report says of the group's tasks and of their changelogs."""
+    index_of = group.table.index_of
+    changelogs = {part.id: frozenset(part.changelog_topics) for part in group.topology.subtopologies}
+    kept: dict[TaskId, TaskReport] = {}
+    unknown_tasks: list[str] = []
+    unknown_topics: list[str] = []
+    for task_id, report in tasks.items():
+        if task_id not in index_of:
+            unknown_tasks.append(f"{task_id} is not a task of this group")
+            continue
+        kept[task_id] = report
+        if report.positions or report.end_offsets or report.final_position:
+            known = changelogs[task_id.rpartition("_")[0]]
+            said = (report.positions, report.end_offsets, report.final_position)
+            topics = {topic for offsets in said for topic, _ in offsets if topic and topic not in known}
+            if topics and (why := _why_ignored(task_id, topics, is_any_named=bool(known), policy=policy)):
+                unknown_topics.extend(why)
+                positions, ends, final = [_without(offsets, topics) for offsets in said]
+                kept[task_id] = report._replace(positions=positions, end_offsets=ends, final_position=final)
+    return Bounded(kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics)))
+
+
+def _why_ignored(task_id: TaskId, topics: set[str], *, is_any_named: bool, policy: Policy) -> list[str]:
+    """Return what is said of topics that the topology does not name for the task; nothing where they count anyway.
+
+    Where it names none at all, nobody knows which of many to believe, and the lag that some of them add up to would be
+    too little: beyond the limit all of them are ignored.
+    """
+    if is_any_named:
+        return [f"{topic} is no changelog of task {task_id}; its offsets were ignored" for topic in sorted(topics)]
+    limit = policy.max_unnamed_changelogs
+    if len(topics) <= limit:
+        return []
+    which = f"the offsets of {len(topics)} changelogs of task {task_id} were ignored"
+    return [f"{which}: the topology names none, and a report may name {limit} such; name them in its changelog_topics"]
+
+
+def _without(offsets: Positions, topics: set[str]) -> Positions:
+    return tuple([entry for entry in offsets if entry[0] not in topics])
+
+
+def _named(code: str, details: list[str]) -> list[tuple[str, str]]:
+    found = [(code, detail) for detail in details[:NAMED_MAX]]
+    more = len(details) - NAMED_MAX
+    return [*found, (code, f"and {more} more of this kind")] if more > 0 else found
