@@ -181,6 +181,7 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
+                "showlegend": True,
                 # A scale of tens has no place for nothing.
                 "x": [max(one.lag or 0, 1) for one in chosen],
                 "y": [max(one.duration_ms, 1) / 1_000 for one in chosen],
