@@ -88,8 +88,16 @@ def _url(host: str, port: int, *, is_tls: bool) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on now. Who is to have the same one again keeps its number."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(wanted: int = 0) -> int:
+    """Return a port of this machine that nobody listens on now: the wanted one if it is free, else any.
+
+    Who is to have the same one again keeps its number.
+    """
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            # As servers do: connections of the last one on a port that have not quite ended do not matter.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise OSError("no port of this machine is free")

@@ -15,16 +15,18 @@ from tests.audit import planted
 
 from batonpass.audit.flatten import (
     CHANGES,
+    LAG,
     RECORD_COLUMNS,
     SNAPSHOT_COLUMNS,
     flatten_records,
     flatten_snapshots,
 )
 from batonpass.codec.groups import GROUP_VERSION, encode_group
-from batonpass.codec.records import RECORD_TYPES, StoredRecord, decode_records
+from batonpass.codec.records import RECORD_TYPES, StoredRecord, decode_records, encode_record
 from batonpass.core.evolve import evolve
-from batonpass.core.ids import GroupId
-from batonpass.core.model import Group
+from batonpass.core.ids import GroupId, MemberId, TaskId
+from batonpass.core.model import Grant, Group, Role
+from batonpass.core.records import AssignmentChanged
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"
 
@@ -53,6 +55,21 @@ def test_every_kind_of_record_has_its_rows() -> None:
         assert row["at_ms"] == 1_000 * row["seq"]
         places.setdefault(row["seq"], []).append(row["place"])
     assert places == {seq: list(range(len(places[seq]))) for seq in range(1, len(stored) + 1)}
+
+
+def test_what_a_warmup_has_to_restore_stands_beside_its_grant() -> None:
+    """It is no change of its own, and says when it was so by the record's own time, as the grant does."""
+    warmup, standby = Grant(Role.WARMUP, 3, 900), Grant(Role.STANDBY, 3, 900)
+    granted = {TaskId("0_1"): standby, TaskId("0_3"): warmup, TaskId("0_4"): warmup}
+    stored = encode_record(AssignmentChanged(MemberId("m1"), 3, 900, granted, lags={TaskId("0_3"): 70}))
+    found = rows_of(flatten_records([records([(stored.kind, stored.version, stored.payload.decode())])]))
+    assert [(row["what"], row["task"], row["ms"]) for row in found[:3]] == [
+        ("standby", "0_1", 900),
+        ("warmup", "0_3", 900),
+        ("warmup", "0_4", 900),
+    ]
+    (told,) = found[3:]
+    assert (told["what"], told["task"], told["member"], told["ms"], told["number"]) == (LAG, "0_3", "m1", 900, 70)
 
 
 def test_what_cannot_be_read_is_told_as_such() -> None:

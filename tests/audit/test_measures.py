@@ -171,6 +171,24 @@ def test_a_warmup_of_an_hour_that_nothing_is_known_of_is_stuck() -> None:
     assert found_in(warmed(600), "stuck-warmup", MIDNIGHT_MS + HOUR_MS) == []
 
 
+def test_what_a_warmup_had_to_restore_is_told_by_its_grant_else_by_its_first_sample() -> None:
+    """What was sampled of the member before or after it says nothing of it, and an unknown lag neither."""
+    rows = [
+        *warmed(600, 900),
+        *(lag(599, 9_000), lag(600, 8_000), lag(650, 7_000), lag(901, 3)),
+        *(row(70, 950, "warmup", task="0_1", member="b.1"), row(71, 990, "revoked", task="0_1", member="b.1")),
+        *(row(0, 960, LAG, task="0_1", member="b.1"), row(0, 970, LAG, task="0_1", member="b.1", number=40)),
+        row(72, 995, "warmup", task="0_2", member="b.1"),
+    ]
+    with measured(rows) as part:
+        found = part.rows("select task, lag, outcome from warmups order by task")
+    assert [tuple(one.values()) for one in found] == [
+        ("0_0", 8_000, "standby"),
+        ("0_1", 40, "dropped"),
+        ("0_2", None, "open"),
+    ]
+
+
 def test_a_warmup_that_ended_before_the_day_is_not_of_it() -> None:
     """One that was still under way at midnight is, whenever it began."""
     assert found_in(warmed(-3 * HOUR_S, -1), "stuck-warmup") == []

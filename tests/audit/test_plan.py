@@ -61,3 +61,16 @@ def test_a_url_is_one_for_each_driver() -> None:
     url, properties = jdbc_url("postgresql://us%40er:p%2Fw@db:6432/log?sslmode=require")
     assert url == "jdbc:postgresql://db:6432/log"
     assert properties == {"user": "us@er", "password": "p/w", "sslmode": "require"}
+
+
+def test_a_day_of_rest_is_one_to_audit_and_one_before_the_first_record_is_not(planted_url: str) -> None:
+    """The day after: no record of its own, and everything that was so when it began."""
+
+    def rows(sql: str) -> Sequence[tuple[Any, ...]]:
+        return source.rows(planted_url, sql)
+
+    plan = plan_day(rows, DAY + timedelta(days=1))
+    assert {one.last < one.first for one in plan.groups} == {True}
+    assert {one.group for one in plan_day(rows, DAY).groups} == {one.group for one in plan.groups}
+    with pytest.raises(MissingDay, match="or before it"):
+        plan_day(rows, DAY - timedelta(days=9))

@@ -15,7 +15,16 @@ from plotly.offline import get_plotlyjs
 from tests.audit.sample import DAY, WORST_HOUR_MS, clean_result, sample_result
 
 from batonpass.audit import report, report_figures, report_words, verdict
-from batonpass.audit.findings import AuditResult, Finding, GroupDay, Outcome, OwnershipInterval, Pictures, Severity
+from batonpass.audit.findings import (
+    AuditResult,
+    Finding,
+    GroupDay,
+    Outcome,
+    OwnershipInterval,
+    Pictures,
+    Severity,
+    WarmupPoint,
+)
 from batonpass.audit.report import as_html, in_short, write_report
 from batonpass.audit.verdict import headline, summary
 
@@ -280,6 +289,17 @@ def test_nothing_is_drawn_beyond_what_was_read() -> None:
         made, *_ = report_figures.timeline(goes_on, [], WORST_HOUR_MS, read_ms)
         assert made is not None
         assert made["data"][0]["x"] == [lasts * minute]
+
+
+def test_a_warmup_that_became_a_standby_or_goes_on_was_not_wasted() -> None:
+    """Only what was dropped is; the scales have a mark on either side of all points, so that they can be read."""
+    outcomes = ("promoted", "standby", "open", "dropped")
+    points = [WarmupPoint("g", "0_0", "m", 0, 11_000 + n, 3_000, one) for n, one in enumerate(outcomes)]
+    made = report_figures.warmups([*points, WarmupPoint("g", "0_0", "m", 0, 9, None, "dropped")])
+    assert made is not None
+    assert {one["name"]: len(one["x"]) for one in made["data"]} == {"put to use": 2, "under way": 1, "wasted": 1}
+    assert [10**end for end in made["layout"]["xaxis"]["range"]] == pytest.approx([1_000, 10_000])
+    assert [10**end for end in made["layout"]["yaxis"]["range"]] == pytest.approx([10, 20])
 
 
 def test_the_frontier_is_what_nothing_beats() -> None:

@@ -1,5 +1,7 @@
 """How much there is to restore: what is known of it, and that little state moves first."""
 
+from dataclasses import replace
+
 import pytest
 from tests.core.scene import Scene, copy, restoring, running
 
@@ -11,9 +13,12 @@ from batonpass.core.explain.status import snapshot_of
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.inputs import EndOffsets
 from batonpass.core.model import Role, Subtopology, Topology
+from batonpass.core.pmap import PMap
+from batonpass.core.records import AssignmentChanged
 from batonpass.core.replies import Done
 from batonpass.core.soft import TaskReport
-from batonpass.core.state_size import state_sizes
+from batonpass.core.state_size import lag_at_start, state_sizes
+from batonpass.core.view import View
 
 M2 = MemberId("m2")
 Offsets = dict[tuple[str, int], int]
@@ -119,3 +124,51 @@ def test_a_snapshot_carries_sizes_so_that_its_plan_is_the_groups() -> None:
     assert read_again == snapshot
     plan = plan_snapshot(imagine(read_again, WhatIf(join=(Newcomers(),)), max_members=9), scene.policy)
     assert list(plan.target[MemberId("join-1")]["active"]) == goes(scene) == ["0_2", "0_3"]
+
+
+def lags(scene: Scene) -> dict[str, int]:
+    """Let m2 join; return what the warmups have to restore, as their grants tell."""
+    goes(scene)
+    scene.settle()
+    granted = [one for one in scene.log if isinstance(one, AssignmentChanged) and one.member_id == M2]
+    assert any(grant.role is Role.WARMUP for one in granted for grant in one.granted.values())
+    return {str(task): lag for one in granted for task, lag in one.lags.items()}
+
+
+def test_the_grant_of_a_warmup_tells_what_there_is_to_restore() -> None:
+    """Without any state that is the whole changelog, as it was read; of nothing else that is granted it is told."""
+    scene = stage(4)
+    read(scene, {("log", partition): 1_000 * (4 - partition) for partition in range(4)}, {("log", 3): 600})
+    assert lags(scene) == {"0_2": 2_000, "0_3": 400}
+
+
+def test_where_nothing_was_read_the_grant_tells_what_the_owner_reports() -> None:
+    """Its position is where the changelog ends; a task of which it says nothing is not known."""
+    scene = stage(4)
+    ends = {f"_0_{partition}": 1_000 * (4 - partition) for partition in range(3)}
+    say(scene, **{name: running(positions=(("", end),), end_offsets=(("", end),)) for name, end in ends.items()})
+    assert lags(scene) == {"0_2": 2_000}
+
+
+def test_of_state_on_disk_the_grant_tells_how_far_it_is_behind() -> None:
+    """What was read says more than there is left to do."""
+    scene = stage(2)
+    read(scene, {("log", 0): 50_000, ("log", 1): 50_000})
+    scene.change(acceptable_recovery_lag=10)
+    scene.join("m2", {"0_1": copy("none", positions=(("", 49_300),), lag=None)})
+    scene.tick()
+    (changed,) = [one for one in scene.log if isinstance(one, AssignmentChanged) and one.member_id == M2]
+    assert list(changed.granted) == ["0_1"]
+    assert changed.lags == {TaskId("0_1"): 700}
+
+
+def test_of_a_member_that_has_not_said_what_it_has_nothing_is_told() -> None:
+    """It may have all of it on its disk."""
+    scene = stage(2)
+    read(scene, {("log", 0): 50_000, ("log", 1): 50_000})
+    scene.join("m2")
+    view = View(scene.group, scene.soft, scene.now_ms, scene.policy)
+    assert lag_at_start(view, scene.task("0_1"), M2) == 50_000
+    unheard = replace(scene.soft, members=PMap())
+    view = View(scene.group, unheard, scene.now_ms, scene.policy)
+    assert lag_at_start(view, scene.task("0_1"), M2) is None

@@ -13,7 +13,8 @@ from tests.dashboard.browsing import dashboard
 from typer.testing import CliRunner
 
 from batonpass.cli import app, beside
-from batonpass.cli.beside import dashboard_port, dashboard_program, free_port
+from batonpass.cli.beside import dashboard_port, dashboard_program
+from batonpass.sockets import free_port
 
 
 def refused(*options: str) -> str:
@@ -77,3 +78,12 @@ def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert beside.lacking() is None
     monkeypatch.setattr(beside, "NEEDS", ("jinja2", "no_such_package"))
     assert beside.lacking() == "no_such_package"
+
+
+def test_what_an_audit_lacks_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first package that is missing; then Java."""
+    assert beside.audit_lacks() is None
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert str(beside.audit_lacks()).startswith("Java 17: openjdk-17-jre-headless")
+    monkeypatch.setattr(beside, "AUDIT_NEEDS", ("duckdb", "no_such_package"))
+    assert beside.audit_lacks() == "no_such_package: `make audit` in a clone, or pip install 'batonpass[audit]'"

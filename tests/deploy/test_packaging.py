@@ -138,3 +138,12 @@ def test_the_workers_can_be_scaled() -> None:
     assert "container_name" not in worker
     assert "ports" not in worker
     assert worker["stop_grace_period"] == "2m"
+
+
+def test_every_night_is_audited_without_anybody_asking() -> None:
+    """The audit is up with everything else, and what it writes outlives its container."""
+    one = services()["audit"]
+    assert ("profiles" in one, one["restart"]) == (False, "unless-stopped")
+    *asked, out = one["command"]
+    assert asked == ["audit", "--nightly", "--out"]
+    assert f"audits:{out}" in one["volumes"]

@@ -84,8 +84,9 @@ def running(
     """
     command = [*PROGRAM, "up", "--data", str(folder), "--port", str(port), *options]
     command += ["--simulated"] if broker is None else []
-    # A process less in each of many tests; tests/dashboard has those that look at it.
+    # Two processes less in each of many tests; those that look at them ask for them.
     command += [] if "--dashboard-port" in options else ["--no-dashboard"]
+    command += [] if "--audit" in options else ["--no-audit"]
     around = environment(home) | dict(broker or {})
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=around) as process:

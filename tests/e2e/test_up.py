@@ -128,6 +128,28 @@ def _totals(up: Up) -> int:
     return sum(answer.json()["count"] for answer in answers)
 
 
+def test_every_night_is_audited_where_spark_is(open_folder: Path, tmp_path: Path) -> None:
+    """A process of its own waits for the day to be over, and ends with all the others."""
+    folder = open_folder / "audited"
+    with running(folder, "--no-demo", "--audit", home=tmp_path) as up:
+        assert f"Audits      {folder / 'audits'} (every day" in up.greeting
+        log = folder / "workers" / "audit" / "log"
+        soon(lambda: "nothing is left to audit" in log.read_text())
+        started = descendants(up.process.pid)
+        up.stop(signal.SIGINT)
+        assert up.process.returncode == 0
+        assert not [pid for pid in started if is_alive(pid)]
+
+
+def test_without_java_there_is_no_audit_and_it_says_what_to_install(open_folder: Path, tmp_path: Path) -> None:
+    """Once; all else runs."""
+    nowhere = {"JAVA_HOME": str(tmp_path)}
+    with running(open_folder / "no Java", "--no-demo", "--audit", home=tmp_path, broker=nowhere) as up:
+        assert "Audits" not in up.greeting
+        _, told = up.stop()
+    assert told.count("no nightly audit: it needs Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME") == 1
+
+
 def test_without_a_broker_it_says_what_is_missing(open_folder: Path, tmp_path: Path) -> None:
     """Simulated workers take the place of real ones, and are called so."""
     nowhere = {"BATONPASS_KAFKA_JARS": str(tmp_path)}

@@ -75,6 +75,8 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, heap_mb=256) as broker:
         assert gone(int(pid), within_s=0.1)
         assert gone(int(keeper), within_s=5)
+        # Whoever was told of the first one finds this one.
+        assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
         # Without its keeper the broker is told to end by the system.
         assert broker._life.keeper is not None

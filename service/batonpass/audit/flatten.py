@@ -52,8 +52,8 @@ of place 0. ``at_ms`` is when it was appended, ``ms`` what the record itself say
 the reading starts from the rows have its version as ``seq``, and places below 0."""
 
 BOUNDS, GENERATION, LAG = "bounds", "generation", "lag"
-"""Rows of the same shape that come from no record: where the day of a group begins and ends (``bounds_rows``), a
-generation as readers are told of it, and how far a warmup had come at a sample."""
+"""Rows of the same shape that are no change: where the day of a group begins and ends (``bounds_rows``), a generation
+as readers are told of it, and how far a warmup had come, when it was granted or at a sample."""
 
 GENERATION_COLUMNS: Final = (
     *("group_id", "number", "version", "at_ms", "members", "tasks", "moves", "lower_bound", "score"),
@@ -199,6 +199,7 @@ def _assignment_changed(record: r.AssignmentChanged, _at_ms: int) -> Rows:
     ready = record.ready
     for task, grant in record.granted.items():
         rows.append((grant.role.value, task, member, ms, epoch, grant.token, None, task in ready, None))
+    rows += [(LAG, task, member, ms, lag, None, None, None, None) for task, lag in record.lags.items()]
     return rows
 
 

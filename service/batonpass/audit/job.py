@@ -58,6 +58,7 @@ class Audit:
         objective: the availability below which a group is worth a look; None: none.
         keep: whether what was found is written to the database.
         export: whether the day's rows are written to ``out`` too, when the day is over and everything else is done.
+        unless_done: whether to leave a day alone that another run has audited since it was over, or is at.
         spark: settings of Spark's own, ``spark.master`` among them.
     """
 
@@ -72,6 +73,7 @@ class Audit:
     objective: float | None = None
     keep: bool = True
     export: bool = True
+    unless_done: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def told(self) -> dict[str, object]:
@@ -93,6 +95,7 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
 
     Raises:
         MissingDay: when there is nothing to audit; nothing was written.
+        batonpass.audit.output.DayTaken: when somebody else does it, for one that is ``unless_done``.
     """
     told: list[str] = []
 
@@ -100,13 +103,23 @@ def run(audit: Audit, tell: Tell = lambda _: None, hear: Callable[[AuditResult],
         told.append(f"{datetime.now(UTC):%H:%M:%S} {line}")
         tell(line)
 
+    if audit.unless_done:
+        from batonpass.audit.output import refuse_taken  # noqa: PLC0415 - see below
+
+        refuse_taken(audit.database_url, audit.day)
     with ExitStack() as stack:
         session, reader, plan = _begin(audit, stack, note)
         from batonpass.audit import output, stopping  # noqa: PLC0415 - the plan is made before
 
         kept = audit.database_url if audit.keep else None
-        settings = audit.told()
-        run_of_day = output.recorded(kept, plan.day, code_version=code_version(), settings=settings, group=audit.group)
+        run_of_day = output.recorded(
+            kept,
+            plan.day,
+            code_version=code_version(),
+            settings=audit.told(),
+            group=audit.group,
+            unless_done=audit.unless_done,
+        )
         # From here on a signal ends the run in its row; before, there is none. Spark has set its own ways already.
         with run_of_day as noted, stopping.stoppable():
             for lost in noted.lost_days:

@@ -46,6 +46,16 @@ _LOST: Final = (
     " where state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
     " < clock_timestamp() - interval '10 minutes' returning day::text"
 )
+# What makes another audit of a day needless: a verdict of one that began when the day was over, or one that is at work.
+TAKEN: Final = (
+    "(state in ('passed', 'failed') and started_at >= (day + 1)::timestamp at time zone 'UTC'"
+    " or state = 'running' and coalesce(heard_at, started_at + interval '1 day')"
+    " >= clock_timestamp() - interval '10 minutes')"
+)
+_TAKEN: Final = f"select state from audit_runs where day = $1 and {TAKEN} limit 1"  # noqa: S608 - constants
+ONE_AT_A_TIME: Final = 7_046_029_254_386_356
+"""The key of the lock under which a run begins that is to be the only one: any number that nobody else uses in this
+database. It is held to the end of a transaction, so that a pool of connections in between does not matter."""
 _BREAK: Final = (
     "update audit_runs set state = 'broken', finished_at = clock_timestamp(), detail = $2"
     " where run_id = cast($1 as text)::uuid and state = 'running'"
@@ -73,6 +83,10 @@ _END: Final = (
     "update audit_runs set state = $2, finished_at = clock_timestamp(), code_version = $3, groups = $4, records = $5,"
     " fatal = $6, notices = $7, detail = $8, report = $9 where run_id = cast($1 as text)::uuid"
 )
+
+
+class DayTaken(Exception):
+    """Another run has audited the day since it was over, or is at it."""
 
 
 class Run:
@@ -124,19 +138,26 @@ class Run:
         if self._url is not None:
             self._change(_BREAK, (str(self.run_id), plain(reason)[:REASON_MAX]), (TEXT, TEXT))
 
-    def begin(self, code_version: str, settings: Mapping[str, object]) -> None:
+    def begin(self, code_version: str, settings: Mapping[str, object], *, unless_done: bool) -> None:
         """Write that the run has begun.
 
         Raises:
             adbc_driver_manager.Error: when the database does not take it.
+            DayTaken: with ``unless_done``, when another run makes this one needless.
         """
         if self._url is not None:
             with _connected(self._url) as connection, connection.cursor() as cursor:
                 cursor.execute(_LOST)
                 self.lost_days = tuple(sorted(day for (day,) in cursor.fetchall()))
                 connection.commit()
-            told = (str(self.run_id), self._day, code_version, to_json(settings))
-            self._change(_BEGIN, told, (TEXT, DATE, TEXT, TEXT))
+                if unless_done:
+                    # Who asks meanwhile waits for the end of this transaction.
+                    cursor.execute(f"select pg_advisory_xact_lock({ONE_AT_A_TIME})")
+                    cursor.fetchall()
+                    _refuse_taken(cursor, self._day)
+                told = (str(self.run_id), self._day, code_version, to_json(settings))
+                bind(cursor, _BEGIN, [told], (TEXT, DATE, TEXT, TEXT))
+                connection.commit()
 
     def beat(self) -> None:
         """Write that the run is at work; where the database does not take it, the next one will do."""
@@ -149,6 +170,23 @@ class Run:
             connection.commit()
 
 
+def refuse_taken(url: str, day: date) -> None:
+    """Say before anything is begun that another run makes one needless; ``recorded`` says so for sure.
+
+    Raises:
+        DayTaken: when it does.
+    """
+    with _connected(libpq_url(url)) as connection, connection.cursor() as cursor:
+        _refuse_taken(cursor, day)
+
+
+def _refuse_taken(cursor: adbc.Cursor, day: date) -> None:
+    bind(cursor, _TAKEN, [(day,)], (DATE,))
+    if (found := cursor.fetchone()) is not None:
+        how = "is being audited by another run" if found[0] == "running" else "was audited by another run"
+        raise DayTaken(f"{day} {how}")
+
+
 @contextmanager
 def recorded(
     database_url: str | None,
@@ -157,6 +195,7 @@ def recorded(
     code_version: str,
     settings: Mapping[str, object],
     group: str | None = None,
+    unless_done: bool = False,
 ) -> Iterator[Run]:
     """Lend a run of the audit of ``day``: shown as ``running`` from here on, as ``broken`` if it does not ``finish``.
 
@@ -167,10 +206,11 @@ def recorded(
 
     Raises:
         adbc_driver_manager.Error: when the database cannot be reached, or has not the tables.
+        DayTaken: with ``unless_done``, when another run makes this one needless; nothing is written of this one.
     """
     url = None if database_url is None or group is not None else libpq_url(database_url)
     run = Run(url, uuid4(), day)
-    run.begin(code_version, settings)
+    run.begin(code_version, settings, unless_done=unless_done)
     try:
         with beating(run.beat) if url is not None else contextlib.nullcontext():
             yield run

@@ -67,7 +67,7 @@ _BEGIN: Final = """
                (word ->> 'members')::int as members, (word ->> 'tasks')::int as tasks, (word ->> 'score')::double as score
           from arrived where what = '{generation}';
     create temp table lags as
-        select group_id, task, member, at_ms, number as lag from arrived where what = '{lag}';
+        select group_id, task, member, ms as at_ms, number as lag from arrived where what = '{lag}';
 """
 
 
@@ -76,7 +76,8 @@ class Part:
 
     Tables that are there from the beginning: ``day`` (begin_ms, end_ms: one row), ``bounds`` (a row for each group:
     base, first, last, missing, known; see ``plan.GroupPart``), ``changes`` (see ``flatten.CHANGES``), ``generations``,
-    and ``lags`` (how far warmups had come, at each sample). Macros: ``told(value)`` for a sentence, ``time_of(ms)``.
+    and ``lags`` (how far warmups had come: what was left when they were granted, and at each sample). Macros:
+    ``told(value)`` for a sentence, ``time_of(ms)``.
     """
 
     def __init__(

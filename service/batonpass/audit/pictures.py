@@ -73,7 +73,7 @@ def pictures(frames: Frames, tables: DayTables, findings: Sequence[Finding]) -> 
     worst = (broken + [one for one in _worst_hours(frames.gaps, plan) if one[0] not in dict(broken)])[:GROUPS_SHOWN]
     marked = sorted({(one.group, one.task) for one in fatal if one.task})
     owned = _ownership(frames.intervals, plan, worst, marked)
-    warmed = _warmups(frames.warmups, tables)
+    warmed = _warmups(frames.warmups, plan)
     drawn = {(one.group, one.member) for one in owned} | {(one.group, one.member) for one in warmed}
     named = {one for one in drawn | set(mentioned(findings)) if GIVEN_ID.fullmatch(one[1])}
     hours = {row[0]: row[1] for row in worst}
@@ -163,30 +163,18 @@ def _states(row: dict[str, object]) -> list[OwnershipInterval]:
     ]
 
 
-def _warmups(warmups: DataFrame, tables: DayTables) -> tuple[WarmupPoint, ...]:
-    """Return warmups, each with what it had to restore by the first sample of it."""
-    end = f.lit(tables.plan.end_ms)
-    some = (
-        warmups.where(f.coalesce("to_ms", end) >= tables.plan.begin_ms)
-        .orderBy(f.desc(f.coalesce("to_ms", end) - f.col("from_ms")), "group_id", "task", "from_seq")
-        .limit(POINTS_PER_PICTURE)
-    )
-    lags = tables.warmup_lags().select("group_id", "task", "member", f.col("at_ms").alias("sampled_ms"), "lag")
-    within = (f.col("sampled_ms") >= f.col("from_ms")) & (f.col("sampled_ms") <= f.coalesce("to_ms", end))
+def _warmups(warmups: DataFrame, plan: DayPlan) -> tuple[WarmupPoint, ...]:
+    """Return warmups that reach into the day, those that took longest."""
+    end = f.coalesce("to_ms", f.lit(plan.end_ms))
     rows = (
-        some.join(lags, ["group_id", "task", "member"], "left")
-        .groupBy("group_id", "task", "member", "from_ms", "to_ms", "outcome")
-        .agg(f.min_by(f.when(within, f.col("lag")), f.when(within, f.col("sampled_ms"))).alias("lag"))
+        warmups.where(end >= plan.begin_ms)
+        .orderBy(f.desc(end - f.col("from_ms")), "group_id", "task", "from_seq")
+        .limit(POINTS_PER_PICTURE)
         .orderBy("group_id", "from_ms", "task")
+        .select("group_id", "task", "member", "from_ms", end - f.col("from_ms"), "lag", "outcome")
         .collect()
     )
-    return tuple(
-        WarmupPoint(
-            *(row["group_id"], row["task"], row["member"], row["from_ms"]),
-            *((row["to_ms"] or tables.plan.end_ms) - row["from_ms"], row["lag"], row["outcome"]),
-        )
-        for row in rows
-    )
+    return tuple(WarmupPoint(*row) for row in rows)
 
 
 def _generations(tables: DayTables) -> tuple[GenerationPoint, ...]:

@@ -29,7 +29,7 @@ ONE_PART: Final = 25_000
 
 
 class MissingDay(Exception):
-    """There is nothing to audit: no group has a record on that day, or there is no such group."""
+    """There is nothing to audit: no group has a record on that day or one before it, or there is no such group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,19 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
     found = rows(_BOUNDS.format(which=which, begin=begin.isoformat(), end=end.isoformat(), form=GROUP_VERSION))
     # A group in which nothing happened has its snapshot, and what was so all day.
     parts = [_part(row) for row in found]
-    if not any(one.last >= one.first for one in parts):
+    if not any(one.last >= one.first or _was_there(row) for one, row in zip(parts, found, strict=True)):
         whom = "no group" if group is None else f"group {group}"
         raise MissingDay(
-            f"{whom} has a record on {day} (UTC); days that are kept are in record_log, see BATONPASS_KEEP_RECORDS_DAYS"
+            f"{whom} has a record on {day} (UTC) or before it; days that are kept are in record_log, see"
+            " BATONPASS_KEEP_RECORDS_DAYS"
         )
     return DayPlan(day, _ms(begin), min(_ms(end), max(_ms(begin) + 1, _ms(now))), tuple(parts))
+
+
+def _was_there(row: tuple[Any, ...]) -> bool:
+    """Say whether records of a group are kept from before the day: it rested, and whether all was well is known."""
+    _, first, _, least, *_ = row
+    return int(first) > int(least)
 
 
 def _part(row: tuple[Any, ...]) -> GroupPart:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from math import log10
 from typing import Any, Final
 
 from batonpass.audit.findings import (
@@ -39,6 +40,15 @@ HATCHED: Final = {"granted": ".", "restoring": "/", "failed": "x", "lost": "x", 
 UNKNOWN: Final = "not known"
 TICKS_S: Final = (0.01, 0.1, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
 """Where an axis of durations has its marks."""
+
+TENS: Final = tuple(10**power for power in range(13))
+
+WARMUP_OUTCOMES: Final = (
+    (("promoted", "standby"), "put to use", "circle", "--c0"),
+    (("open",), "under way", "circle-open", "--quiet"),
+    (("dropped",), "wasted", "x", "--bad"),
+)
+"""What came of warmups, in words and as marks."""
 
 
 def colour(index: int) -> str:
@@ -151,8 +161,10 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
     if not known:
         return None
     data = []
-    for index, (outcome, symbol) in enumerate((("promoted", "circle"), ("dropped", "x"))):
-        chosen = [one for one in known if (one.outcome == "promoted") == (outcome == "promoted")]
+    for outcomes, name, symbol, shade in WARMUP_OUTCOMES:
+        chosen = [one for one in known if one.outcome in outcomes]
+        if not chosen:
+            continue
         told = [
             [
                 escape(one.group),
@@ -168,20 +180,28 @@ def warmups(points: Sequence[WarmupPoint]) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": "put to use" if outcome == "promoted" else "wasted",
+                "name": name,
+                "showlegend": True,
                 # A scale of tens has no place for nothing.
                 "x": [max(one.lag or 0, 1) for one in chosen],
                 "y": [max(one.duration_ms, 1) / 1_000 for one in chosen],
                 "customdata": told,
                 "hovertemplate": "%{customdata[1]} of %{customdata[0]} on %{customdata[2]}: %{customdata[3]} records in"
                 " %{customdata[4]}, %{customdata[5]}<extra></extra>",
-                "marker": {"color": colour(0) if index == 0 else "--bad", "size": 8, "symbol": symbol, "opacity": 0.75},
+                "marker": {"color": shade, "size": 8, "symbol": symbol, "opacity": 0.75},
             }
         )
-    lag = axis("records to restore", type="log", tickformat="~s")
-    return figure(
-        data, lag, axis("took", type="log", tickvals=TICKS_S, ticktext=[span(one * 1_000) for one in TICKS_S])
-    )
+    lag = axis("records to restore", type="log", tickformat="~s", range=_around([one.lag or 1 for one in known], TENS))
+    marks = {"tickvals": TICKS_S, "ticktext": [span(one * 1_000) for one in TICKS_S]}
+    took = _around([one.duration_ms / 1_000 for one in known], TICKS_S)
+    return figure(data, lag, axis("took", type="log", range=took, **marks))
+
+
+def _around(values: Sequence[float], marks: Sequence[float]) -> list[float]:
+    """Return the range of a scale of tens, from the last mark before all values to the first one after them."""
+    low = max((one for one in marks if one < min(values)), default=marks[0])
+    high = min((one for one in marks if one > max(values)), default=marks[-1])
+    return [log10(low), log10(high)]
 
 
 def frontier(advice: Recommendation) -> Figure | None:

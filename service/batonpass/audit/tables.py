@@ -253,10 +253,6 @@ class DayTables:
         ]
         return self.reader.frame(SELECTS["traces"], predicates, TRACES)
 
-    def warmup_lags(self) -> DataFrame:
-        """Return how far warmups had come, at each sample of the day."""
-        return self.reader.frame(SELECTS["warmups"], self._sampled(SAMPLE_PIECES), WARMUP_LAGS)
-
     def _sampled(self, pieces: int) -> list[str]:
         begin = datetime.fromtimestamp(self.plan.begin_ms / 1_000, UTC)
         edges = [begin + timedelta(days=1) * place / pieces for place in range(pieces + 1)]

@@ -62,9 +62,10 @@ first one."""
 
 WARMUPS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_at_ms bigint, from_ms bigint, to_seq bigint,"
-    " to_at_ms bigint, to_ms bigint, outcome varchar"
+    " to_at_ms bigint, to_ms bigint, outcome varchar, lag bigint"
 )
-"""One row for each warmup; ``outcome`` is promoted, standby, dropped, or open."""
+"""One row for each warmup; ``outcome`` is promoted, standby, dropped, or open. ``lag`` is what it had to restore: by
+the record of its grant, else by the first sample of it."""
 
 INTERVALS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_ms bigint, to_seq bigint, to_ms bigint,"
@@ -298,7 +299,7 @@ def runs(part: Part) -> None:
 
 
 def warmups(part: Part) -> None:
-    """Make ``warmups`` from ``story``."""
+    """Make ``warmups`` from ``story`` and ``lags``."""
     part.make(
         "warmups",
         WARMUPS,
@@ -313,15 +314,23 @@ def warmups(part: Part) -> None:
                                      when what in ('revoked', 'dropped', 'gone') then 'dropped' end as mark
                       from story s semi join warmed using (copy))
              where mark is not null
+        ),
+        found as (
+            select *
+              from (select copy, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
+                           lead(seq) over following as to_seq, lead(at_ms) over following as to_at_ms,
+                           lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome
+                      from marked
+                    window following as (partition by copy order by nth))
+             where mark = 'warmup' and outcome <> 'warmup'
         )
-        select group_id, task, member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome
-          from (select copy, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
-                       lead(seq) over following as to_seq, lead(at_ms) over following as to_at_ms,
-                       lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome
-                  from marked
-                window following as (partition by copy order by nth))
-          join copies using (copy)
-         where mark = 'warmup' and outcome <> 'warmup'
+        select c.group_id, c.task, c.member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome,
+               arg_min(lag, (l.at_ms, lag)) as lag
+          from found
+          join copies c using (copy)
+          left join lags l on l.group_id = c.group_id and l.task = c.task and l.member = c.member
+                          and l.at_ms >= from_ms and (to_ms is null or l.at_ms <= to_ms)
+         group by all
         """,
     )
 

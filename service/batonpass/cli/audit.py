@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from rich.console import Console
@@ -30,6 +30,9 @@ app = typer.Typer(add_completion=False)
 
 SHOWN = 20
 """So many findings are shown; --json prints all that were kept."""
+
+PACKAGES = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
+"""What an audit needs beside the base, of the extra `audit`."""
 
 MEASURES = (
     "availability",
@@ -84,6 +87,35 @@ def audit(
         bool,
         typer.Option("--export/--no-export", help="Write the day's rows to --out too, before retention drops them."),
     ] = True,
+    unless_done: Annotated[
+        bool,
+        typer.Option(
+            "--unless-done", help="Only where nobody else has audited the day since it was over, or is at it."
+        ),
+    ] = False,
+    nightly: Annotated[
+        bool,
+        typer.Option(
+            "--nightly", help="Stay, and audit every day when it is over, and those before it that were missed."
+        ),
+    ] = False,
+    after: Annotated[
+        int,
+        typer.Option(
+            min=10, max=720, metavar="MINUTES", help="With --nightly: how long after its end (UTC) a day begins."
+        ),
+    ] = 15,
+    days: Annotated[
+        int,
+        typer.Option(min=1, max=30, metavar="DAYS", help="With --nightly: of how many days missed audits are made up."),
+    ] = 7,
+    tries: Annotated[
+        int, typer.Option(min=1, max=100, help="With --nightly: how often a day is tried a night, if it fails.")
+    ] = 3,
+    pause: Annotated[
+        int,
+        typer.Option(min=1, max=720, metavar="MINUTES", help="With --nightly: how long after a failure it is tried."),
+    ] = 15,
     master: Annotated[str | None, typer.Option(help="Spark's master (all cores of this machine).")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's own; may be given again.")
@@ -95,17 +127,47 @@ def audit(
     """
     with failing_well(as_json=as_json):
         settings = _settings(conf or []) | ({"spark.master": master} if master else {})
-        parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export}
+        parts = {"what_if": what_if, "replay": replay, "keep": keep, "export": export, "unless_done": unless_done}
         read = {"database_url": _url(database), "reader": reader.value, "jdbc_jar": _jar(jdbc_jar), "spark": settings}
-        _audit(read | parts | {"day": _day(day), "group": group, "out": out, "objective": objective}, as_json=as_json)
+        given = read | parts | {"day": _day(day), "group": group, "out": out, "objective": objective}
+        if nightly:
+            if day is not None or group is not None or not keep:
+                raise Failure(
+                    Exit.BAD_INPUT,
+                    "--nightly audits whole days, one after another, and keeps what it finds.",
+                    todo="Leave out --day, --group and --no-keep.",
+                )
+            _every_night(given, {"after": after, "days": days, "tries": tries, "pause": pause}, as_json=as_json)
+        _audit(given, as_json=as_json)
+
+
+def _every_night(given: dict[str, Any], numbers: Mapping[str, int], *, as_json: bool) -> NoReturn:
+    """Stay, and have each day audited by a process of its own, so that nothing of one night is left for the next."""
+    from batonpass.audit.job import Audit  # noqa: PLC0415 - see below
+
+    wanted = Audit(**given)
+    _need(*PACKAGES)
+    from batonpass.audit.nights import Nights, Schedule  # noqa: PLC0415 - it needs them
+    from batonpass.cli.nightly import stay  # noqa: PLC0415 - the same
+
+    _try_out(wanted.out)
+    minutes = {name: timedelta(minutes=numbers[name]) for name in ("after", "pause")}
+    schedule = Schedule(**minutes, days=numbers["days"], tries=numbers["tries"])
+    stay(Nights(wanted.database_url, schedule), wanted, as_json=as_json)
 
 
 def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     from batonpass.audit.job import Audit  # noqa: PLC0415 - `--help` needs nothing of it
 
     wanted = Audit(**given)
-    _need("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb")
-    result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
+    _need(*PACKAGES)
+    from batonpass.audit.output import DayTaken  # noqa: PLC0415 - it needs them
+
+    try:
+        result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
+    except DayTaken as taken:
+        sys.stderr.write(f"batonpass: {taken}; it is left alone.\n")
+        return
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
 
@@ -122,7 +184,7 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     import adbc_driver_manager  # noqa: PLC0415 - only with the extra
 
     from batonpass.audit.job import MissingDay, run  # noqa: PLC0415
-    from batonpass.audit.output import reason_of  # noqa: PLC0415
+    from batonpass.audit.output import DayTaken, reason_of  # noqa: PLC0415
     from batonpass.audit.stopping import Stopped  # noqa: PLC0415
 
     _try_out(wanted.out)
@@ -139,7 +201,7 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     except Stopped as stopped:
         sys.stderr.write(f"batonpass: {stopped.reason}; run it again to have a verdict.\n")
         raise
-    except ImportError:
+    except (ImportError, DayTaken):
         raise
     except ConnectionError:
         said = "Spark went away in the middle; nothing was written."

@@ -1,16 +1,20 @@
-"""The dashboard that `batonpass up` starts beside its coordinator."""
+"""What `batonpass up` starts beside its coordinator: the dashboard, and the nightly audit."""
 
 from __future__ import annotations
 
 import importlib.util
-import socket
+import os
+import shutil
+from pathlib import Path
 from typing import Final
 
 from batonpass.cli.crew import Program
+from batonpass.sockets import free_port
 
 PORT: Final = 8421
 HOST: Final = "127.0.0.1"
 NEEDS: Final = ("jinja2", "starlette", "uvicorn")
+AUDIT_NEEDS: Final = ("pyspark", "pyarrow", "adbc_driver_postgresql", "duckdb", "jinja2", "plotly")
 
 
 def dashboard_port(wanted: int | None) -> int:
@@ -28,14 +32,17 @@ def lacking() -> str | None:
     return next((name for name in NEEDS if importlib.util.find_spec(name) is None), None)
 
 
-def free_port(wanted: int) -> int:
-    """Return a port if nothing listens on it, else any that is free now."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    return wanted
+def audit_program(database_url: str, folder: Path) -> tuple[str, Program]:
+    """Return the nightly audit of a database as a program, with its name; reports go to a folder."""
+    env = {"BATONPASS_DATABASE_URL": database_url}
+    return "audit", Program("batonpass", ["audit", "--nightly", "--out", str(folder)], env)
+
+
+def audit_lacks() -> str | None:
+    """Return what there is to install before a day can be audited here, and how; None where all is there."""
+    if lacking := [name for name in AUDIT_NEEDS if importlib.util.find_spec(name) is None]:
+        return f"{lacking[0]}: `make audit` in a clone, or pip install 'batonpass[audit]'"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        return "Java 17: openjdk-17-jre-headless on Debian, or set JAVA_HOME"
+    return None

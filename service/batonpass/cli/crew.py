@@ -56,10 +56,11 @@ class Pace(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A module to run as a process of its own, and its arguments."""
+    """A module to run as a process of its own, its arguments, and what it finds in its environment beside ours."""
 
     module: str
     arguments: list[str]
+    env: Mapping[str, str] = {}
 
     def flat(self) -> list[str]:
         """Return it as it stands behind `python -m`."""
@@ -200,7 +201,7 @@ def start(name: str, program: Program, place: Path, again: str) -> Worker:
             stdout=output,
             stderr=output,
             cwd=place,
-            env=os.environ | {"NO_PROXY": "*"},
+            env=os.environ | {"NO_PROXY": "*"} | dict(program.env),
             start_new_session=True,
         )
     return Worker(name, process, log, again)

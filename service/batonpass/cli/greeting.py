@@ -18,7 +18,7 @@ from batonpass.cli.folder import UpFolder
 class Around(NamedTuple):
     """Where everything is. ``group`` is the one that the workers are in, ``words`` what they are.
 
-    ``dashboard`` is where its pages are, None where there is none.
+    ``dashboard`` is where its pages are, None where there is none; ``audits`` where reports of the nightly audit go.
     """
 
     url: str
@@ -27,6 +27,7 @@ class Around(NamedTuple):
     group: str
     words: str
     dashboard: str | None = None
+    audits: Path | None = None
 
 
 def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -> None:
@@ -41,6 +42,8 @@ def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -
     print(f"  Readiness   {url}/readyz")
     print(f"  Metrics     {url}/metrics")
     print(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
+    if around.audits is not None:
+        print(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
     if workers:
         listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
         print(f"  Group       {around.group}: {around.words}")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from batonpass.cli.crew import DECLARATION, Program
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder
-from batonpass.sockets import free_port
 
 if TYPE_CHECKING:
     from batonpass.demo.job import Job
@@ -75,9 +74,7 @@ class JobCast:
 
         bootstrap = os.environ.get(GIVEN, "")
         if not bootstrap:
-            # The broker is to have the same port when it is started again.
-            port = free_port()
-            self._broker = LocalBroker(self._folder.path / "kafka", port=port, settings=BROKER_SETTINGS, say=self._say)
+            self._broker = LocalBroker(self._folder.path / "kafka", settings=BROKER_SETTINGS, say=self._say)
             try:
                 bootstrap = self._broker.start()
             except BrokerUnavailable as error:

@@ -56,6 +56,9 @@ def up(
     ] = False,
     workers: Annotated[int, typer.Option(min=0, max=100, help="How many workers.")] = 3,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Pages to look at all of it.")] = True,
+    audit: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Audit every day when it is over, where Spark and Java are.")
+    ] = True,
     dashboard_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="The port of the dashboard; left out: 8421, or a free one.")
     ] = None,
@@ -74,6 +77,7 @@ def up(
         stay = _Stay(folder, crew=crew, job=cast, as_json=as_json)
         if dashboard:
             stay.dashboard_port = beside.dashboard_port(dashboard_port)
+        stay.is_audited = audit
         try:
             stay.run(port=port, host=host)
         except EmbeddedPostgresError as error:
@@ -92,6 +96,7 @@ class _Stay:
         self._postgres = EmbeddedPostgres(folder.postgres, port=free_port())
         self._token = ""
         self.dashboard_port: int | None = None
+        self.is_audited = False
         self._beside: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -181,7 +186,8 @@ class _Stay:
             print(json.dumps({**shown, **told}), flush=True)
         else:
             words = "" if self._crew is None else self._crew.cast.words
-            around = Around(url, self._token, self._folder, group or "", words, self._dashboard_url())
+            audits = self._audits if self.is_audited else None
+            around = Around(url, self._token, self._folder, group or "", words, self._dashboard_url(), audits)
             greeting(Console(highlight=False, soft_wrap=True), around, workers)
 
     def _programs(self, url: str) -> list[tuple[str, Program]]:
@@ -189,7 +195,15 @@ class _Stay:
         if self.dashboard_port is not None and (package := beside.lacking()):
             _tell(f"no dashboard: it needs {package}; pip install 'batonpass[dashboard]'")
             self.dashboard_port = None
-        return [] if self.dashboard_port is None else [beside.dashboard_program(url, self.dashboard_port)]
+        if self.is_audited and (lacks := beside.audit_lacks()):
+            _tell(f"no nightly audit: it needs {lacks}")
+            self.is_audited = False
+        pages = [] if self.dashboard_port is None else [beside.dashboard_program(url, self.dashboard_port)]
+        return [*pages, beside.audit_program(self._postgres.url, self._audits)] if self.is_audited else pages
+
+    @property
+    def _audits(self) -> Path:
+        return self._folder.path / "audits"
 
     def _dashboard_url(self) -> str | None:
         return None if self.dashboard_port is None else f"http://{beside.HOST}:{self.dashboard_port}"

@@ -17,7 +17,7 @@ was just revoked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 
 from batonpass.core.copies import TaskPlan
@@ -26,6 +26,7 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
 from batonpass.core.records import AssignmentChanged, NextOwnerChosen, Record, ReleaseWaived
 from batonpass.core.soft import Positions
+from batonpass.core.state_size import lag_at_start
 from batonpass.core.view import View
 
 
@@ -110,15 +111,23 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> Ass
     granted = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
     if changes.revoked or changes.demoted:
         granted.update({task: Grant(role, epoch, now_ms) for task, role in changes.demoted.items()})
-        return AssignmentChanged(
-            member.id, epoch, now_ms, _in_order(view, granted), tuple(changes.revoked), tuple(changes.demoted)
-        )
+        revoked, demoted = tuple(changes.revoked), tuple(changes.demoted)
+        lags = _lags(view, member.id, granted)
+        return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), revoked, demoted, lags=lags)
     if changes.granted and not member.revoking and now_ms >= view.group.grants_from_ms:
         granted.update(_new_grants(view, member, changes, epoch))
     if not granted:
         return None
     ready = tuple(task for task in changes.ready if task in granted)
-    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready)
+    lags = _lags(view, member.id, granted)
+    return AssignmentChanged(member.id, epoch, now_ms, _in_order(view, granted), ready=ready, lags=lags)
+
+
+def _lags(view: View, member_id: MemberId, granted: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
+    """Return what the warmups among these grants have to restore, where it is known."""
+    warmups = [task for task, grant in granted.items() if grant.role is Role.WARMUP]
+    found = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
+    return {task: lag for task, lag in found if lag is not None}
 
 
 def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int) -> dict[TaskId, Grant]:

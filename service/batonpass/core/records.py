@@ -149,7 +149,9 @@ class AssignmentChanged:
     """A member may hold other tasks than before.
 
     ``granted`` are new entries, or entries in a new role; ``revoked`` are entries taken out; ``demoted`` lists those of
-    ``granted`` that were active and must stop processing. Announced under ``epoch``, which is one above the last.
+    ``granted`` that were active and must stop processing; ``ready`` those active ones whose copy was caught up.
+    ``lags`` has, of those that are warmups, how many records were left to restore, where that was known. Announced
+    under ``epoch``, which is one above the last.
     """
 
     member_id: MemberId
@@ -159,6 +161,7 @@ class AssignmentChanged:
     revoked: tuple[TaskId, ...] = ()
     demoted: tuple[TaskId, ...] = ()
     ready: tuple[TaskId, ...] = ()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

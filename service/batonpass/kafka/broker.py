@@ -73,8 +73,10 @@ class LocalBroker:
     ) -> None:
         """Name the folder; nothing happens before ``start``.
 
-        Without ``port`` any free one is taken at each start. ``settings`` are lines of the broker's properties that go
-        before its own, but for the addresses that it listens on. ``say`` hears of a first fetch of the broker's jars.
+        Without ``port`` it is that of the last start on the folder, so that whoever was told of it finds the broker
+        again; where that is taken, or at the first start, any free one. Then it stays the same. ``settings`` are lines
+        of the broker's properties that go before its own, but for the addresses that it listens on. ``say`` hears of a
+        first fetch of the broker's jars.
         """
         self.folder = folder.absolute()
         self._port = port
@@ -99,7 +101,9 @@ class LocalBroker:
         try:
             self._outwait_leftover()
             command = (*java, "-cp", f"{jars}/*")
-            port = self._life.launch(self._port, lambda port: self._order(command, port), self._is_ready)
+            wanted = self._port or self._last_port()
+            port = self._port = self._life.launch(wanted, lambda port: self._order(command, port), self._is_ready)
+            self._port_file.write_text(f"{port}\n")
         except BaseException:
             self.stop()
             raise
@@ -135,6 +139,18 @@ class LocalBroker:
     def log(self) -> Path:
         """Where the broker's own output goes."""
         return self.folder / "broker.log"
+
+    @property
+    def _port_file(self) -> Path:
+        return self.folder / "port"
+
+    def _last_port(self) -> int | None:
+        """Return the port of the last start on this folder, if there was one and nobody has it now."""
+        try:
+            port = int(self._port_file.read_text())
+            return port if free_port(port) == port else None
+        except (FileNotFoundError, ValueError, OverflowError):
+            return None
 
     def _outwait_leftover(self) -> None:
         """Wait for the end of a broker whose parent was killed a moment ago; it holds its data until then."""

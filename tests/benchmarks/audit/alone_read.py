@@ -55,7 +55,7 @@ def read(url: str) -> Day:
     queries = DayTables(nobody, AdbcReader(nobody, url), plan).queries()
     rows = _frame(source.fetch_each(url, queries))
     is_lag, is_told = rows["what"] == LAG, rows["what"] == GENERATION
-    lags = rows.loc[is_lag, [GROUP, "task", "member", "at_ms", "number"]].rename(columns={"number": "lag"})
+    lags = rows.loc[is_lag, [GROUP, "task", "member", "ms", "number"]].rename(columns={"ms": "at_ms", "number": "lag"})
     generations = _generations(rows[is_told])
     changes = rows[~(is_lag | is_told)]
     bounds = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in plan.groups]

@@ -1,0 +1,83 @@
+"""`batonpass audit --nightly`: stays, and starts an audit as a process of its own for every day that is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from batonpass.audit.nights import Nights, keep_nights
+from batonpass.audit.stopping import ENDS, stoppable
+
+if TYPE_CHECKING:
+    from batonpass.audit.job import Audit
+
+END_PATIENCE_S: Final = 5.0
+"""How long an audit that is told to stop may take to say so in its row."""
+
+
+def stay(nights: Nights, wanted: Audit, *, as_json: bool) -> NoReturn:
+    """Have every night audited as ``wanted`` says, whatever its day, until a signal ends this process."""
+    # Between audits there is nothing to put in order: the system ends this process at once, wherever it waits.
+    for one in ENDS:
+        signal.signal(one, signal.SIG_DFL)
+    env = os.environ | {"BATONPASS_DATABASE_URL": wanted.database_url}
+    options = options_of(wanted, as_json=as_json)
+
+    def audit(day: date) -> int:
+        command = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done", *options]
+        return carried_out(command, env)
+
+    keep_nights(nights, audit, now=lambda: datetime.now(UTC), wait=time.sleep, tell=tell, url=wanted.database_url)
+    raise AssertionError  # it goes on until something is raised
+
+
+def options_of(wanted: Audit, *, as_json: bool) -> list[str]:
+    """Return how an audit is done, as options of `batonpass audit`, but for the day and the database."""
+    given = {
+        "--out": wanted.out,
+        "--reader": wanted.reader,
+        "--jdbc-jar": wanted.jdbc_jar,
+        "--objective": wanted.objective,
+    }
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for name, value in wanted.spark.items() for word in ("--conf", f"{name}={value}")]
+    left_out = {"--no-what-if": wanted.what_if, "--no-replay": wanted.replay, "--no-export": wanted.export}
+    options += [name for name, is_wanted in left_out.items() if not is_wanted]
+    return [*options, *(["--json"] if as_json else [])]
+
+
+def carried_out(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run an audit and return its exit code; a signal that ends this process ends the audit first."""
+    with stoppable():
+        # In a session of its own: Ctrl-C reaches us alone, and all of its processes can be ended together.
+        process = subprocess.Popen(command, env=env, start_new_session=True)  # noqa: S603 - our own program
+        with _ended(process):
+            return process.wait()
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_PATIENCE_S)
+        # Spark's own processes go with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def tell(sentence: str) -> None:
+    """Say something, with the time in UTC."""
+    sys.stderr.write(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}\n")
+    sys.stderr.flush()

@@ -1,0 +1,354 @@
+"""Every night the day before: what is due, what is made up, who does it, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.audit import planted
+from tests.audit.sample import clean_result
+from tests.postgres.test_upkeep import sql
+from typer.testing import CliRunner
+
+from batonpass.audit.job import Audit
+from batonpass.audit.nights import Nights, Schedule, keep_nights
+from batonpass.audit.output import DayTaken, recorded
+from batonpass.cli.audit import app
+from batonpass.cli.nightly import carried_out, options_of
+from batonpass.days.writing import make_days
+
+DAY = planted.DAY
+NOWHERE = "postgresql://nobody:hush@127.0.0.1:9/nothing"
+MORNING = timedelta(days=1, hours=6)
+"""From the beginning of a day to six in the morning after it."""
+
+
+def at(day: date, after: timedelta = MORNING) -> datetime:
+    """Return an instant after the beginning of a day."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + after
+
+
+def back(days: int) -> date:
+    """Return the day so many days before DAY."""
+    return DAY - timedelta(days=days)
+
+
+async def happened(engine: AsyncEngine, *days: date) -> None:
+    """Let there be one record on each of these days."""
+    await make_days(engine, days)
+    await sql(engine, f"insert into group_heads (group_id, version, coordinator_epoch) values ('g', {len(days)}, 1)")  # noqa: S608
+    for seq, day in enumerate(sorted(days), start=1):
+        noon = at(day, timedelta(hours=12)).isoformat()
+        row = f"('g', {seq}, '{noon}', 1, 'storm-ended', 1, '{{}}')"
+        columns = "group_id, seq, at, coordinator_epoch, kind, version, payload"
+        await sql(engine, f"insert into record_log ({columns}) values {row}")  # noqa: S608 - a test's own constants
+
+
+def audited(url: str, day: date, *, unless_done: bool = False) -> None:
+    """Let a day come to a verdict; a run that begins now began when the day was over."""
+    with recorded(url, day, code_version="v1", settings={}, unless_done=unless_done) as run:
+        run.finish(clean_result(), report=None)
+
+
+def dues(nights: Nights, now: datetime, url: str) -> list[date]:
+    """Return what is due, one after the other, each of them audited."""
+    found: list[date] = []
+    while (day := nights.due(now)) is not None:
+        found.append(day)
+        audited(url, day)
+    return found
+
+
+async def test_missed_days_are_made_up_the_newest_first(engine: AsyncEngine, database_url: str) -> None:
+    """Days before the log began are not looked at, those beyond the limit neither; what is done is not due again."""
+    await happened(engine, back(3), back(1))
+    assert dues(Nights(database_url, Schedule(days=2)), at(DAY), database_url) == [DAY, back(1)]
+    nights = Nights(database_url, Schedule(days=7))
+    assert dues(nights, at(DAY), database_url) == [back(2), back(3)]
+    assert nights.due(at(DAY)) is None
+
+
+async def test_a_day_is_due_when_it_has_been_over_for_a_while(engine: AsyncEngine, database_url: str) -> None:
+    """By UTC, and by the delay; a verdict from while it was under way does not count."""
+    await happened(engine, DAY)
+    nights = Nights(database_url, Schedule(after=timedelta(minutes=20)))
+    assert nights.due(at(DAY, timedelta(days=1, minutes=19))) is None
+    assert nights.due(at(DAY, timedelta(days=1, minutes=20))) == DAY
+    audited(database_url, DAY)
+    assert nights.due(at(DAY)) is None
+    await sql(
+        engine, "update audit_runs set started_at = (day + 1)::timestamp at time zone 'UTC' - interval '1 second'"
+    )
+    assert nights.due(at(DAY)) == DAY
+
+
+async def test_of_two_at_once_one_does_a_day(engine: AsyncEngine, database_url: str) -> None:
+    """Twelve that see the same day begin together: one has it, the others hear that it is taken and write nothing."""
+    await happened(engine, DAY)
+    ready, went, taken, over = threading.Barrier(12), list[int](), list[str](), threading.Event()
+
+    def one(number: int) -> None:
+        ready.wait()
+        try:
+            with recorded(database_url, DAY, code_version="v1", settings={}, unless_done=True) as run:
+                went.append(number)
+                over.wait(60)
+                run.finish(clean_result(), report=None)
+        except DayTaken as error:
+            taken.append(str(error))
+            if len(taken) == 11:
+                over.set()
+
+    with ThreadPoolExecutor(12) as pool:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(pool, one, number) for number in range(12)))
+    assert (len(went), taken) == (1, [f"{DAY} is being audited by another run"] * 11)
+    assert await sql(engine, "select state from audit_runs") == ["passed"]
+    with pytest.raises(DayTaken, match="was audited by another run"):
+        audited(database_url, DAY, unless_done=True)
+
+
+async def test_one_that_died_is_made_up_after_its_time(engine: AsyncEngine, database_url: str) -> None:
+    """While it may be at work nobody takes its day; ten minutes after its last word (by the database) one does."""
+    await happened(engine, DAY)
+    nights = Nights(database_url, Schedule())
+    with recorded(database_url, DAY, code_version="v1", settings={}) as run:
+        assert nights.due(at(DAY)) is None
+        await sql(engine, "update audit_runs set heard_at = clock_timestamp() - interval '11 minutes'")
+        assert nights.due(at(DAY)) == DAY
+        audited(database_url, DAY, unless_done=True)
+        run.is_finished = True
+    assert sorted(await sql(engine, "select state from audit_runs")) == ["broken", "passed"]
+
+
+async def test_a_day_that_fails_is_tried_three_times_a_night(engine: AsyncEngine, database_url: str) -> None:
+    """With a pause between, and the others are done meanwhile; the next night tries it again."""
+    await happened(engine, back(1), DAY)
+    nights, now = Nights(database_url, Schedule(tries=3, pause=timedelta(minutes=15))), at(DAY)
+    again = []
+    for _ in range(3):
+        assert nights.due(now) == DAY
+        again.append(nights.tried(DAY, now))
+        assert nights.due(now) == back(1)
+        now += timedelta(minutes=15)
+    assert again == [at(DAY) + timedelta(minutes=15), at(DAY) + timedelta(minutes=30), None]
+    audited(database_url, back(1))
+    assert nights.due(now) is None
+    assert nights.due(at(DAY, timedelta(days=2, minutes=14))) is None
+    tomorrow = at(DAY, timedelta(days=2, minutes=15))
+    assert nights.due(tomorrow) == back(-1)
+    audited(database_url, back(-1))
+    assert nights.due(tomorrow) == DAY
+
+
+class Over(Exception):
+    """A test has seen enough."""
+
+
+class Clock:
+    """A clock that goes on by five minutes while somebody waits; ``ends`` is when the test is over."""
+
+    def __init__(self, now: datetime, ends: datetime) -> None:
+        self.now, self.ends = now, ends
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, enough of it that little has to be looked at."""
+        assert 0 < seconds <= 60
+        self.now += timedelta(minutes=5)
+        if self.now >= self.ends:
+            raise Over
+
+
+def kept(
+    nights: Nights, clock: Clock, codes: Iterator[int], url: str = NOWHERE
+) -> tuple[list[tuple[date, str]], list[str]]:
+    """Let nights be kept; return which days were audited, each with when, and what was told."""
+    done: list[tuple[date, str]] = []
+    told: list[str] = []
+
+    def audit(day: date) -> int:
+        done.append((day, f"{clock.now:%d %H:%M}"))
+        code = next(codes)
+        if code in (0, 1):
+            audited(url, day, unless_done=True)
+        return code
+
+    with pytest.raises(Over):
+        keep_nights(nights, audit, now=lambda: clock.now, wait=clock.wait, tell=told.append, url=url)
+    return done, told
+
+
+async def test_it_waits_for_the_day_to_be_over_and_goes_on(engine: AsyncEngine, database_url: str) -> None:
+    """A failure ends nothing; a law that was broken is a verdict."""
+    await happened(engine, back(1), DAY)
+    evening = at(DAY, timedelta(hours=23, minutes=50))
+    nights, clock = Nights(database_url, Schedule()), Clock(evening, evening + timedelta(minutes=50))
+    done, told = await asyncio.to_thread(kept, nights, clock, iter((1, 3, 0)), database_url)
+    assert done == [(back(1), "18 23:50"), (DAY, "19 00:15"), (DAY, "19 00:30")]
+    assert told == [
+        f"auditing {back(1)}",
+        f"nothing is left to audit up to {back(1)}; the day after it is audited from 2026-11-19 00:15 (UTC) on",
+        f"auditing {DAY}",
+        f"the audit of {DAY} came to no verdict (exit code 3); it is tried again from 00:30 on",
+        f"nothing is left to audit up to {DAY}; the day after it is audited from 2026-11-20 00:15 (UTC) on",
+        f"auditing {DAY}",
+    ]
+
+
+async def test_a_database_that_is_away_is_waited_for(
+    engine: AsyncEngine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once that it is away, without its password, and once that it is back; then the day is audited."""
+    await happened(engine, DAY)
+    nights, clock = Nights(NOWHERE, Schedule()), Clock(at(DAY), at(DAY) + timedelta(minutes=25))
+    wait = clock.wait
+
+    def comes_back(seconds: float) -> None:
+        wait(seconds)
+        if clock.now >= at(DAY) + timedelta(minutes=15):
+            monkeypatch.setattr(nights, "_url", database_url)
+
+    monkeypatch.setattr(clock, "wait", comes_back)
+    done, told = await asyncio.to_thread(kept, nights, clock, iter((0,)), database_url)
+    assert done == [(DAY, "19 06:15")]
+    assert [one.partition(";")[0] for one in told[:3]] == [
+        "the database cannot be read",
+        "the database can be read again",
+        f"auditing {DAY}",
+    ]
+    assert "hush" not in "".join(told)
+
+
+def test_what_makes_no_sense_together_is_said() -> None:
+    """Nothing is begun."""
+    for odd in (["--day", "2026-11-18"], ["--group", "g"], ["--no-keep"]):
+        done = CliRunner().invoke(app, ["--nightly", "--database-url", NOWHERE, *odd])
+        said = " ".join(done.stderr.split())
+        assert (done.exit_code, "Leave out --day, --group and --no-keep" in said) == (2, True), said
+    done = CliRunner().invoke(app, ["--nightly", "--after", "9", "--database-url", NOWHERE])
+    assert (done.exit_code, "greater than or equal to 10" in done.stderr) == (2, True), done.stderr
+
+
+def test_each_audit_is_done_as_the_nights_were_asked_for() -> None:
+    """Every option reaches it; the database goes through the environment, which no list of processes shows."""
+    plain = Audit(NOWHERE, DAY)
+    assert options_of(plain, as_json=False) == ["--reader", "adbc"]
+    odd = Audit(
+        *(NOWHERE, DAY, None, "there", "jdbc", Path("driver.jar")), what_if=False, replay=False, export=False,
+        objective=0.999, spark={"spark.master": "local[1]"},
+    )  # fmt: skip
+    words = options_of(odd, as_json=True)
+    assert words == [
+        *("--out", "there", "--reader", "jdbc", "--jdbc-jar", "driver.jar", "--objective", "0.999"),
+        *("--conf", "spark.master=local[1]", "--no-what-if", "--no-replay", "--no-export", "--json"),
+    ]
+
+
+def process(*arguments: str, url: str) -> subprocess.Popen[str]:
+    """Start `batonpass audit`."""
+    command = [sys.executable, "-m", "batonpass", "audit", *arguments]
+    env = os.environ | {"BATONPASS_DATABASE_URL": url}
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_at_once_while_it_waits(database_url: str, number: signal.Signals) -> None:
+    """It dies of the signal, without a word."""
+    with process("--nightly", url=database_url) as one:
+        try:
+            assert one.stderr is not None
+            assert "nothing is left to audit" in await asyncio.to_thread(one.stderr.readline)
+            one.send_signal(number)
+            assert await asyncio.to_thread(one.wait, 30) == -number
+            assert one.stderr.read() == ""
+        finally:
+            one.kill()
+
+
+AT_WORK = """
+import os, sys
+from batonpass.cli.nightly import carried_out
+work = "import os, subprocess, sys, time; subprocess.Popen(['sleep', '600']); print(os.getpid(), flush=True); time.sleep(600)"
+carried_out([sys.executable, "-c", work], os.environ)
+"""
+
+
+def test_a_signal_ends_the_audit_that_is_under_way_and_all_it_started() -> None:
+    """Whoever waits for an audit ends with it; nothing is left of its processes."""
+    with subprocess.Popen([sys.executable, "-c", AT_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        try:
+            assert one.stdout is not None
+            leader = int(one.stdout.readline())
+            one.send_signal(signal.SIGTERM)
+            assert one.wait(30) == 128 + signal.SIGTERM
+        finally:
+            one.kill()
+    ends_at = time.monotonic() + 30
+    while time.monotonic() < ends_at:
+        try:
+            os.killpg(leader, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("its processes run on")
+
+
+def test_the_exit_code_of_an_audit_is_returned() -> None:
+    """Whatever it is."""
+    assert carried_out([sys.executable, "-c", "raise SystemExit(3)"], os.environ) == 3
+
+
+async def test_a_day_that_is_taken_is_left_alone_before_anything_is_begun(database_url: str) -> None:
+    """The exit code is 0, and no Spark was started."""
+    audited(database_url, DAY)
+    with process("--day", str(DAY), "--unless-done", url=database_url) as one:
+        _, said = await asyncio.to_thread(one.communicate)
+    assert (one.returncode, said) == (0, f"batonpass: {DAY} was audited by another run; it is left alone.\n")
+
+
+@pytest.mark.needs("spark")
+@pytest.mark.timeout(900)
+async def test_a_day_that_was_missed_is_audited_by_spark(
+    engine: AsyncEngine, database_url: str, tmp_path: Path
+) -> None:
+    """From the log to the verdict in the database, and the report; whoever comes later finds nothing to do."""
+    await planted.write_day(database_url, [planted.lived("orders", planted.STEPS[:2])])
+    env = os.environ | {"BATONPASS_DATABASE_URL": database_url}
+    quick = ["--no-what-if", "--no-replay", "--no-export", "--conf", "spark.master=local[1]"]
+    done: list[date] = []
+
+    def audit(day: date) -> int:
+        done.append(day)
+        command: Sequence[str] = [sys.executable, "-m", "batonpass", "audit", "--day", str(day), "--unless-done"]
+        return carried_out([*command, *quick, "--out", str(tmp_path)], env)
+
+    def keep() -> None:
+        clock = Clock(at(back(-1)), at(back(-1)) + timedelta(minutes=10))
+        with pytest.raises(Over):
+            keep_nights(
+                Nights(database_url, Schedule(days=2)),
+                audit,
+                now=lambda: clock.now,
+                wait=clock.wait,
+                tell=lambda _: None,
+                url=database_url,
+            )
+
+    audited(database_url, back(-1))
+    await asyncio.to_thread(keep)
+    assert done == [DAY]
+    assert await sql(engine, f"select state || ' ' || groups from audit_runs where day = '{DAY}'") == ["passed 1"]  # noqa: S608
+    assert (tmp_path / f"report-{DAY}.html").exists()
+    await asyncio.to_thread(keep)
+    assert done == [DAY]
