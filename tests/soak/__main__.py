@@ -87,6 +87,8 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[Mapping[str, Se
                 await crew.joined()
             at_work += [asyncio.create_task(job.run()), asyncio.create_task(stir(crew, seed=seed)), *visitors.begin()]
             await watch(samples, visitors, at_work, seconds)
+        except Exception as error:  # noqa: BLE001 - what was seen until then is drawn, and this is said beside it
+            witness.faults.append(f"it ended early: {error!r}")
         finally:
             for task in at_work:
                 task.cancel()

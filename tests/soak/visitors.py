@@ -175,10 +175,12 @@ class Visitors:
     # --- who does not -----------------------------------------------------------------------------------------------
 
     async def asks_for_ghosts(self) -> None:
-        """Ask for a group that never was, or declare it in a way that is refused."""
+        """Ask for a group that never was, or change one as if it were there, which is refused."""
         method, path = self._fate.choice(GHOSTLY)
-        body: Any = {"topology": {"subtopologies": []}} if method == "PUT" else None
-        await self.call(method, f"/v1/groups/{self._new('ghost')}{path}", json=body)
+        body, headers = (SMALL, self._admin | {"if-match": '"7"'}) if method == "PUT" else (None, self._admin)
+        answer = await self.call(method, f"/v1/groups/{self._new('ghost')}{path}", json=body, headers=headers)
+        if answer.is_success:
+            self.faults[f"{method} of a group that never was: {answer.status_code}"] += 1
 
     async def makes_tokens_up(self) -> None:
         """Call with tokens that nobody made, several at once."""
