@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -61,26 +62,33 @@ class Samples:
         return ", ".join(f"{name} {self.series[name].in_words(self.series[name].seen[-1])}" for name in shown)
 
     def _processes(self) -> Seen:
+        """Measure processes. What moves between coordinators with their groups and callers is added up over them."""
+        of_coordinators: Counter[str] = Counter()
         for name, child in self._place.running.items():
             with suppress(FileNotFoundError, ProcessLookupError):
                 process = Path(f"/proc/{child.pid}")
                 files = [_target(file) for file in (process / "fd").iterdir()]
-                resident = int((process / "statm").read_text().split()[1]) * PAGE
-                yield f"{name}: memory", Kind.MEMORY, resident
-                yield f"{name}: open files", Kind.COUNT, len(files)
-                yield f"{name}: connections", Kind.COUNT, sum(file.startswith("socket:") for file in files)
+                counts = {"open files": len(files), "connections": sum(file.startswith("socket:") for file in files)}
+                yield f"{name}: memory", Kind.MEMORY, int((process / "statm").read_text().split()[1]) * PAGE
                 yield f"{name}: threads", Kind.COUNT, len(list((process / "task").iterdir()))
+                if name.startswith("coordinator"):
+                    of_coordinators.update(counts)
+                else:
+                    yield from ((f"{name}: {what}", Kind.COUNT, count) for what, count in counts.items())
+        yield from ((f"coordinators: {what}", Kind.COUNT, count) for what, count in of_coordinators.items())
 
     async def _told(self) -> list[tuple[str, Kind, float]]:
-        taken: list[tuple[str, Kind, float]] = []
-        for number, url in enumerate(self._place.coordinators, 1):
-            with suppress(httpx.HTTPError):
-                lines = (await self._client.get(f"{url}/metrics")).text.splitlines()
-                taken.append((f"coordinator {number}: lines of metrics", Kind.COUNT, len(lines)))
-                for name, words in TOLD.items():
-                    told = next((line for line in lines if line.startswith(f"{name} ")), f"{name} 0")
-                    taken.append((f"coordinator {number}: {words}", Kind.COUNT, float(told.split()[1])))
-        return taken
+        """Ask all coordinators; while one of them is frozen nothing is known of their sum."""
+        told: Counter[str] = Counter()
+        try:
+            for url in self._place.coordinators:
+                lines = (await self._client.get(f"{url}/metrics", timeout=5)).text.splitlines()
+                told["lines of metrics"] += len(lines)
+                for name, what in TOLD.items():
+                    told[what] += sum(round(float(line.split()[1])) for line in lines if line.startswith(f"{name} "))
+        except httpx.HTTPError:
+            return []
+        return [(f"coordinators: {what}", Kind.COUNT, count) for what, count in told.items()]
 
     async def _database(self) -> list[tuple[str, Kind, float]]:
         taken: list[tuple[str, Kind, float]] = []

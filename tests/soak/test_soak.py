@@ -55,5 +55,5 @@ def test_a_short_one_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     main(["--minutes", "0.2", "--picture", str(drawn), "--seed", "1"])
     said = capsys.readouterr().out
     assert "wrong:" not in said
-    assert "coordinator 2: memory" in drawn.read_text()
-    assert "rows of traces" in drawn.read_text()
+    for measure in ("coordinator 2: memory", "coordinators: connections", "coordinators: long-polls", "rows of traces"):
+        assert measure in drawn.read_text()
