@@ -102,17 +102,18 @@ async def _begin(made: Place) -> None:
     token = made.folder / "token"
     token.touch(mode=0o600)
     token.write_text(made.token)
-    for number in (1, 2):
-        made.coordinators.append(
-            await made.serve(
-                f"coordinator {number}",
-                *("serve", "--port", "0", "--json"),
-                BATONPASS_DATABASE_URL=made.database_url,
-                BATONPASS_ADMIN_TOKEN=made.token,
-                BATONPASS_KAFKA_BOOTSTRAP=made.job.bootstrap,
-                BATONPASS_LOG_LEVEL="warning",
-            )
+    both = (
+        made.serve(
+            f"coordinator {number}",
+            *("serve", "--port", "0", "--json"),
+            BATONPASS_DATABASE_URL=made.database_url,
+            BATONPASS_ADMIN_TOKEN=made.token,
+            BATONPASS_KAFKA_BOOTSTRAP=made.job.bootstrap,
+            BATONPASS_LOG_LEVEL="warning",
         )
+        for number in (1, 2)
+    )
+    made.coordinators += await asyncio.gather(*both)
     urls = ",".join(made.coordinators)
     made.dashboard = await made.serve("dashboard", "dashboard", "--server", urls, "--port", "0", "--json")
     made.running["load"] = await made.start("load", "batonpass.demo.load", [made.job.words()])
