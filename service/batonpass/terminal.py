@@ -1,7 +1,7 @@
 """The one way to a terminal. What others wrote is shown there, and steers nothing: it sets no colour and adds no line.
 
 Whatever prints goes through here, so that nobody has to remember which text comes from a worker: ruff refuses any other
-way (``banned-api`` in pyproject.toml). JSON passes as it is, for it has its control characters escaped already, but DEL.
+way (``banned-api`` in pyproject.toml). JSON passes as it is, but for DEL: it has control characters escaped already.
 """
 
 from __future__ import annotations
