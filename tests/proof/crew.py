@@ -59,7 +59,8 @@ class Hand(Callbacks):
             self._position[task.id] = position
             task.report(position, STATE)
             await asyncio.sleep(0.02)
-        task.report(self._position[task.id], STATE)
+        # Its state may be gone by now: it is told to stop while it restores.
+        task.report(position, STATE)
 
 
 class Crew:
