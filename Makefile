@@ -6,6 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 ARGS ?=
 SERVING_ARGS ?=
+HOUR_ARGS ?=
 
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$candidate"; break; }; done)
@@ -58,12 +59,13 @@ simulate: ## run seeded worlds against the laws (batonpass simulate)
 	.venv/bin/batonpass simulate $(ARGS)
 
 .PHONY: soak
-soak: ## a million steps, 2000 seeds of bad luck, 500 kills of a coordinator under load, 2000 transactions with trouble
+soak: ## a million steps, 2000 seeds of bad luck, 500 kills, 2000 late requests, then an hour of everything, plotted (soak.svg)
 	$(ENVIRONMENT) dev
 	.venv/bin/batonpass simulate --steps 1000000 $(ARGS)
 	BATONPASS_LUCK=2000 .venv/bin/python -m pytest -q tests/core/test_luck.py
 	BATONPASS_KILLS=500 .venv/bin/python -m pytest -q -s tests/proof/test_kills.py
 	BATONPASS_TRANSACTIONS=2000 .venv/bin/python -m pytest -q -s tests/kafka/test_late_requests.py
+	.venv/bin/python -m tests.soak $(HOUR_ARGS)
 
 .PHONY: kafka
 kafka: ## run a Kafka broker on this machine, without Docker, until Ctrl-C (ARGS=FOLDER keeps its data)

@@ -199,7 +199,7 @@ def build(settings: Settings, url: str) -> Process:
         coordinator, store.audits, _tokens(settings, store), settings.body_bytes_max, log.commanded, solver.solve
     )
     chores = Chores(coordinator, store.samples, observer, snapshot_every=SNAPSHOT_EVERY_RECORDS)
-    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log)
+    kafka = None if settings.kafka_bootstrap is None else _kafka(settings, coordinator, store, log, counts)
     if kafka is not None:
         if kafka.exchange is not None:
             on_commit.hear = kafka.exchange.committed
@@ -210,7 +210,9 @@ def build(settings: Settings, url: str) -> Process:
     )
 
 
-def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver) -> KafkaSide:
+def _kafka(
+    settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
+) -> KafkaSide:
     """Return what a coordinator does with Kafka; its libraries are needed from here on, and no sooner."""
     from batonpass.kafka.side import KafkaSide, Wishes  # noqa: PLC0415 - Kafka is optional
     from batonpass.worker.kafka.connection import KafkaConnection, client_tls  # noqa: PLC0415 - the same
@@ -232,6 +234,7 @@ def _kafka(settings: Settings, coordinator: Coordinator, store: Store, log: logs
         holds=store.ownership.holds,
         away=log.kafka_away,
         commanded=log.commanded,
+        refused=counts.refused_over_kafka,
         body=event_body,
         outbox=store.outbox,
     )
@@ -313,6 +316,9 @@ class Server(uvicorn.Server):
         stopping: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(config)
+        counts, most = process.counts, config.limit_concurrency or 0
+        counts.show("connections_open", "Connections that are open.", lambda: len(self.server_state.connections))
+        counts.show("connections_max", "How many may be open at once.", lambda: most)
         self._process = process
         self._listening = listening
         self._stopping = stopping
@@ -375,7 +381,7 @@ def server_config(settings: Settings, process: Process, *, connections: int) -> 
     limits = ConnectionLimits(settings.request_head_bytes_max, settings.requests_ahead_max, settings.request_arrival_s)
     config = uvicorn.Config(
         process.app(),
-        http=bounded(limits),
+        http=bounded(limits, process.counts.connection_cut),
         ws="none",
         log_config=None,
         log_level="warning",

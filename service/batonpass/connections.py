@@ -6,6 +6,7 @@ Uvicorn parses and answers; it bounds none of this (decision 0031). An answer th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +54,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     limits = ConnectionLimits()
 
+    @staticmethod
+    def cut(reason: str) -> None:
+        """Hear that a connection is closed for exceeding a limit, and which."""
+
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._is_arriving = True
@@ -86,9 +91,11 @@ class BoundedConnection(HttpToolsProtocol):
             if self.transport.is_closing():
                 return
             if self._head_bytes > self.limits.head_bytes:
+                self.cut("head-too-large")
                 self._end(_TOO_LARGE)
                 return
             if len(self.pipeline) > self.limits.waiting:
+                self.cut("too-many-ahead")
                 self.transport.close()
                 return
         if not self._is_arriving:
@@ -139,6 +146,7 @@ class BoundedConnection(HttpToolsProtocol):
             # What is missing has not been read from the socket, because the application is slow to take the rest.
             self._start_timer()
         elif not self.transport.is_closing():
+            self.cut("too-late")
             self._end(_TOO_LATE)
 
     def _end(self, refusal: bytes) -> None:
@@ -150,6 +158,6 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def bounded(limits: ConnectionLimits) -> type[BoundedConnection]:
-    """Return the class of connections within ``limits``, for uvicorn's ``http`` setting."""
-    return type("BoundedConnection", (BoundedConnection,), {"limits": limits})
+def bounded(limits: ConnectionLimits, cut: Callable[[str], None] = lambda _reason: None) -> type[BoundedConnection]:
+    """Return the class of connections within ``limits``, for uvicorn's ``http`` setting. ``cut`` hears of others."""
+    return type("BoundedConnection", (BoundedConnection,), {"limits": limits, "cut": staticmethod(cut)})

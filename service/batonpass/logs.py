@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
+from batonpass.terminal import printable, printable_lines
+
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.errors import ProtocolError
@@ -54,12 +56,14 @@ def configure(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     ]
+    ending: list[Any] = [structlog.processors.JSONRenderer(default=str)]
     if for_people:
-        ending: list[Any] = [structlog.dev.ConsoleRenderer(colors=given.isatty(), timestamp_key="at")]
-    else:
-        ending = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=given.isatty(), timestamp_key="at", exception_formatter=structlog.dev.plain_traceback
+        )
+        ending = [_show, renderer]
     structlog.configure(
-        processors=[*shared, *ending],
+        processors=[*shared, structlog.processors.format_exc_info, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", out)),
         cache_logger_on_first_use=False,
@@ -74,6 +78,14 @@ def configure(
     if level != "debug":
         passed_on.addFilter(_is_news)
     logging.basicConfig(handlers=[passed_on], level=max(_LEVELS[level], logging.WARNING), force=True)
+
+
+def _show(_logger: Any, _method: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Have what callers wrote steer no terminal; JSON has it escaped, and what is no text is shown by its `repr`."""
+    return {
+        name: value if not isinstance(value, str) else (printable_lines if name == "exception" else printable)(value)
+        for name, value in said.items()
+    }
 
 
 class _Unfailing:

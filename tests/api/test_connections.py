@@ -77,6 +77,22 @@ async def test_what_does_not_arrive_is_not_waited_for(pair: Pair) -> None:
     assert shown["member_epoch"] == 2
 
 
+async def test_connections_are_counted(pair: Pair) -> None:
+    """How many are open, how many may be, and which were closed for what."""
+    host, port = pair.urls[0].removeprefix("http://").split(":")
+    idle = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+    await said(pair, b"GET / HTTP/1.1\r\n" + b"X-One: more\r\n" * HEAD_MAX)
+    await said(pair, POLL + GET * (AHEAD_MAX + 1))
+    shown = (await pair.call("GET", "/metrics")).text
+    series = dict(line.rsplit(" ", 1) for line in shown.splitlines() if line.startswith("batonpass_connections"))
+    assert float(series["batonpass_connections_open"]) >= len(idle)
+    assert float(series["batonpass_connections_max"]) == pair.processes[0].settings.connections_max
+    for reason in ("head-too-large", "too-many-ahead"):
+        assert float(series[f'batonpass_connections_cut_total{{reason="{reason}"}}']) == 1
+    for _, writer in idle:
+        writer.close()
+
+
 async def test_what_is_being_answered_is_not_late(pair: Pair) -> None:
     """A long-poll waits its time, and a connection that was answered may stay idle; requests in pieces are served."""
     poll = asyncio.ensure_future(pair.call("GET", "/v1/groups/apples/members/m1/assignment?after=2&wait_ms=1500"))

@@ -120,14 +120,14 @@ def test_a_missing_extra_is_named() -> None:
 PRINT = """
 import sys
 from batonpass.cli.audit import unless_gone
-from batonpass.cli.desk import console
+from batonpass.terminal import say, screen
 sys.stdin.read()
 unless_gone(lambda: {print}("a verdict" * 100_000))
 sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("print_", ["print", "console().print"])
+@pytest.mark.parametrize("print_", ["say", "screen().print"])
 def test_a_reader_that_goes_changes_no_exit_code(print_: str) -> None:
     """Who pipes the verdict into `head` and asks for the exit code is told what was found."""
     script = PRINT.format(print=print_)

@@ -32,6 +32,8 @@ from tests.programs import program
 
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yml"))
 RUNBOOKS = ROOT / "docs" / "runbooks"
+OF_A_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"}
+"""What prometheus-client shows of any process."""
 
 
 def promtool(*arguments: str | Path) -> str:
@@ -95,7 +97,7 @@ def test_every_query_asks_for_what_is_there(query: Query) -> None:
             assert base(metric) in known
             has |= known[base(metric)]
         else:
-            assert metric in {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+            assert metric in {"up", *OF_A_PROCESS}
         assert labels <= has, metric
     assert grouping <= has
 

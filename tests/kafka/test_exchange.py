@@ -73,11 +73,20 @@ async def topics(connection: KafkaConnection) -> TopicNames:
 
 @asynccontextmanager
 async def exchanging(
-    local: LocalCoordinator, connection: KafkaConnection, topics: TopicNames
+    local: LocalCoordinator,
+    connection: KafkaConnection,
+    topics: TopicNames,
+    *,
+    refused: Callable[[str], None] = lambda _reason: None,
 ) -> AsyncIterator[Exchange]:
     """Serve a coordinator's groups over Kafka."""
     exchange = Exchange(
-        local.coordinator, connection, holds=lambda _: True, commanded=lambda *_: None, prefix=topics.prefix
+        local.coordinator,
+        connection,
+        holds=lambda _: True,
+        commanded=lambda *_: None,
+        refused=refused,
+        prefix=topics.prefix,
     )
     running = asyncio.create_task(exchange.run())
     await until(lambda: exchange.is_connected)
@@ -326,10 +335,10 @@ async def test_nobody_speaks_over_kafka_unless_a_coordinator_was_told_so(connect
 
 async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnection, topics: TopicNames) -> None:
     """Whoever speaks of it over Kafka is told why nothing happens; of its members nothing is written, until it asks."""
-    holder = Holder()
+    holder, refused = Holder(), list[str]()
     async with (
         LocalCoordinator() as local,
-        exchanging(local, connection, topics),
+        exchanging(local, connection, topics, refused=refused.append),
         reading(connection, topics.assignments) as assignments,
         AIOKafkaProducer(**connection.client_options()) as producer,
     ):
@@ -346,6 +355,7 @@ async def test_a_group_that_did_not_ask_is_left_alone(connection: KafkaConnectio
             told = of(assignments(), f"{GROUP}/k") + of(assignments(), f"{GROUP}/h")
             assert {(one["type"], one["status"]) for one in told} == {("forbidden", 403)}
             assert "kafka_heartbeats" in told[0]["detail"]
+            assert refused == ["forbidden", "forbidden"]
             group, _ = await local.coordinator.look(GroupId(GROUP))
             assert list(group.members) == ["h"]
             assert group.members[MemberId("h")].drain is None

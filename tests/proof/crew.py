@@ -59,14 +59,18 @@ class Hand(Callbacks):
             self._position[task.id] = position
             task.report(position, STATE)
             await asyncio.sleep(0.02)
-        task.report(self._position[task.id], STATE)
+        # Its state may be gone by now: it is told to stop while it restores.
+        task.report(position, STATE)
 
 
 class Crew:
     """Members that come and go. ``left`` has the ids of those that went; a goodbye may have been lost on its way."""
 
-    def __init__(self, url: str | list[str], group: str, witness: Witness, *, seed: int) -> None:
+    def __init__(
+        self, url: str | list[str], group: str, witness: Witness, *, seed: int, token: str | None = None
+    ) -> None:
         self._url = url
+        self._token = token
         self._group = group
         self._witness = witness
         self._fate = random.Random(seed)
@@ -84,6 +88,7 @@ class Crew:
             self._group,
             Hand(name, self._witness, random.Random(self._fate.random())),
             instance_id=name if instance else None,
+            token=self._token,
             on_exit=Exit.LEAVE,
             poll_wait_ms=2_000,
             request_timeout_ms=2_000,
@@ -105,6 +110,11 @@ class Crew:
         member = self.members.pop(name)
         self.left.add(str(member.member_id))
         await member.exit()
+
+    async def vanish(self) -> None:
+        """Let one that is not needed stop without a word: its lease runs out."""
+        if len(self.members) > 4:
+            await self.members.pop(self._fate.choice(sorted(self.members))).close()
 
     async def stir(self) -> None:
         """Let one thing happen: a join, a leave, or nothing."""

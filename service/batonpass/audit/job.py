@@ -21,6 +21,7 @@ from batonpass.audit.plan import DayPlan, MissingDay, partitions_for, plan_day
 from batonpass.audit.progress import followed
 from batonpass.audit.verdict import amount
 from batonpass.codec.code import code_version
+from batonpass.terminal import aside, say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -318,11 +319,6 @@ class _Auditor:
         return drawn
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
 def main(arguments: Sequence[str]) -> int:
     """Audit a day as ``spark-submit`` asks for it; print the verdict, and return the exit code of `batonpass audit`."""
     from batonpass.audit.verdict import named, summary  # noqa: PLC0415
@@ -343,10 +339,10 @@ def main(arguments: Sequence[str]) -> int:
     if not given["database_url"]:
         parser.error("name the database: --database-url, or BATONPASS_DATABASE_URL")
     try:
-        result = run(Audit(**given), _say)
+        result = run(Audit(**given), aside)
     except MissingDay as error:
         parser.error(str(error))
-    sys.stdout.write(f"{named(result)}: {summary(result)}\n")
+    say(f"{named(result)}: {summary(result)}")
     return 1 if result.fatal else 0
 
 

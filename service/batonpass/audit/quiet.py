@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from batonpass.terminal import aside
 
 USUAL: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
@@ -40,5 +41,4 @@ def _pass_on(read: int) -> None:
     with os.fdopen(read, "rb") as lines:
         for line in lines:
             if USUAL.fullmatch(line.rstrip(b"\r\n")) is None:
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+                aside(line.decode(errors="replace").rstrip("\r\n"))

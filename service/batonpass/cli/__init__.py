@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from batonpass import __version__
+from batonpass.terminal import say
 
 # Name and the line that `batonpass --help` shows, in the order of the help.
 COMMANDS = {
@@ -128,7 +129,7 @@ app = typer.Typer(
 def print_version(wanted: bool) -> None:
     """Print the version and end, if asked to."""
     if wanted:
-        typer.echo(f"batonpass {__version__}")
+        say(f"batonpass {__version__}")
         raise typer.Exit
 
 

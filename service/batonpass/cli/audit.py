@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from batonpass.cli.desk import console, failing_well, table
+from batonpass.cli.desk import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import UpFolder, running_here
+from batonpass.terminal import aside, say, screen
 
 if TYPE_CHECKING:
     from batonpass.audit.findings import AuditResult
@@ -166,7 +166,7 @@ def _audit(given: dict[str, Any], *, as_json: bool) -> None:
     try:
         result = _carried_out(wanted, lambda found: _show(found, wanted, as_json=as_json))
     except DayTaken as taken:
-        sys.stderr.write(f"batonpass: {taken}; it is left alone.\n")
+        aside(f"batonpass: {taken}; it is left alone.")
         return
     if result.fatal:
         raise typer.Exit(Exit.REFUSED)
@@ -199,7 +199,7 @@ def _carried_out(wanted: Audit, show: Callable[[AuditResult], None]) -> AuditRes
     except MissingDay as error:
         raise Failure(Exit.BAD_INPUT, str(error), todo="--day names another day.") from None
     except Stopped as stopped:
-        sys.stderr.write(f"batonpass: {stopped.reason}; run it again to have a verdict.\n")
+        aside(f"batonpass: {stopped.reason}; run it again to have a verdict.")
         raise
     except (ImportError, DayTaken):
         raise
@@ -315,14 +315,14 @@ class _Progress(NamedTuple):
 @contextmanager
 def _progress() -> Iterator[_Progress]:
     """Show on standard error what the audit does: on a terminal one line that changes until it rests, else lines."""
-    shown = Console(stderr=True)
+    shown = screen(stderr=True)
     begun = datetime.now(UTC)
 
     def line(said: str) -> Text:
         return Text(f"{(datetime.now(UTC) - begun).total_seconds():5.0f} s  {said}")
 
     def tell(said: str) -> None:
-        shown.print(line(said), soft_wrap=True)
+        shown.say(line(said))
 
     if not shown.is_terminal:
         yield _Progress(tell, lambda: None)
@@ -352,28 +352,28 @@ def _show(result: AuditResult, wanted: Audit, *, as_json: bool) -> None:
         body = asdict(result) | {"fatal": result.fatal, "notices": result.notices}
         body["findings"] = [asdict(one) for one in ordered(result.findings)]
         del body["pictures"]
-        sys.stdout.write(json.dumps(body, default=str) + "\n")
+        say(json.dumps(body, default=str))
         return
-    screen = console()
-    screen.print(Text(f"{named(result)}: {summary(result)}"), soft_wrap=True)
+    out = screen()
+    out.say(f"{named(result)}: {summary(result)}")
     found = ordered(readable(result).findings)
     if found:
         rows = [
             [one.severity.value, one.law, one.group, one.task, one.member, one.detail, _proof(one.sequences)]
             for one in found[:SHOWN]
         ]
-        screen.print(table("severity", "law", "group", "task", "member", "what", "records", rows=rows))
+        out.print(table("severity", "law", "group", "task", "member", "what", "records", rows=rows))
     if len(found) > SHOWN:
-        screen.print(Text(f"{amount(len(found) - SHOWN, 'more finding')}: --json prints all."), soft_wrap=True)
+        out.say(f"{amount(len(found) - SHOWN, 'more finding')}: --json prints all.")
     days = sorted(result.groups, key=lambda one: (-float(one.measures["downtime_ms"] or 0), one.group))
     rows = [[one.group, *(_told(name, one.measures[name]) for name in MEASURES)] for one in days[:SHOWN]]
-    screen.print(table("group", *MEASURES, rows=rows))
+    out.print(table("group", *MEASURES, rows=rows))
     if len(days) > SHOWN:
-        screen.print(Text(f"{amount(len(days) - SHOWN, 'more group')} with less downtime."), soft_wrap=True)
+        out.say(f"{amount(len(days) - SHOWN, 'more group')} with less downtime.")
     for advice in result.recommendations[:SHOWN]:
-        screen.print(Text(f"{advice.group}: {advice.confidence}"), soft_wrap=True)
+        out.say(f"{advice.group}: {advice.confidence}")
     if wanted.out is not None and "://" not in wanted.out:
-        screen.print(Text(f"The report is {Path(wanted.out) / f'report-{result.day}.html'}."), soft_wrap=True)
+        out.say(f"The report is {Path(wanted.out) / f'report-{result.day}.html'}.")
 
 
 def _proof(sequences: tuple[int, ...]) -> str:

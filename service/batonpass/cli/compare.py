@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from batonpass.simulate.compare import Comparison, arms_of, duration, play, reading, size
 from batonpass.simulate.compare_chart import chart
 from batonpass.simulate.scenarios import RECORD_BYTES, SCENARIOS, WORLD, Scenario
+from batonpass.terminal import say, screen
 
 ALL = "all"
 
@@ -43,7 +42,7 @@ def compare(
         chosen = [replace(scenario, seed=seed) for scenario in chosen]
     for comparison in _run(chosen):
         if json_output:
-            typer.echo(json.dumps(as_json(comparison)))
+            say(json.dumps(as_json(comparison)))
         else:
             _show(comparison)
         if svg is not None:
@@ -67,8 +66,8 @@ def _chosen(names: list[str]) -> list[Scenario]:
 
 def _run(chosen: list[Scenario]) -> list[Comparison]:
     arms = {scenario.name: arms_of(scenario) for scenario in chosen}
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.fields[doing]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = screen(stderr=True)
+    columns = (TextColumn("{task.fields[doing]}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("compare", total=sum(map(len, arms.values())), doing="")
@@ -101,11 +100,11 @@ def as_json(comparison: Comparison) -> dict[str, object]:
 def _list(*, json_output: bool) -> None:
     if json_output:
         for scenario in SCENARIOS.values():
-            typer.echo(json.dumps({"scenario": scenario.name, "title": scenario.title}))
+            say(json.dumps({"scenario": scenario.name, "title": scenario.title}))
         return
     width = max(map(len, SCENARIOS))
     for scenario in SCENARIOS.values():
-        typer.echo(f"{scenario.name:{width}}  {scenario.title}")
+        say(f"{scenario.name:{width}}  {scenario.title}")
 
 
 def _show(comparison: Comparison) -> None:
@@ -134,7 +133,7 @@ def _show(comparison: Comparison) -> None:
             size(result.bytes_restored),
             style="bold green" if place == 0 else None,
         )
-    console = Console()
-    console.print(f"[bold]{escape(comparison.scenario.title)}[/bold]", highlight=False)
+    console = screen()
+    console.say(comparison.scenario.title, style="bold")
     console.print(table)
-    console.print(f"{reading(comparison)}\n", highlight=False)
+    console.print(f"{reading(comparison)}\n")

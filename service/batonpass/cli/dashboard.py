@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from batonpass.dashboard.config import Config
 from batonpass.dashboard.serve import Certificate
 from batonpass.dashboard.serve import serve as run_server
 from batonpass.sockets import bind
+from batonpass.terminal import say
 
 ENV = "BATONPASS_DASHBOARD_"
 SERVER = "Where the coordinators are, with commas (BATONPASS_URL); left out, the `up` that runs on this machine."
@@ -97,5 +97,4 @@ def _bound(host: str, port: int) -> socket.socket:
 
 def _say(at: str, url: str, *, as_json: bool) -> None:
     words = f"Dashboard at {at} (coordinator {url}). Ctrl-C stops it."
-    sys.stdout.write((json.dumps({"url": at, "server": url}) if as_json else words) + "\n")
-    sys.stdout.flush()
+    say(json.dumps({"url": at, "server": url}) if as_json else words)

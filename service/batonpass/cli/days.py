@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy.exc import DBAPIError
 
@@ -24,6 +22,7 @@ from batonpass.days.writing import GroupsThere
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.simulate.staged.drawing import EVENTS_OF_A_DAY
 from batonpass.simulate.staged.model import Scenario
+from batonpass.terminal import aside, say, screen
 
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_day", "parse_faults"]
 
@@ -105,19 +104,19 @@ def fill(url: str, wish: Wish, scenario: Scenario | None, *, as_json: bool) -> N
         raise Failure(Exit.INTERRUPTED, f"interrupted: {whole}.") from None
     seconds = round(time.monotonic() - started, 1)
     if as_json:
-        typer.echo(json.dumps({"day": wish.day.isoformat(), **done.told(), "seconds": seconds}))
+        say(json.dumps({"day": wish.day.isoformat(), **done.told(), "seconds": seconds}))
         return
-    typer.echo(
+    say(
         f"wrote {done.groups} group{'s' * (done.groups != 1)} on {wish.day}: {done.events:,} changes of assignments, "
         f"{done.records:,} records, {done.traces:,} decisions in {seconds} s"
     )
-    typer.echo(f"look at it: batonpass audit --day {wish.day} --database-url {shown(url)}")
+    say(f"look at it: batonpass audit --day {wish.day} --database-url {shown(url)}")
 
 
 @contextmanager
 def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
     """Lend what counts and shows how far it is: by a bar on a terminal, else by a line every few seconds."""
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     columns = (TextColumn("{task.completed:,} of about {task.total:,} events"), BarColumn(), TimeElapsedColumn())
     started = told = time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -131,7 +130,7 @@ def _progress(wish: Wish, done: Sum) -> Iterator[Hear]:
             if not console.is_terminal and now - told >= LINE_EVERY_S:
                 told = now
                 said = f"{events:,} of about {wish.events:,} events, {done.groups} of {wish.group_count} groups written"
-                print(f"{now - started:5.0f} s  {said}", file=sys.stderr, flush=True)
+                aside(f"{now - started:5.0f} s  {said}")
 
         yield hear
 

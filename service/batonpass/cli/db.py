@@ -14,13 +14,14 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.cli.database import asked, fit, shown, upgraded
-from batonpass.cli.desk import console, failing_well, table
+from batonpass.cli.desk import failing_well, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.spans import span
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, Living
 from batonpass.postgres.recovered import Recovered, recovered
 from batonpass.postgres.standing import Standing, standing_of
+from batonpass.terminal import say, screen
 
 GROUPS_SHOWN = 50
 
@@ -87,13 +88,13 @@ def _show(living: Sequence[Living], owners: Mapping[str, str | None]) -> None:
     count = Counter(owners.values())
     if living:
         rows = [[one.id, one.url, one.code, span(max(one.left_ms, 0)), str(count[one.id])] for one in living]
-        console().print(table("coordinator", "url", "code", "lease lasts", "groups", rows=rows))
+        screen().print(table("coordinator", "url", "code", "lease lasts", "groups", rows=rows))
     urls = {one.id: one.url or one.id for one in living}
     if owners:
         shown_of = [[group, urls.get(owner or "", "nobody who lives")] for group, owner in owners.items()]
-        console().print(table("group", "owner", rows=shown_of[:GROUPS_SHOWN]))
+        screen().print(table("group", "owner", rows=shown_of[:GROUPS_SHOWN]))
         if len(shown_of) > GROUPS_SHOWN:
-            console().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json has them all.")
+            screen().print(f"... and {len(shown_of) - GROUPS_SHOWN} more groups; --json has them all.")
 
 
 async def _fleet(url: str) -> tuple[Sequence[Living], Mapping[str, str | None]]:
@@ -133,6 +134,6 @@ def _body(standing: Standing) -> dict[str, Any]:
 
 def _tell(sentence: str, body: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(body))
+        say(json.dumps(body))
     else:
-        console().print(sentence, markup=False, soft_wrap=True)
+        screen().say(sentence)

@@ -7,13 +7,11 @@ import json
 import logging
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from batonpass.cli.desk import failing_well
@@ -30,6 +28,7 @@ from batonpass.demo.tables import bars, run_table
 from batonpass.demo.view import view_for
 from batonpass.kafka.broker_parts import BrokerUnavailable
 from batonpass.postgres.binaries import EmbeddedPostgresError
+from batonpass.terminal import say, screen
 
 
 def demo(
@@ -76,7 +75,7 @@ def demo(
             if not keep:
                 shutil.rmtree(folder / "work", ignore_errors=True)
         if as_json:
-            sys.stdout.write(json.dumps(conductor.figures.body()) + "\n")
+            say(json.dumps(conductor.figures.body()))
         else:
             _show(conductor, files)
         figures = conductor.figures
@@ -86,16 +85,14 @@ def demo(
 
 
 def _show(conductor: Conductor, files: list[Path]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=220)
+    console = screen(plain_width=220)
     console.print(run_table(conductor.figures))
     for bar in bars(conductor.figures):
         mark = ("reached", "green") if bar.held else ("missed ", "bold red")
-        console.print(Text.assemble(mark, f"  {bar.text}: {bar.seen}"), soft_wrap=True)
+        console.say(Text.assemble(mark, f"  {bar.text}: {bar.seen}"))
     console.print("\nWhat is left of the run:")
     for file in files:
-        console.print(Text(f"  {file}"), soft_wrap=True)
+        console.say(f"  {file}")
 
 
 def _make(folder: Path) -> None:

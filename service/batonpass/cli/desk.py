@@ -9,7 +9,6 @@ import functools
 import inspect
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,18 +16,16 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batonpass.cli.exits import Exit, Failure, printable
+from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.folder import Running, UpFolder, folder_named, running_here
 from batonpass.cli.rest import OperatorClient, urls_in
 from batonpass.cli.spans import span_ms
+from batonpass.terminal import aside, say, screen, shown
 
 DEFAULT_URL = "http://127.0.0.1:8420"
-PLAIN_WIDTH = 200
-"""Columns where there is no terminal: wide enough that nothing which a script may look for is cut."""
 
 Url = Annotated[
     str | None,
@@ -70,25 +67,19 @@ class Desk:
     def __init__(self, coordinator: OperatorClient, *, as_json: bool) -> None:
         self.coordinator = coordinator
         self.as_json = as_json
-        self.console = console()
+        self.console = screen()
 
     def answer(self, body: Any) -> None:
         """Print a body as one line of JSON, for scripts."""
-        sys.stdout.write(json.dumps(body, separators=(",", ":")) + "\n")
-        sys.stdout.flush()
+        say(json.dumps(body, separators=(",", ":")))
 
     def say(self, sentence: str) -> None:
         """Print a sentence for people, as it stands."""
-        self.console.print(shown(sentence), soft_wrap=True)
+        self.console.say(sentence)
 
     def aside(self, kind: str, sentence: str, **said: Any) -> None:
         """Tell on standard error what is no part of the answer, and no end of the command either."""
-        line = (
-            json.dumps({"type": kind, "detail": sentence, **said})
-            if self.as_json
-            else f"batonpass: {printable(sentence)}"
-        )
-        print(line, file=sys.stderr, flush=True)
+        aside(json.dumps({"type": kind, "detail": sentence, **said}) if self.as_json else f"batonpass: {sentence}")
 
     def done(self, sentence: str, **said: Any) -> None:
         """Tell that a command was carried out."""
@@ -250,12 +241,6 @@ def _token_of(running: Running) -> str | None:
         return None
 
 
-def console() -> Console:
-    """Return a console that colours and folds for people, and leaves lines whole for scripts."""
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
-
-
 def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
     """Return a table whose cells are shown as they stand; what is None is a dash, and numbers are on the right."""
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
@@ -267,15 +252,6 @@ def table(*columns: str, rows: Iterable[Sequence[Any]], title: str | None = None
     for row in filled:
         made.add_row(*(shown(cell if isinstance(cell, Text) else _words(cell)) for cell in row))
     return made
-
-
-def shown(said: str | Text, *, style: str = "") -> Text:
-    """Return what is to be printed; control characters in it are seen, and do nothing."""
-    if isinstance(said, str):
-        return Text(printable(said), style=style)
-    text = said.copy()
-    text.plain = printable(text.plain)
-    return text
 
 
 def _words(cell: Any) -> str:

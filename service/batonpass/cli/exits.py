@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
-# Each becomes exactly one sign, so that the places of a styled text stay where they are.
-_SHOWN: Final = (
-    {code: 0x2400 + code for code in range(0x20)}
-    | {0x7F: 0x2421}
-    | dict.fromkeys((*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
-)
-
-
-def printable(text: str) -> str:
-    """Return a text of others as a terminal may have it, of the same length.
-
-    Control characters (Unicode's Cc), line separators and what changes the direction of writing are replaced by signs
-    that are seen: a worker cannot steer the terminal of whoever looks at it, nor add a line to what they read.
-    """
-    return text.translate(_SHOWN)
+from batonpass.terminal import aside
 
 
 class Exit(IntEnum):
@@ -60,10 +45,9 @@ class Failure(Exception):
             body = {"type": "failed", "detail": self.sentence, **self.problem, "exit_code": int(self.code)}
             if self.todo:
                 body["todo"] = self.todo
-            print(json.dumps(body), file=sys.stderr)
+            aside(json.dumps(body))
             return
-        print(f"batonpass: {printable(self.sentence)}", file=sys.stderr)
-        for fault in self.problem.get("errors", []):
-            print(printable(f"  {fault.get('path', '')}: {fault.get('reason', '')}"), file=sys.stderr)
+        aside(f"batonpass: {self.sentence}")
+        aside(*(f"  {fault.get('path', '')}: {fault.get('reason', '')}" for fault in self.problem.get("errors", [])))
         if self.todo:
-            print(f"  {printable(self.todo)}", file=sys.stderr)
+            aside(f"  {self.todo}")

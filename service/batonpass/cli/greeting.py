@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.text import Text
 
 from batonpass.cli.folder import UpFolder
+from batonpass.terminal import say, screen
 
 
 class Around(NamedTuple):
@@ -30,30 +30,30 @@ class Around(NamedTuple):
     audits: Path | None = None
 
 
-def greeting(console: Console, around: Around, workers: list[tuple[str, int]]) -> None:
+def greeting(around: Around, workers: list[tuple[str, int]]) -> None:
     """Say where everything is, and what to try next."""
     url = around.url
-    console.print(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
+    screen().say(Text.assemble(("Batonpass", "bold"), f" listens on {url}"))
     # A line of its own that begins so, for whoever reads it by program.
-    print(f"token: {around.token}\n")
+    say(f"token: {around.token}", "")
     if around.dashboard:
-        print(f"  Dashboard   {around.dashboard} (sign in with the token above)")
-    print(f"  API         {url}/docs")
-    print(f"  Readiness   {url}/readyz")
-    print(f"  Metrics     {url}/metrics")
-    print(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
+        say(f"  Dashboard   {around.dashboard} (sign in with the token above)")
+    say(f"  API         {url}/docs")
+    say(f"  Readiness   {url}/readyz")
+    say(f"  Metrics     {url}/metrics")
+    say(f"  Data        {around.folder.path} (the database, the token, the workers' state and logs)")
     if around.audits is not None:
-        print(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
+        say(f"  Audits      {around.audits} (every day is audited when it is over, in UTC)")
     if workers:
         listed = ", ".join(f"{name} (process {pid})" for name, pid in workers)
-        print(f"  Group       {around.group}: {around.words}")
-        print(f"  Workers     {listed}")
-    print("\nTry next, in another terminal:\n")
+        say(f"  Group       {around.group}: {around.words}")
+        say(f"  Workers     {listed}")
+    say("", "Try next, in another terminal:", "")
     tries = _tries(program(), around.group, workers)
     width = max(len(command) for command, _ in tries)
     for command, words in tries:
-        print(f"  {command:<{width}}   {words}")
-    print("\nCtrl-C stops all of it; the next start finds everything again.", flush=True)
+        say(f"  {command:<{width}}   {words}")
+    say("", "Ctrl-C stops all of it; the next start finds everything again.")
 
 
 def program() -> str:

@@ -124,7 +124,12 @@ def drain(
 
 def _follow(desk: Desk, call: str, body: dict[str, Any], ends_at: float, *, label: str) -> dict[str, Any]:
     """Wait for the end of a drain, or until ``ends_at``, and return how far it has come."""
-    columns = (TextColumn("draining {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("draining {task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     total = len(body["remaining"])
     with Progress(*columns, console=desk.console, disable=desk.as_json) as progress:
         shown = progress.add_task(label, total=total)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from batonpass.audit.nights import Nights, keep_nights
 from batonpass.audit.stopping import ENDS, stoppable
+from batonpass.terminal import aside
 
 if TYPE_CHECKING:
     from batonpass.audit.job import Audit
@@ -79,5 +80,4 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def tell(sentence: str) -> None:
     """Say something, with the time in UTC."""
-    sys.stderr.write(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}\n")
-    sys.stderr.flush()
+    aside(f"batonpass: {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {sentence}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, console, failing_well, reach, shown, table
+from batonpass.cli.desk import Desk, Folder, Patience, Token, Url, failing_well, reach, table
 from batonpass.cli.exits import Exit
 from batonpass.cli.explain import names_of
 from batonpass.cli.rest import path
@@ -19,6 +19,7 @@ from batonpass.codec.snapshots import read_snapshot, write_plan
 from batonpass.core.dry_run.plan import plan_snapshot
 from batonpass.core.errors import ProtocolError
 from batonpass.core.policy import Policy
+from batonpass.terminal import aside, say, screen
 
 _Line = tuple[int, bytes]
 
@@ -142,19 +143,18 @@ def _answer(number: int, text: bytes, *, as_json: bool) -> None:
     found = plan_snapshot(read, Policy())
     decide_ms = (perf_counter() - begun) * 1000
     if as_json:
-        sys.stdout.write(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")) + "\n")
-        sys.stdout.flush()
+        say(json.dumps(write_plan(found, decide_ms=decide_ms), separators=(",", ":")))
     else:
         _show(write_plan(found, decide_ms=decide_ms), {})
 
 
 def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(message + "\n")
+    aside(*message.split("\n"))
     raise typer.Exit(Exit.BAD_INPUT)
 
 
 def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    out = console()
+    out = screen()
     rows = [
         [
             names.get(member, member),
@@ -168,4 +168,4 @@ def _show(found: Mapping[str, Any], names: Mapping[str, str]) -> None:
     out.print(f"{found['moves']} moves (lower bound {found['lower_bound']}), {rest}, {found['decide_ms']:.1f} ms")
     for one in found["held_back"]:
         to = names.get(one["to"], one["to"]) if one["to"] else "anybody"
-        out.print(shown(f"  {one['task']} waits to go to {to}: {one['reason']}"))
+        out.say(f"  {one['task']} waits to go to {to}: {one['reason']}")

@@ -7,10 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -24,6 +21,7 @@ from batonpass.simulate.staged.reading import UnreadableScenario, read_scenario
 from batonpass.simulate.staged.result import Result, bars_of, picture, result_of
 from batonpass.simulate.staged.stage import LEAD_MS, LIMIT_MS, Played, play
 from batonpass.simulate.staged.tally import Tally
+from batonpass.terminal import say, screen
 
 HTML: Final = ".html"
 IMAGES: Final = (".svg", ".png", ".pdf")
@@ -61,17 +59,22 @@ def show(path: Path, *, drawn: Path | None, as_json: bool) -> None:
         _draw(drawn, result, played)
     if as_json:
         bars = [asdict(bar) for bar in bars_of(played)]
-        typer.echo(json.dumps(asdict(result) | {"stints": bars}))
+        say(json.dumps(asdict(result) | {"stints": bars}))
         return
     _table(result)
 
 
 def _played(scenario: Scenario) -> tuple[Result, Played]:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
+    console = screen(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[at]}"),
+        TimeElapsedColumn(),
+    )
     last = max((step.at_ms for step in scenario.steps), default=0)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task(escape(scenario.title or scenario.name), total=scenario.until_ms or last or None, at="")
+        line = bar.add_task(scenario.title or scenario.name, total=scenario.until_ms or last or None, at="")
 
         def passed(ms: int) -> None:
             bar.update(line, completed=ms, at=span(ms))
@@ -118,11 +121,11 @@ def _table(result: Result) -> None:
     table.add_column("", justify="right")
     for row in rows:
         table.add_row(*row)
-    console = Console()
-    console.print(f"[bold]{escape(result.title)}[/bold]", highlight=False)
+    console = screen()
+    console.say(result.title, style="bold")
     console.print(table)
     if result.worst:
         worst = ", ".join(f"{task} {span(down)}" for task, down in result.worst[:5])
-        console.print(f"down longest: {worst}", highlight=False)
+        console.say(f"down longest: {worst}")
     for missed in result.missed:
-        console.print(f"[yellow]could not be: {escape(missed)}[/yellow]", highlight=False)
+        console.say(f"could not be: {missed}", style="yellow")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from batonpass.cli.database import fit, shown
 from batonpass.cli.desk import failing_well
 from batonpass.cli.exits import Exit, Failure
 from batonpass.settings import Settings
+from batonpass.terminal import say
 
 
 def serve(
@@ -100,5 +100,4 @@ def busy(settings: Settings, error: OSError) -> Failure:
 
 def _say(url: str, database: str, *, as_json: bool) -> None:
     text = json.dumps({"url": url, "database": database}) if as_json else f"Batonpass listens on {url}, on {database}."
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    say(text)

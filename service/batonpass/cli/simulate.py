@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from batonpass.cli.compare import compare
 from batonpass.cli.desk import failing_well
 from batonpass.simulate.run import Outcome, run_world
 from batonpass.simulate.shrink import Narrowing, replay_command, shrink
+from batonpass.terminal import say, screen
 
 app = typer.Typer(add_completion=False)
 app.command()(compare)
@@ -187,11 +187,11 @@ def _run(
     """Run world after world; return the first that breaks a law, if one does."""
     steps, worlds = limits
     columns = (TextColumn("{task.completed:,} steps"), BarColumn(), TextColumn("seed {task.fields[seed]}"))
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=trace or not console.is_terminal) as bar:
         line = bar.add_task("worlds", total=steps, seed=seeds[0])
         for seed in seeds:
-            outcome = run_world(narrowing.of(seed), trace=typer.echo if trace else None)
+            outcome = run_world(narrowing.of(seed), trace=say if trace else None)
             tally.add(outcome)
             bar.update(line, completed=tally.steps, seed=seed)
             if outcome.failed:
@@ -220,20 +220,18 @@ def _failure(outcome: Outcome, narrowing: Narrowing, *, shrinking: bool) -> dict
 
 def _show(report: dict[str, object], *, json_output: bool) -> None:
     if json_output:
-        typer.echo(json.dumps(report))
+        say(json.dumps(report))
         return
-    typer.echo(
+    say(
         f"{report['worlds']} worlds, {report['steps']:,} steps, {report['decisions']:,} decisions, "
         f"{report['moves']:,} moves, {report['handovers']:,} handovers in {report['seconds']} s"
     )
     failed = report["failed"]
     if not isinstance(failed, dict):
-        typer.echo("every law held")
+        say("every law held")
         return
     for entry in failed["tail"]:
-        typer.echo(f"  {entry[:200]}")
-    typer.echo(f"\nseed {failed['seed']} breaks {failed['law']}: {failed['detail']}")
-    typer.echo(
-        f"  task {failed['task']}, member {failed['member']}; events left: {', '.join(failed['events']) or 'none'}"
-    )
-    typer.echo(f"  {failed['replay']}")
+        say(f"  {entry[:200]}")
+    say("", f"seed {failed['seed']} breaks {failed['law']}: {failed['detail']}")
+    say(f"  task {failed['task']}, member {failed['member']}; events left: {', '.join(failed['events']) or 'none'}")
+    say(f"  {failed['replay']}")

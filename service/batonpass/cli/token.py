@@ -10,6 +10,7 @@ import typer
 from batonpass.cli.desk import AsJson, Desk, Folder, Patience, Token, Url, Why, at_desk, listing
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, span_ms
+from batonpass.terminal import say
 
 app = typer.Typer(add_completion=False, help="Create, list and revoke tokens; for admins.")
 COLUMNS = ("id", "name", "role", "group", "secret", "status", "created", "expires")
@@ -77,7 +78,7 @@ def create(
         return
     bound = "" if body["group"] is None else f" for group {body['group']}"
     desk.say(f"Token {body['id']}: {name}, {body['role']}{bound}. Keep the secret; it is not shown again.")
-    print(f"token: {body['secret']}")
+    say(f"token: {body['secret']}")
 
 
 @app.command()

@@ -7,14 +7,12 @@ import json
 import os
 import signal
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import SecretStr
-from rich.console import Console
 
 from batonpass.cli import beside
 from batonpass.cli.crew import Crew, Program, SimulatedCast, Worker, kill, start, stop, watch
@@ -30,6 +28,7 @@ from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.runtime.access import new_secret
 from batonpass.settings import OPEN_PATHS, Settings
 from batonpass.sockets import bind, free_port
+from batonpass.terminal import aside, say
 
 LOOK_EVERY_S = 1.0
 
@@ -108,7 +107,7 @@ class _Stay:
             with _bound(settings) as listener:
                 self._token = self._folder.token(new_secret)
                 if not self._as_json and not self._folder.postgres.exists():
-                    print(f"Making a database in {self._folder.path}; that takes some seconds, once.", flush=True)
+                    say(f"Making a database in {self._folder.path}; that takes some seconds, once.")
                 url, bootstrap = self._servers()
                 secrets = {"admin_token": SecretStr(self._token), "database_url": SecretStr(url)}
                 # What happens is shown by `watch` and `explain`; the terminal is for what is wrong.
@@ -137,7 +136,7 @@ class _Stay:
             self._postgres.stop()
             self._folder.release()
         if not self._as_json:
-            print(f"Stopped. Everything is kept in {self._folder.path}.")
+            say(f"Stopped. Everything is kept in {self._folder.path}.")
 
     def _servers(self) -> tuple[str, str | None]:
         """Start the database, and the broker beside it; return where they are. None: there is no broker."""
@@ -183,12 +182,12 @@ class _Stay:
             shown = {"url": url, "token": self._token, "data": str(self._folder.path), "pid": os.getpid()}
             kafka = None if self._job is None else self._job.job.bootstrap
             told = {"group": group, "workers": dict(workers), "kafka": kafka, "dashboard": self._dashboard_url()}
-            print(json.dumps({**shown, **told}), flush=True)
+            say(json.dumps({**shown, **told}))
         else:
             words = "" if self._crew is None else self._crew.cast.words
             audits = self._audits if self.is_audited else None
             around = Around(url, self._token, self._folder, group or "", words, self._dashboard_url(), audits)
-            greeting(Console(highlight=False, soft_wrap=True), around, workers)
+            greeting(around, workers)
 
     def _programs(self, url: str) -> list[tuple[str, Program]]:
         """Return what runs as a process of its own beside the coordinator, demonstration or not, by name."""
@@ -254,5 +253,4 @@ def _die_in_order() -> None:
 
 
 def _tell(sentence: str) -> None:
-    sys.stderr.write(f"batonpass: {sentence}\n")
-    sys.stderr.flush()
+    aside(f"batonpass: {sentence}")

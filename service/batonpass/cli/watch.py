@@ -15,13 +15,14 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from batonpass.cli.desk import Desk, GroupName, at_desk, shown, table
+from batonpass.cli.desk import Desk, GroupName, at_desk, table
 from batonpass.cli.exits import Exit, Failure
 from batonpass.cli.explain import names_of
 from batonpass.cli.groups import standing
 from batonpass.cli.rest import path
 from batonpass.cli.spans import ago, instant, span, span_ms
 from batonpass.cli.stream import Stream
+from batonpass.terminal import shown
 
 LOOK_EVERY_S = 1.0
 EVENTS_SHOWN = 10

@@ -17,6 +17,7 @@ from batonpass.cli.desk import Folder, Token, Url, failing_well, find
 from batonpass.cli.folder import default_folder, running_here
 from batonpass.cli.jobcast import real_worker
 from batonpass.cli.rest import OperatorClient, path
+from batonpass.terminal import say
 
 
 def worker(
@@ -61,7 +62,7 @@ def worker(
             given = arguments(url=at, group=group, instance=name, folder=place, pace=Pace(size, rate, growth))
             given += [] if shown is None else ["--token-file", str(shown)]
             program = Program(SIMULATED, [*given, "--json"])
-        print(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.", flush=True)
+        say(f"Worker {name} joins group {group}; its state is in {place}. Ctrl-C stops it.")
         os.execv(sys.executable, [sys.executable, "-m", *program.flat()])  # noqa: S606 - this very program
 
 

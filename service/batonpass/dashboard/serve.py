@@ -15,6 +15,7 @@ from batonpass.dashboard.app import make_app
 from batonpass.dashboard.config import Config
 from batonpass.dashboard.desk import Desk
 from batonpass.sockets import UNREAD_S, end_unread, url_of
+from batonpass.terminal import log_aside
 
 STOP_S: Final = 3
 KEEP_ALIVE_S: Final = 65
@@ -58,6 +59,7 @@ def serve(
     Raises:
         OSError: when a file of the certificate cannot be read.
     """
+    log_aside("WARNING", "%(levelname)s %(message)s")
     app = make_app(config)
     settings = uvicorn.Config(
         app,

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 from batonpass.demo.job import Job, customer
 from batonpass.demo.logs import configure
+from batonpass.terminal import say
 
 TICK_S = 0.02
 BACKLOG_MAX_S = 1.0
@@ -79,9 +80,9 @@ async def work(job: Job, seed: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     load = Load(job, seed)
-    print(json.dumps({"event": "begun"}), flush=True)  # noqa: T201 - for whoever started this process
+    say(json.dumps({"event": "begun"}))
     await load.run(stop)
-    print(json.dumps({"event": "ended", "taken": load.taken, "refused": load.refused}), flush=True)  # noqa: T201
+    say(json.dumps({"event": "ended", "taken": load.taken, "refused": load.refused}))
     return 0
 
 

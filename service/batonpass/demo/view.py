@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +18,7 @@ from batonpass.demo.figures import PhaseFigures
 from batonpass.demo.rest import Refused
 from batonpass.demo.scene import Scene, now_ms
 from batonpass.demo.tables import phase_table
+from batonpass.terminal import Screen, screen
 
 REFRESH_S: Final = 0.5
 HISTORY_S: Final = 30
@@ -46,13 +46,13 @@ class View(Protocol):
 class PlainView:
     """Lines with the seconds since the beginning; for files, pipes and scripts."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         self._console = console
         self._begun = time.monotonic()
 
     def tell(self, sentence: str) -> None:
         """Print a line."""
-        self._console.print(Text(f"{time.monotonic() - self._begun:7.1f} s  {sentence}"), soft_wrap=True)
+        self._console.say(f"{time.monotonic() - self._begun:7.1f} s  {sentence}")
 
     def phase_done(self, phase: PhaseFigures) -> None:
         """Print the phase's table."""
@@ -70,7 +70,7 @@ class PlainView:
 class LiveView:
     """A table of tasks that moves, under what has been said and measured so far."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         self._console = console
         self._begun = time.monotonic()
         self._said: deque[str] = deque(maxlen=LINES)
@@ -81,7 +81,7 @@ class LiveView:
         line = f"{time.monotonic() - self._begun:6.1f} s  {sentence}"
         self._said.append(line)
         if self._live is None:
-            self._console.print(Text(line))
+            self._console.say(line)
 
     def phase_done(self, phase: PhaseFigures) -> None:
         """Print the phase's table above what moves."""
@@ -187,7 +187,5 @@ def _strip(scene: Scene, number: int, now: int, colours: Mapping[str, str]) -> T
 
 def view_for(*, as_json: bool) -> View:
     """Return a live view where somebody watches a terminal, else plain lines; on standard error beside JSON."""
-    console = Console(stderr=as_json, highlight=False)
-    if console.is_terminal and not as_json and sys.stdout.isatty():
-        return LiveView(console)
-    return PlainView(Console(stderr=as_json, highlight=False, width=110))
+    console = screen(stderr=as_json, plain_width=110)
+    return LiveView(console) if console.is_terminal and not as_json else PlainView(console)

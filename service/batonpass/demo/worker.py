@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import uvicorn
 
+from batonpass import terminal
 from batonpass.demo.job import STORE, Job, customer, read_state, subtopology
 from batonpass.demo.logs import configure
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
@@ -60,7 +61,7 @@ class Order:
 
 def say(event: str, **fields: object) -> None:
     """Print what happened."""
-    print(json.dumps({"at": round(time.time(), 3), "event": event} | fields), flush=True)  # noqa: T201 - it is read
+    terminal.say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
 
 class TellingRuntime(KafkaRuntime):
@@ -236,7 +237,7 @@ def main() -> int:
         with sole_user_of(Path(order.folder)):
             return asyncio.run(work(order))
     except BlockingIOError:
-        print(f"batonpass: another process works in {order.folder}", file=sys.stderr)  # noqa: T201 - the same
+        terminal.aside(f"batonpass: another process works in {order.folder}")
         return EXIT_REFUSED
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from batonpass.kafka.broker import GIVEN, LocalBroker
 from batonpass.kafka.broker_parts import BrokerUnavailable, broker_version
+from batonpass.terminal import aside, say
 
 
-def say(words: str) -> None:
+def tell(words: str) -> None:
     """Tell the one who waits."""
-    print(f"batonpass: {words}", file=sys.stderr, flush=True)  # noqa: T201 - it is run by people
+    aside(*f"batonpass: {words}".splitlines())
 
 
 def end(*_: object) -> None:
@@ -26,14 +27,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="batonpass-kafka-") as thrown_away:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else thrown_away)
         try:
-            with LocalBroker(folder, say=say) as broker:
-                say(f"Apache Kafka {broker_version()} listens; its data and log are in {folder}. Ctrl-C stops it")
-                print(f"{GIVEN}={broker.bootstrap_servers}", flush=True)  # noqa: T201 - for a shell to take over
+            with LocalBroker(folder, say=tell) as broker:
+                tell(f"Apache Kafka {broker_version()} listens; its data and log are in {folder}. Ctrl-C stops it")
+                say(f"{GIVEN}={broker.bootstrap_servers}")
                 while broker.is_running:
                     time.sleep(0.5)
-                say(f"the broker ended by itself; see {broker.log}")
+                tell(f"the broker ended by itself; see {broker.log}")
         except BrokerUnavailable as error:
-            say(str(error))
+            tell(str(error))
         except KeyboardInterrupt:
             return 0
     return 1

@@ -81,20 +81,19 @@ class Exchange:
         *,
         holds: Callable[[GroupId], bool],
         commanded: Callable[[str, Asked], None],
+        refused: Callable[[str], None] = lambda _reason: None,
         prefix: str = "batonpass",
-        away: Callable[[str | None], None] = lambda _reason: None,
     ) -> None:
         """Make an exchange that is not connected yet.
 
         ``prefix`` begins the topics' names. ``holds`` says whether this coordinator may speak for a group now.
-        ``commanded`` hears of every command that was accepted. ``away`` hears why the cluster is not there, and None
-        when it is again.
+        ``commanded`` hears of every command that was accepted, ``refused`` of the type of every refusal.
         """
         self._commanded = commanded
+        self._refused = refused
         self._coordinator = coordinator
         self._connection = connection
         self._holds = holds
-        self._away = away
         self._topics = TopicNames(prefix)
         self._assignments = AssignmentsTopic(coordinator.policy)
         self._changed: set[GroupId] = set()
@@ -115,20 +114,17 @@ class Exchange:
         await _first_to_fail(self._serve(), self._excuse())
 
     async def _serve(self) -> None:
-        was_told = False
         while True:
             try:
                 async with self._connected() as (consumer, producer):
                     # What was to be written last may not have been, so everything is written again.
                     self._assignments = AssignmentsTopic(self._coordinator.policy)
-                    self.is_connected, was_told = True, False
-                    self._away(None)
+                    self.is_connected = True
                     self._consumer = consumer
                     await _first_to_fail(self._read(consumer, producer), self._write(producer), self._ack(producer))
-            except (KafkaError, OSError) as error:
-                if not was_told:
-                    self._away(str(error) or repr(error))
-                was_told = True
+            except (KafkaError, OSError):
+                # Whoever reads ends from the same cluster says that it is away.
+                pass
             finally:
                 self.is_connected, self._consumer = False, None
             await asyncio.sleep(AGAIN_S)
@@ -203,6 +199,7 @@ class Exchange:
         if isinstance(reply, _NOT_OURS):
             return
         if isinstance(reply, ProtocolError):
+            self._refused(reply.type)
             await self._publish(producer, self._assignments.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq

@@ -25,7 +25,8 @@ EVENTS_OWNER: Final = GroupId("batonpass.events")
 class Wishes:
     """How Kafka is used. ``outbox`` is None where events are not kept, ``body`` shows one as the API does.
 
-    ``takes_heartbeats``: whether members may speak over Kafka; ``commanded`` hears of the commands that they gave.
+    ``takes_heartbeats``: whether members may speak over Kafka; ``commanded`` hears of the commands that they gave,
+    ``refused`` of the type of each refusal.
     """
 
     interval_ms: int
@@ -34,6 +35,7 @@ class Wishes:
     holds: Callable[[GroupId], bool]
     away: Callable[[str | None], None]
     commanded: Callable[[str, Asked], None]
+    refused: Callable[[str], None]
     body: Callable[[StoredEvent], Mapping[str, Any]]
     outbox: Outbox | None = None
 
@@ -48,9 +50,13 @@ class KafkaSide:
         )
         self.exchange: Exchange | None = None
         if wishes.takes_heartbeats:
-            # The watch tells when the cluster is away; once is enough.
             self.exchange = Exchange(
-                coordinator, connection, holds=wishes.holds, commanded=wishes.commanded, prefix=wishes.prefix
+                coordinator,
+                connection,
+                holds=wishes.holds,
+                commanded=wishes.commanded,
+                refused=wishes.refused,
+                prefix=wishes.prefix,
             )
         self._events: EventPublisher | None = None
         if wishes.outbox is not None:

@@ -96,6 +96,10 @@ class Counts:
         self._requests = cache(self._counter("requests", "Calls answered.", "method", "path", "status").labels)
         self._request_seconds = cache(self._histogram("request_seconds", "How long calls took.", CALLS, "path").labels)
         self._refused = self._counter("requests_refused", "Calls refused, by the type of the problem.", "reason")
+        meaning = "Connections closed for exceeding a limit, by which."
+        self._cut = self._counter("connections_cut", meaning, "reason")
+        meaning = "What members were refused over Kafka, by the type of the problem."
+        self._kafka_refused = self._counter("kafka_refused", meaning, "reason")
         self._stalls = self._counter("stalls", "Times that the process stood still for long.")
         self._stalled_seconds = self._counter("stalled_seconds", "How long it stood still then.")
         self._loop_lag = self._histogram("loop_lag_seconds", "By how much the event loop was late for a timer.", LAGS)
@@ -175,6 +179,14 @@ class Counts:
     def refused(self, reason: str) -> None:
         """Count a call that was refused."""
         self._refused.labels(reason).inc()
+
+    def refused_over_kafka(self, reason: str) -> None:
+        """Count a record of a member that was refused."""
+        self._kafka_refused.labels(reason).inc()
+
+    def connection_cut(self, reason: str) -> None:
+        """Count a connection that was closed for exceeding a limit."""
+        self._cut.labels(reason).inc()
 
     def show(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Show a value that somebody else keeps, as it is when it is scraped."""

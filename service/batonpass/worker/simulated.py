@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import logging
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from batonpass.terminal import aside, log_aside, say
 from batonpass.worker.member import Member
 from batonpass.worker.options import Exit, fresh_member_id
 from batonpass.worker.protocol import Offsets, OnLeaseLost, Problem, Progress, RequestKind, Role, Status
@@ -104,7 +104,7 @@ class Pretender(Callbacks):
     def say(self, event: str, **fields: object) -> None:
         """Print a line of JSON, if anybody wants to read it."""
         if self._prints:
-            print(json.dumps({"at": round(time.time(), 3), "event": event} | fields), flush=True)  # noqa: T201 - asked for
+            say(json.dumps({"at": round(time.time(), 3), "event": event} | fields))
 
     async def on_active(self, task: Task) -> None:
         """Restore, then keep up with the end, which this very task is what moves."""
@@ -237,7 +237,7 @@ async def work(asked: argparse.Namespace, kept: Kept) -> int:
     try:
         await asyncio.wait((going, ending), return_when=asyncio.FIRST_COMPLETED)
         if ending.done() and (refusal := ending.exception()) is not None:
-            print(f"batonpass: {refusal}", file=sys.stderr)  # noqa: T201 - a command says what went wrong
+            aside(f"batonpass: {refusal}")
             return EXIT_REFUSED
         how = going.result() if going.done() else member.options.exit
         await member.exit(how)
@@ -304,12 +304,12 @@ def sole_user_of(folder: Path) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one simulated worker; return the exit code."""
     asked = parse(arguments)
-    logging.basicConfig(level=os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), format="%(levelname)s %(message)s")
+    log_aside(os.environ.get("BATONPASS_WORKER_LOG", "WARNING"), "%(levelname)s %(message)s")
     try:
         with sole_user_of(asked.folder):
             return asyncio.run(work(asked, Kept.read(asked.folder)))
     except BlockingIOError:
-        print(f"batonpass: another process works in {asked.folder}", file=sys.stderr)  # noqa: T201 - the same
+        aside(f"batonpass: another process works in {asked.folder}")
         return EXIT_REFUSED
 
 

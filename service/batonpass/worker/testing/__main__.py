@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from batonpass.terminal import aside, say
 from batonpass.worker.testing.coordinator import LocalCoordinator
 from batonpass.worker.testing.http import HttpServer
 
@@ -30,7 +31,7 @@ async def serve(port: int, *, log: RecordLog | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with LocalCoordinator(log=log) as coordinator, HttpServer(coordinator.answer, port=port) as server:
-        print(f"A coordinator for tests listens on {server.url}", flush=True)  # noqa: T201 - a command says where it is
+        say(f"A coordinator for tests listens on {server.url}")
         await stop.wait()
         coordinator.coordinator.end_waits()
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(asked.port))
     except OSError as error:
-        print(f"batonpass: cannot listen on port {asked.port}: {error.strerror}", file=sys.stderr)  # noqa: T201 - the same
+        aside(f"batonpass: cannot listen on port {asked.port}: {error.strerror}")
         return 1
     return 0
 

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from batonpass.terminal import aside, say
 from batonpass.worker.testing.conformance import runner
 from batonpass.worker.testing.conformance.cases import CASES
 
@@ -27,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.list:
         for one in CASES.values():
-            print(f"{one.name}: {one.law}")  # noqa: T201 - what was asked for
+            say(f"{one.name}: {one.law}")
         return 0
     unknown = {*(asked.only or ()), *asked.skip} - set(CASES)
     if unknown or not asked.command:
-        print(f"no such case: {', '.join(sorted(unknown))}" if unknown else parser.format_usage(), file=sys.stderr)  # noqa: T201
+        aside(f"no such case: {', '.join(sorted(unknown))}" if unknown else parser.format_usage().strip())
         return EXIT_USAGE
     names = [name for name in CASES if name not in asked.skip and name in (asked.only or CASES)]
     heard = (lambda _result: None) if asked.json else runner.show
@@ -39,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     broken = [one for one in results if not one.kept]
     if asked.json:
         cases = {one.case: {"kept": one.kept, "faults": list(one.faults), "seconds": one.seconds} for one in results}
-        print(json.dumps({"cases": cases, "skipped": asked.skip}))  # noqa: T201 - the same
+        say(json.dumps({"cases": cases, "skipped": asked.skip}))
     else:
         left_out = f", left out: {', '.join(asked.skip)}" if asked.skip else ""
-        print(f"{len(results) - len(broken)} of {len(results)} cases kept{left_out}")  # noqa: T201 - the same
+        say(f"{len(results) - len(broken)} of {len(results)} cases kept{left_out}")
     return EXIT_BROKEN if broken else 0
 
 

@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from batonpass.terminal import say
 from batonpass.worker.testing.conformance import cases_talk, cases_work, laws
 from batonpass.worker.testing.conformance.cases import CASES, Case
 from batonpass.worker.testing.conformance.stage import GROUP, Broken, Stage
@@ -56,12 +57,10 @@ async def run(
 
 def show(result: Result) -> None:
     """Print a result."""
-    print(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law}", flush=True)  # noqa: T201 - a report
-    for fault in result.faults:
-        print(f"       {fault}", flush=True)  # noqa: T201 - a report
-    if result.faults and result.printed:
-        for line in result.printed.splitlines()[-OUTPUT_LINES_MAX:]:
-            print(f"       | {line}", flush=True)  # noqa: T201 - a report
+    say(f"{'kept  ' if result.kept else 'BROKEN'} {result.case}: {result.law}")
+    say(*(f"       {fault}" for fault in result.faults))
+    if result.faults:
+        say(*(f"       | {line}" for line in result.printed.splitlines()[-OUTPUT_LINES_MAX:]))
 
 
 async def run_case(command: Sequence[str], case: Case) -> Result:

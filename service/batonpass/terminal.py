@@ -1,0 +1,101 @@
+"""The one way to a terminal. What others wrote is shown there, and steers nothing: it sets no colour and adds no line.
+
+Whatever prints goes through here, so that nobody has to remember which text comes from a worker: ruff refuses any other
+way (``banned-api`` in pyproject.toml). JSON passes as it is, but for DEL: it has control characters escaped already.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+PLAIN_WIDTH: Final = 200
+"""Columns where there is no terminal: wide enough that nothing which a script may look for is cut."""
+
+# Each becomes exactly one sign, so that the places of a styled text stay where they are.
+_SHOWN: Final = (
+    {code: 0x2400 + code for code in range(0x20)}
+    | {0x7F: 0x2421}
+    | dict.fromkeys((*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)), 0xFFFD)
+)
+
+
+def printable(text: str) -> str:
+    """Return a text of others as a terminal may have it, of the same length.
+
+    Control characters (Unicode's Cc), line separators and what changes the direction of writing are replaced by signs
+    that are seen: a worker cannot steer the terminal of whoever looks at it, nor add a line to what they read.
+    """
+    return text.translate(_SHOWN)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text that may have several lines, each of them printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def say(*lines: str) -> None:
+    """Print lines at once."""
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def aside(*lines: str) -> None:
+    """Print lines on standard error: what is no part of the answer."""
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
+    sys.stderr.flush()
+
+
+def shown(said: str | Text, *, style: str = "") -> Text:
+    """Return what is to be printed as one line, or in one cell of a table."""
+    if isinstance(said, str):
+        return Text(printable(said), style=style)
+    text = said.copy()
+    text.plain = printable(text.plain)
+    return text
+
+
+class Screen(Console):
+    """A console for tables, styles and what moves. Text is printed as it stands: brackets are no markup."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with all text printable, but for the ends of lines, which may be rich's own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+    def say(self, said: str | Text, *, style: str = "") -> None:
+        """Print one line, which folds where the terminal ends and nowhere else."""
+        self.print(shown(said, style=style), soft_wrap=True)
+
+
+def screen(*, stderr: bool = False, plain_width: int = PLAIN_WIDTH) -> Screen:
+    """Return a screen that colours and folds for people, and leaves lines whole for scripts."""
+    made = Screen(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = plain_width
+    return made
+
+
+class _Printable(logging.Formatter):
+    """Writes a record of a library down in one line, and its traceback below."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Format all but the traceback."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:  # noqa: N802 - the library's name
+        """Format the traceback."""
+        return printable_lines(super().formatException(ei))  # type: ignore[arg-type]
+
+
+def log_aside(level: str, form: str) -> None:
+    """Have what libraries log written to standard error, from this level on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable(form))
+    logging.basicConfig(handlers=[handler], level=level)

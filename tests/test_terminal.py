@@ -1,0 +1,140 @@
+"""Nothing that others wrote steers the terminal of whoever looks at it, and nobody prints past what sees to that."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+from rich.console import Group
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from batonpass import logs
+from batonpass.terminal import Screen, aside, log_aside, say, shown
+
+ROOT = Path(__file__).resolve().parent.parent
+STEERS = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202eadmin"
+SEEN = "\u241b]0;PWNED\u2407\u241b[31m\ufffd2J\ufffdadmin"
+DRAWN = "\u241b]0;PWNED\u241b[31m\ufffd2J\ufffda"
+"""On a screen: rich drops the bell itself, and cuts a cell whose text it has measured before."""
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+def fail() -> None:
+    """Fail with words that others chose."""
+    raise ValueError(STEERS)
+
+
+def test_a_printed_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """On either channel; JSON is what it was."""
+    say(f"{STEERS}\nforged", '{"a": "\\u001b"}')
+    aside(f"{STEERS}\nforged")
+    line = f"{SEEN}\u240aforged\n"
+    assert tuple(capsys.readouterr()) == (line + '{"a": "\\u001b"}\n', line)
+
+
+def test_a_screen_shows_whatever_it_is_given() -> None:
+    """Tables, texts, titles and bars of those who took no care; its own colours stay, and brackets are no markup."""
+    table = Table(title=STEERS)
+    table.add_column(STEERS)
+    table.add_row(STEERS)
+    out = Terminal()
+    screen = Screen(file=out, width=200, markup=False, force_terminal=True, color_system="standard")
+    screen.print(Group(table, Text(STEERS, style="red"), STEERS))
+    screen.say(f"{STEERS}\nforged [b]", style="red")
+    with Progress(TextColumn("{task.description}", markup=False), console=screen, transient=True) as bar:
+        bar.add_task(STEERS)
+    drawn = out.getvalue()
+    assert drawn.count(DRAWN) >= 6
+    assert f"\x1b[31m{DRAWN}dmin\x1b[0m" in drawn
+    assert "\u240aforged [b]" in drawn
+    assert not set("\x07\x9b\u202e") & set(drawn)
+    assert "\x1b]0" not in drawn
+
+
+def test_styles_stay_in_their_places() -> None:
+    """What is replaced takes as much room as before."""
+    styled = shown(Text.assemble("a\x1b", ("b", "red")))
+    assert (styled.plain, styled.spans[0].start) == ("a\u241bb", 2)
+
+
+def test_a_coordinators_log_steers_no_terminal() -> None:
+    """Neither an event nor a field, an object or a traceback; each record is one line, and its traceback below."""
+    out = Terminal()
+    try:
+        logs.configure("auto", "info", out)
+        structlog.get_logger().info(STEERS, reason=f"{STEERS}\nforged", item=[STEERS])
+        try:
+            fail()
+        except ValueError as error:
+            structlog.get_logger().error("failed", exc_info=error)
+    finally:
+        structlog.reset_defaults()
+    written = out.getvalue()
+    assert written.count(SEEN) == 3
+    assert "\u240aforged" in written
+    assert "\nTraceback (most recent call last):\n" in written
+    assert not set("\x07\x9b\u202e") & set(written)
+    assert "\x1b]0" not in written
+
+
+def test_a_workers_log_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a library logs is one line, and its traceback below."""
+    root = logging.getLogger()
+    handlers, level, root.handlers = root.handlers, root.level, []
+    try:
+        log_aside("WARNING", "%(message)s")
+        try:
+            fail()
+        except ValueError:
+            logging.getLogger("x").exception("%s\nforged", STEERS)
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+    err = capsys.readouterr().err
+    assert err.startswith(f"{SEEN}\u240aforged\nTraceback")
+    assert err.endswith(f"ValueError: {SEEN}\n")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "print(1)",
+        "import sys\nsys.stdout.write('a')",
+        "import sys\nsys.stderr.write('a')",
+        "import typer\ntyper.echo('a')",
+        "from rich.console import Console\nConsole()",
+        "import logging\nlogging.StreamHandler()",
+    ],
+)
+def test_printing_past_it_is_refused(raw: str) -> None:
+    """By ruff, as `make check` runs it, wherever in the package it is."""
+    place = ["--stdin-filename", "service/batonpass/cli/planted.py"]
+    rules = ["--select", "T201,TID251", "--output-format", "concise"]
+    command = [str(Path(sys.executable).parent / "ruff"), "check", "--no-cache", *rules, *place, "-"]
+    done = subprocess.run(command, input=f"{raw}\n", cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "T201" in done.stdout or "TID251" in done.stdout
+
+
+def test_nobody_is_exempt() -> None:
+    """But for the keeper of a server, whose line its parent reads through a pipe."""
+    exempt = [
+        path.name
+        for path in (ROOT / "service").rglob("*.py")
+        if any(f"noqa: {rule}" in path.read_text() for rule in ("T201", "TID251"))
+    ]
+    assert exempt == ["keeper.py"]
