@@ -16,6 +16,7 @@ from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
 from batonpass.worker.kafka.changelog import Changelog, is_too_old
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.refusals import in_words
 from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
 from batonpass.worker.kafka.stores import ReadableStore, RocksStore
@@ -169,7 +170,7 @@ class KafkaRuntime(Callbacks):
             except KafkaError as error:
                 # The copy stays where it is; a cluster that is away says nothing about it.
                 if said.is_news(repr(error)):
-                    log.warning("%r cannot be tailed for now: %r", task, error)
+                    log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
                 await asyncio.sleep(self._options.retry_ms / 1_000)
 
     async def on_active(self, task: Task) -> None:
