@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
@@ -84,7 +84,10 @@ class KafkaRuntime(Callbacks):
             state = self._folder.open(task_id, part.changelog_topics)
             found[task_id] = state.positions, {topic: store.level_ms for topic, store in state.stores.items()}
             state.close()
-        ends, kept_ms = await self._ends_and_retention(found)
+        try:
+            ends, kept_ms = await self._ends_and_retention(found)
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError(await in_words(error, self._connection)) from error
         offered: dict[str, Progress] = {}
         for task_id, (positions, level_ms) in found.items():
             topics = self._part(task_id).changelog_topics
