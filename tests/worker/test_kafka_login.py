@@ -64,6 +64,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         (OAUTH | {"sasl_mechanism": ""}, "OAUTH_CLIENT_SECRET without BATONPASS_KAFKA_SASL_MECHANISM=OAUTHBEARER: set it"),
         (OAUTH | {"oauth_ca_file": "none"}, "OAUTH_CA_FILE names .*none, which cannot be read"),
         (OAUTH | {"oauth_ca_file": "secret"}, "OAUTH_CA_FILE names .*secret, which holds no certificates in PEM"),
+        ({"ca_file": "."}, "KAFKA_CA_FILE names ., which cannot be read"),
         ({"ca_file": "none"}, "KAFKA_CA_FILE names .*none, which cannot be read"),
         ({"ca_file": "secret"}, "KAFKA_CA_FILE names .*secret, which holds no certificates in PEM"),
         ({"key_file": "key"}, "KEY_FILE without BATONPASS_KAFKA_CERT_FILE: name the certificate"),

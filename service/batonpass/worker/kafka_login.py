@@ -46,7 +46,7 @@ def login_of(named: Mapping[str, str], *, token: Token | None = None) -> Login:
         ValueError: naming the variables that are wrong, and what to do.
     """
     for name in FILES:
-        if name in named and not os.access(named[name], os.R_OK):
+        if name in named and (not os.access(named[name], os.R_OK) or Path(named[name]).is_dir()):
             raise ValueError(f"{_var(name)} names {named[name]}, which cannot be read")
     mechanism = named.get("sasl_mechanism")
     _check_mechanism(mechanism, named)
