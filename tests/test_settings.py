@@ -30,6 +30,13 @@ FREE = {
     "kafka_key_file",
     "kafka_username",
     "kafka_password",
+    "kafka_key_password",
+    "kafka_oauth_token_url",
+    "kafka_oauth_client_id",
+    "kafka_oauth_client_secret",
+    "kafka_oauth_client_secret_file",
+    "kafka_oauth_scope",
+    "kafka_oauth_ca_file",
 }
 """Settings that are text; the others have a range or a choice."""
 
@@ -96,8 +103,11 @@ def test_a_value_below_its_range_is_refused(name: str, value: object, monkeypatc
         ({"lease_ms": "2000", "lease_renewal_ms": "1500"}, "lease_renewal_ms"),
         ({"advertised_url": "not a url"}, "advertised_url"),
         ({"log_level": "loud"}, "log_level"),
-        ({"kafka_sasl_mechanism": "PLAIN"}, "go together"),
-        ({"kafka_username": "batonpass"}, "go together"),
+        ({"kafka_sasl_mechanism": "PLAIN"}, "BATONPASS_KAFKA_SASL_MECHANISM=PLAIN needs BATONPASS_KAFKA_USERNAME"),
+        ({"kafka_username": "batonpass"}, "BATONPASS_KAFKA_USERNAME without BATONPASS_KAFKA_SASL_MECHANISM"),
+        ({"kafka_sasl_mechanism": "GSSAPI"}, "kafka_sasl_mechanism"),
+        ({"kafka_sasl_mechanism": "OAUTHBEARER"}, "needs BATONPASS_KAFKA_OAUTH_TOKEN_URL"),
+        ({"kafka_key_password": "of the key"}, "BATONPASS_KAFKA_KEY_PASSWORD without BATONPASS_KAFKA_CERT_FILE"),
         ({"kafka_ca_file": "none.pem"}, "cannot be read"),
     ],
 )
@@ -125,6 +135,13 @@ def test_secrets_do_not_show() -> None:
     found = Settings(admin_token=SecretStr("x" * 24), database_url=SecretStr("postgresql://u:pw@h/db"))
     assert "x" * 24 not in repr(found)
     assert "pw@h" not in str(found)
+
+
+def test_what_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a compose file leaves variables that its user does not need."""
+    for name in ("kafka_username", "kafka_password", "kafka_oauth_client_secret", "kafka_oauth_scope"):
+        monkeypatch.setenv(variable(name), "")
+    assert Settings().kafka_login()["username"] is None
 
 
 def test_open_paths_are_a_list_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,17 +215,10 @@ def _kafka(
 ) -> KafkaSide:
     """Return what a coordinator does with Kafka; its libraries are needed from here on, and no sooner."""
     from batonpass.kafka.side import KafkaSide, Wishes  # noqa: PLC0415 - Kafka is optional
-    from batonpass.worker.kafka.connection import KafkaConnection, client_tls  # noqa: PLC0415 - the same
+    from batonpass.worker.kafka.connection import KafkaConnection  # noqa: PLC0415 - the same
 
-    is_tls = settings.kafka_tls or settings.kafka_ca_file is not None or settings.kafka_cert_file is not None
-    password = settings.kafka_password
     connection = KafkaConnection(
-        bootstrap_servers=settings.kafka_bootstrap or "",
-        client_id=settings.kafka_client_id,
-        tls=client_tls(settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file) if is_tls else None,
-        sasl_mechanism=settings.kafka_sasl_mechanism,
-        username=settings.kafka_username,
-        password=None if password is None else password.get_secret_value(),
+        bootstrap_servers=settings.kafka_bootstrap or "", client_id=settings.kafka_client_id, **settings.kafka_login()
     )
     wishes = Wishes(
         interval_ms=settings.kafka_interval_ms,

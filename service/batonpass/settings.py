@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batonpass.worker.kafka_login import Login, login_of
+
 MIB: Final = 1_048_576
 OPEN_PATHS: Final = ("livez", "readyz", "metrics", "openapi", "docs")
 """What may be left open to callers without a token."""
@@ -144,11 +146,34 @@ class Settings(BaseSettings):
     kafka_key_file: Path | None = Field(
         default=None, description="The PEM file of its private key, unless cert_file holds both."
     )
-    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        default=None, description="How this process logs in to the brokers; left out: not at all."
+    kafka_key_password: SecretStr | None = Field(
+        default=None, description="What the private key is encrypted with, where it is."
+    )
+    kafka_sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = Field(
+        default=None,
+        description="How this process logs in to the brokers: by name and password, or by a token that it gets from "
+        "an endpoint (OAUTHBEARER). Left out: by its certificate, or not at all.",
     )
     kafka_username: str | None = Field(default=None, description="The name to log in under.")
     kafka_password: SecretStr | None = Field(default=None, description="Its password.")
+    kafka_oauth_token_url: str | None = Field(
+        default=None,
+        description="The endpoint that gives tokens for client credentials, for OAUTHBEARER. With http:// the client's "
+        "secret goes there unencrypted.",
+    )
+    kafka_oauth_client_id: str | None = Field(default=None, description="The client's id there.")
+    kafka_oauth_client_secret: SecretStr | None = Field(default=None, description="The client's secret.")
+    kafka_oauth_client_secret_file: Path | None = Field(
+        default=None,
+        description="A file with the client's secret, in place of it; read for each token, so that it may be replaced.",
+    )
+    kafka_oauth_scope: str | None = Field(
+        default=None, description="What is asked for, separated by blanks, where the endpoint wants to know."
+    )
+    kafka_oauth_ca_file: Path | None = Field(
+        default=None,
+        description="A PEM file of authorities for the endpoint's certificate, if not the system's.",
+    )
     kafka_interval_ms: int = Field(
         default=1_000, ge=100, le=60_000, description="How often ends and partition counts are read."
     )
@@ -303,10 +328,7 @@ class Settings(BaseSettings):
             raise ValueError("too short to be safe; 24 characters at least, for example from `openssl rand -base64 32`")
         return given
 
-    @field_validator(
-        "tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca",
-        "kafka_ca_file", "kafka_cert_file", "kafka_key_file",
-    )  # fmt: skip
+    @field_validator("tls_certfile", "tls_keyfile", "tls_client_ca", "tls_peer_ca")
     @classmethod
     def _readable(cls, given: Path | None) -> Path | None:
         if given is not None and not os.access(given, os.R_OK):
@@ -319,8 +341,7 @@ class Settings(BaseSettings):
             raise ValueError("tls_keyfile and tls_client_ca need tls_certfile")
         if self.kafka_heartbeats and self.kafka_bootstrap is None:
             raise ValueError("kafka_heartbeats needs kafka_bootstrap")
-        if (self.kafka_sasl_mechanism is None) != (self.kafka_username is None and self.kafka_password is None):
-            raise ValueError("kafka_sasl_mechanism, kafka_username and kafka_password go together")
+        self.kafka_login()
         if 2 * self.lease_renewal_ms > self.lease_ms:
             raise ValueError("lease_renewal_ms must leave room for a second try: at most half of lease_ms")
         return self
@@ -329,3 +350,17 @@ class Settings(BaseSettings):
     def is_tls(self) -> bool:
         """Whether it serves HTTPS."""
         return self.tls_certfile is not None
+
+    def kafka_login(self) -> Login:
+        """Return how this process logs in to Kafka.
+
+        Raises:
+            ValueError: naming the variables that are wrong; settings that were made raise it no more.
+        """
+        given = {name: getattr(self, name) for name in type(self).model_fields if name.startswith("kafka_")}
+        texts = {
+            name.removeprefix("kafka_"): value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            for name, value in given.items()
+            if value is not None
+        }
+        return login_of({name: text for name, text in texts.items() if text})

@@ -130,3 +130,10 @@ def test_bad_settings_are_named_by_their_variables(tmp_path: Path) -> None:
     code, said = program.run("serve")
     assert code == 2
     assert "BATONPASS_LEASE_MS, BATONPASS_LEASE_RENEWAL_MS: lease_renewal_ms must leave room" in said
+    del program.around["BATONPASS_LEASE_RENEWAL_MS"]
+    program.around |= {"BATONPASS_KAFKA_SASL_MECHANISM": "OAUTHBEARER", "BATONPASS_KAFKA_OAUTH_CLIENT_ID": "orders"}
+    program.around |= {"BATONPASS_KAFKA_OAUTH_CLIENT_SECRET": "alsosecret"}
+    code, said = program.run("serve")
+    assert code == 2
+    assert "BATONPASS_KAFKA_SASL_MECHANISM, BATONPASS_KAFKA_OAUTH_TOKEN_URL: " in said
+    assert "secret" not in said

@@ -1,113 +1,290 @@
-"""TLS and SASL reach every client, on a broker that lets nobody in without both."""
+"""Every way to log in reaches every client, on a broker that lets nobody in without; who is refused is told why."""
 
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import trustme
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
-    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
 from tests.kafka.cluster import known_to_broker
+from tests.kafka.doors import PASSWORD, USER, GuardedBroker
 from tests.kafka.totals import Job, Owner, check_exactly_once, until, write
+from tests.token_server import CLIENT, SECRET, TokenServer
 
+from batonpass.bootstrap import build
+from batonpass.codec.answers import to_json
+from batonpass.codec.requests import read_declaration
+from batonpass.core.ids import GroupId
 from batonpass.core.policy import IsolationLevel
-from batonpass.kafka.broker import LocalBroker
 from batonpass.kafka.topics import TopicReader
+from batonpass.kafka.watch import ClusterWatch
+from batonpass.settings import Settings
+from batonpass.worker import tls_context
 from batonpass.worker.kafka import KafkaConnection
-from batonpass.worker.kafka.connection import client_tls
+from batonpass.worker.kafka.transport import KafkaTransport
+from batonpass.worker.kafka_login import Token
 from batonpass.worker.protocol import Role
+from batonpass.worker.testing import LocalCoordinator
 
-SECRET = "p4ss"  # noqa: S105 - of this test alone
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-
-
-@pytest.fixture
-def authority() -> trustme.CA:
-    """An authority that nobody knows."""
-    return trustme.CA()
+GROUP = GroupId("orders")
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 
 
-@pytest.fixture
-def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
-    """Its certificate in a file."""
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    return tmp_path / "ca.pem"
+@dataclass(frozen=True)
+class Place:
+    """The broker, the token server, and a folder with what a client needs of them."""
+
+    broker: GuardedBroker
+    server: TokenServer
+    folder: Path
+
+    def variables(self, login: str) -> dict[str, str]:
+        """Return the variables that let a process in, without ``BATONPASS_KAFKA_``, by the name of the door."""
+        door = {"BOOTSTRAP": self.broker.doors[login], "CA_FILE": str(self.folder / "ca.pem")}
+        match login:
+            case "passwords":
+                return door | {"SASL_MECHANISM": "PLAIN", "USERNAME": USER, "PASSWORD": PASSWORD}
+            case "certificates":
+                files = {"CERT_FILE": str(self.folder / "client.pem"), "KEY_FILE": str(self.folder / "client.key")}
+                return door | files | {"KEY_PASSWORD": "of the key"}
+            case _:
+                secret = {"OAUTH_CLIENT_SECRET_FILE": str(self.folder / "secret")}
+                client = {"OAUTH_TOKEN_URL": f"{self.server.url}/token", "OAUTH_CLIENT_ID": CLIENT}
+                return door | client | secret | {"SASL_MECHANISM": "OAUTHBEARER", "OAUTH_SCOPE": "topics"}
+
+    def connection(self, login: str, **other: str | None) -> KafkaConnection:
+        """Return a connection by a door, with other variables where they are named."""
+        wanted = self.variables(login) | other
+        made = KafkaConnection.from_environment(
+            {f"BATONPASS_KAFKA_{name}": value for name, value in wanted.items() if value is not None}
+        )
+        assert made is not None
+        return made
+
+    def own_tokens(self, token: Token) -> KafkaConnection:
+        """Return a connection by tokens of a test's own."""
+        variables = {name: self.variables("tokens")[name] for name in ("BOOTSTRAP", "CA_FILE", "SASL_MECHANISM")}
+        made = KafkaConnection.from_environment(
+            {f"BATONPASS_KAFKA_{name}": value for name, value in variables.items()}, token=token
+        )
+        assert made is not None
+        return made
+
+    async def job(self, connection: KafkaConnection) -> Job:
+        """Make the topics of a job, by the open listener."""
+        names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("orders", "totals", "store")]
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.broker.bootstrap_servers)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+            for name in names:
+                await known_to_broker(admin, name, 1)
+        finally:
+            await admin.close()
+        return Job(connection, f"group-{uuid.uuid4().hex[:8]}", *names)
 
 
-@pytest.fixture
-def guarded(authority: trustme.CA, tmp_path: Path) -> LocalBroker:
-    """A broker that listens with TLS and asks for a password, not started yet."""
-    server = authority.issue_cert("127.0.0.1")
-    store = tmp_path / "broker.pem"
-    # Kafka reads keys in this form only.
-    key = load_pem_private_key(server.private_key_pem.bytes(), None).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
-    )
-    store.write_bytes(key + b"".join(pem.bytes() for pem in server.cert_chain_pems))
-    authority.cert_pem.write_to_path(str(tmp_path / "trusted.pem"))
-    settings = {
-        "inter.broker.listener.name": "SASL_SSL",
-        "listener.security.protocol.map": "SASL_SSL:SASL_SSL",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(tmp_path / "trusted.pem"),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": (
-            f'{LOGIN} username="broker" password="b" user_broker="b" user_batonpass="secret";'
-        ),
-    }
-    return LocalBroker(tmp_path / "broker", settings=settings, heap_mb=256)
+def has_all(owner: Owner, count: int) -> bool:
+    """Say whether the numbers below ``count`` are in the owner's totals."""
+    return sum(map(int, owner.totals().values())) == sum(range(count))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One broker for all of them: it is what takes the time."""
+    folder, authority, server = tmp_path_factory.mktemp("doors"), trustme.CA(), TokenServer()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    client = authority.issue_cert("orders-0")
+    client.cert_chain_pems[0].write_to_path(str(folder / "client.pem"))
+    key = load_pem_private_key(client.private_key_pem.bytes(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"of the key"))
+    (folder / "client.key").write_bytes(locked)
+    stranger = trustme.CA().issue_cert("orders-0")
+    stranger.private_key_and_cert_chain_pem.write_to_path(str(folder / "stranger.pem"))
+    (folder / "secret").write_text(f"{SECRET}\n")
+    with server.listening(), GuardedBroker(folder, authority, server) as broker:
+        yield Place(broker, server, folder)
 
 
 @pytest.mark.needs("kafka")
-async def test_with_tls_and_a_password(guarded: LocalBroker, ca_file: Path, tmp_path: Path) -> None:
-    """Coordinator and worker get through with the authority and the password, and nobody with less."""
-    with guarded as broker:
-        named = {
-            "BATONPASS_KAFKA_BOOTSTRAP": broker.bootstrap_servers,
-            "BATONPASS_KAFKA_CA_FILE": str(ca_file),
-            "BATONPASS_KAFKA_SASL_MECHANISM": "PLAIN",
-            "BATONPASS_KAFKA_USERNAME": "batonpass",
-            "BATONPASS_KAFKA_PASSWORD": "secret",
-        }
-        connection = KafkaConnection.from_environment(named)
-        assert connection is not None
-        admin = AIOKafkaAdminClient(**connection.client_options())
-        await admin.start()
-        topics = ["orders", "totals", "store"]
-        await admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
-        for topic in topics:
-            await known_to_broker(admin, topic, 1)
-        await admin.close()
-        reader = TopicReader(connection)
-        assert await reader.partition_counts(topics) == dict.fromkeys(topics, 1)
-        assert await reader.ends([("store", 0)], IsolationLevel.READ_COMMITTED) == {("store", 0): 0}
-        await reader.close()
-        job = Job(connection, "group", *topics)
-        await write(job, 20)
-        owner = Owner(job.runtime(tmp_path / "state", "a"))
+@pytest.mark.parametrize("login", ["passwords", "certificates", "tokens"])
+async def test_a_coordinator_reads_by_each_login(login: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables are all that it needs to count partitions and to know ends."""
+    job = await place.job(place.connection(login))
+    for name, value in place.variables(login).items():
+        monkeypatch.setenv(f"BATONPASS_KAFKA_{name}", value)
+    process = build(Settings(kafka_topic_prefix=job.group, kafka_interval_ms=100, auth="off"), "http://127.0.0.1:0")
+    part = {"id": "0", "source_topics": [job.source], "changelog_topics": [job.changelog]}
+    body = to_json({"topology": {"subtopologies": [part]}})
+    async with process.running():
+        await process.coordinator.ask(GROUP, read_declaration(GROUP, body, if_match=None)[0])
+
+        async def known() -> bool:
+            group, soft = await process.coordinator.look(GROUP)
+            return len(group.tasks) == 1 and len(soft.end_offsets) == 1
+
+        await until(known)
+
+
+@pytest.mark.needs("kafka")
+@pytest.mark.parametrize("login", ["passwords", "certificates", "tokens", "tokens of its own"])
+async def test_a_worker_restores_and_processes_by_each_login(
+    login: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs a task in transactions, and the next one restores what the first one wrote."""
+    if login == "tokens of its own":
+        shown, _ = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+        file = tmp_path / "token"
+        file.write_text(place.server.token() + "\n")
+        for name in ("BOOTSTRAP", "CA_FILE", "SASL_MECHANISM"):
+            monkeypatch.setenv(f"BATONPASS_KAFKA_{name}", place.variables("tokens")[name])
+        made: dict[str, Any] = {}
+        exec(shown.replace("/var/run/secrets/kafka/token", str(file)), made)  # noqa: S102 - as the document shows it
+        connection = made["connection"]
+    else:
+        connection = place.connection(login)
+    job = await place.job(connection)
+    for name, first in (("a", 0), ("b", 20)):
+        owner = Owner(job.runtime(tmp_path / name, name))
         owner.hold("0_0", Role.ACTIVE)
-        await until(lambda: len(owner.totals()) == 10)
+        await write(job, 20, first=first)
+        await until(partial(has_all, owner, first + 20))
         await owner.give_up("0_0")
-        await check_exactly_once(job, 20)
-        for lacking in ({"BATONPASS_KAFKA_PASSWORD": "wrong"}, {"BATONPASS_KAFKA_CA_FILE": ""}):
-            less = KafkaConnection.from_environment(named | lacking)
-            assert less is not None
-            stranger = TopicReader(less)
-            with pytest.raises(KafkaError):
-                await stranger.partition_counts(topics)
-            await stranger.close()
+    assert await check_exactly_once(job, 40) == ["a"] * 20 + ["b"] * 20
 
 
-def test_what_the_environment_names(ca_file: Path) -> None:
+@pytest.mark.needs("kafka")
+async def test_connections_outlive_their_tokens(place: Place, tmp_path: Path) -> None:
+    """The broker closes a connection whose token is over: another is made with a new one, and nothing is lost."""
+    given = 0
+
+    async def token() -> str:
+        nonlocal given
+        given += 1
+        return place.server.token(3)
+
+    connection = place.own_tokens(token)
+    job = await place.job(connection)
+    owner, reader = Owner(job.runtime(tmp_path / "state", "a")), TopicReader(connection)
+    owner.hold("0_0", Role.ACTIVE)
+    count = 0
+    opened = KafkaConnection(bootstrap_servers=place.broker.bootstrap_servers)
+    async with AIOKafkaProducer(**opened.client_options(), linger_ms=5) as producer:
+        # About ten connections at first, each of which is closed every three seconds.
+        while given < 25 or "running" not in owner.states:
+            await producer.send_and_wait(job.source, b"%d" % count, key=b"k%d" % (count % 10), partition=0)
+            count += 1
+            assert await reader.partition_counts([job.source]) == {job.source: 1}
+            await reader.ends([(job.changelog, 0)], IsolationLevel.READ_COMMITTED)
+            await asyncio.sleep(0.05)
+    await until(partial(has_all, owner, count))
+    await owner.give_up("0_0")
+    await reader.close()
+    assert await check_exactly_once(job, count) == ["a"] * count
+    assert set(owner.states) == {"running"}
+
+
+REFUSED: list[tuple[str, Callable[[Place], dict[str, str | None]], str]] = [
+    ("passwords", lambda _: {"PASSWORD": "wrong"}, "Invalid username or password"),
+    ("passwords", lambda _: {"CA_FILE": None, "TLS": "true"}, "its certificate is not believed"),
+    ("passwords", lambda _: {"CA_FILE": None}, "over SASL_PLAINTEXT"),
+    ("passwords", lambda place: {"BOOTSTRAP": place.broker.doors["tokens"]}, "nobody logs in by PLAIN"),
+    ("certificates", lambda _: {"CERT_FILE": None, "KEY_FILE": None, "KEY_PASSWORD": None}, "wants to see one"),
+    (
+        "certificates",
+        lambda place: {"CERT_FILE": str(place.folder / "stranger.pem"), "KEY_FILE": None, "KEY_PASSWORD": None},
+        "it refused this side's certificate",
+    ),
+    (
+        "tokens",
+        lambda place: {"OAUTH_CLIENT_SECRET_FILE": str(place.folder / "ca.pem")},
+        "answered 401 (invalid_client",
+    ),
+    ("tokens", lambda _: {"OAUTH_TOKEN_URL": "http://127.0.0.1:1/token"}, "http://127.0.0.1:1/token gave none"),
+    ("tokens", lambda place: {"OAUTH_TOKEN_URL": f"{place.server.url}/over"}, "it refused the token (which expired"),
+]
+
+
+@pytest.mark.needs("kafka")
+@pytest.mark.parametrize(("login", "other", "said"), REFUSED, ids=[said for _, _, said in REFUSED])
+async def test_who_is_refused_is_told_why(
+    login: str, other: Callable[[Place], dict[str, str | None]], said: str, place: Place
+) -> None:
+    """The coordinator says once what the broker has against it, though no group asks for anything yet."""
+    told: list[str | None] = []
+    async with LocalCoordinator() as local:
+        reader = TopicReader(place.connection(login, **other(place)))
+        watch = ClusterWatch(local.coordinator, reader, away=told.append)
+        await watch.look()
+        await watch.look()
+        await reader.close()
+    assert len(told) == 1
+    assert said in str(told[0])
+    assert watch.reachable() == 0
+
+
+@pytest.mark.needs("kafka")
+async def test_who_was_refused_gets_in_with_the_next_token(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A token that was refused is no end: coordinator and worker say so, ask for another one, and go on."""
+    is_good = False
+
+    async def token() -> str:
+        return place.server.token(300 if is_good else -100)
+
+    connection = place.own_tokens(token)
+    job = await place.job(connection)
+    owner, told = Owner(job.runtime(tmp_path / "state", "a")), list[str | None]()
+    async with LocalCoordinator() as local:
+        watch = ClusterWatch(local.coordinator, TopicReader(connection), away=told.append)
+        with caplog.at_level(logging.WARNING, logger="batonpass.worker.kafka"):
+            owner.hold("0_0", Role.ACTIVE)
+            await watch.look()
+            await until(lambda: "it refused the token (which expired" in caplog.text)
+        async with httpx.AsyncClient(transport=KafkaTransport(connection)) as client:
+            with pytest.raises(httpx.ConnectError, match="it refused the token"):
+                await client.put("http://kafka/v1/groups/orders/members/m1", json={})
+        is_good = True
+        await until(lambda: "running" in owner.states)
+        await watch.look()
+        assert len(told) == 2
+        assert told[1] is None
+        await watch._reader.close()
+    await owner.give_up("0_0")
+    is_good = False
+    with pytest.raises(KafkaConnectionError, match="it refused the token"):
+        await job.runtime(tmp_path / "state", "b").on_disk()
+
+
+@pytest.mark.needs("kafka")
+def test_the_document_shows_each_login(place: Place) -> None:
+    """The variables of docs/kafka.md are those by which the tests here get in."""
+    shown = re.findall(r"```env\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    names = [[line.partition("=")[0].removeprefix("BATONPASS_KAFKA_") for line in block.split()] for block in shown]
+    used = [sorted(place.variables(login)) for login in ("passwords", "certificates", "tokens")]
+    assert [sorted(block) for block in names] == used
+
+
+def test_what_the_environment_names(tmp_path: Path) -> None:
     """Without a bootstrap server there is no connection, TLS is on when asked for, and no password is ever shown."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     assert KafkaConnection.from_environment({"BATONPASS_KAFKA_USERNAME": "u"}) is None
     plain = KafkaConnection.from_environment({"BATONPASS_KAFKA_BOOTSTRAP": "k:1", "BATONPASS_KAFKA_TLS": "false"})
     assert plain is not None
@@ -116,18 +293,18 @@ def test_what_the_environment_names(ca_file: Path) -> None:
     assert over_tls is not None
     assert over_tls.client_options()["security_protocol"] == "SSL"
     secret = KafkaConnection(
-        bootstrap_servers="k:1", tls=client_tls(ca_file), sasl_mechanism="PLAIN", username="u", password=SECRET,
-        extra={"request_timeout_ms": 7},
+        bootstrap_servers="k:1", tls=tls_context(tmp_path / "ca.pem"), sasl_mechanism="PLAIN", username="u",
+        password=PASSWORD, extra={"request_timeout_ms": 7},
     )  # fmt: skip
     options = secret.client_options()
     assert options["security_protocol"] == "SASL_SSL"
     assert (options["sasl_plain_username"], options["sasl_plain_password"], options["request_timeout_ms"]) == (
         "u",
-        SECRET,
+        PASSWORD,
         7,
     )
-    assert SECRET not in repr(secret)
+    assert PASSWORD not in repr(secret)
     without_tls = KafkaConnection(
-        bootstrap_servers="k:1", sasl_mechanism="SCRAM-SHA-512", username="u", password=SECRET
+        bootstrap_servers="k:1", sasl_mechanism="SCRAM-SHA-512", username="u", password=PASSWORD
     )
     assert without_tls.client_options()["security_protocol"] == "SASL_PLAINTEXT"

@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 
 async def test_the_worker_of_the_document(bootstrap: str, new_topic: NewTopics, tmp_path: Path) -> None:
     """Copied out of the document, with other names of topics and another URL, it sums up what is written."""
-    [shown] = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    _, shown = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     source, output, changelog = await new_topic("orders"), await new_topic("totals"), await new_topic("store")
     group = f"orders-{uuid.uuid4().hex[:8]}"
     async with LocalCoordinator() as coordinator, HttpServer(coordinator.answer) as server:

@@ -59,7 +59,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
 
 def _variables(place: tuple[int | str, ...], said: str) -> str:
     """Return the variable that is wrong; of a contradiction, those that are named in what is said of it."""
-    named = [name for name in Settings.model_fields if re.search(rf"\b{name}\b", said)]
+    named = [name for name in Settings.model_fields if re.search(rf"\b(?:batonpass_)?{name}\b", said, re.IGNORECASE)]
     names = named if not place and named else [".".join(map(str, place))]
     return ", ".join(f"BATONPASS_{name.upper()}" for name in names)
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
 from batonpass.core.policy import IsolationLevel
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.refusals import in_words
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000
@@ -28,6 +29,7 @@ class TopicReader:
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
         self._options = connection.client_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
         self._admin: AIOKafkaAdminClient | None = None
         self._consumers: dict[IsolationLevel, AIOKafkaConsumer] = {}
@@ -35,14 +37,21 @@ class TopicReader:
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition count of each topic that exists.
 
+        It connects though there may be nothing to ask, so that who is not let in hears of it at once.
+
         Raises:
             KafkaError: when the cluster cannot be asked.
         """
-        if not topics:
-            return {}
         if self._admin is None:
             self._admin = await _started(AIOKafkaAdminClient(**self._options))
-        described: list[dict[str, Any]] = await self._admin.describe_topics(sorted(topics))
+        if not topics:
+            return {}
+        described: list[dict[str, Any]]
+        try:
+            described = await self._admin.describe_topics(sorted(topics))
+        except KafkaConnectionError:
+            # A broker closes a connection when what it came in with is over, as tokens are. The next one is a new one.
+            described = await self._admin.describe_topics(sorted(topics))
         return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
 
     async def ends(self, partitions: Iterable[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
@@ -74,6 +83,10 @@ class TopicReader:
             made = AIOKafkaConsumer(**self._options, group_id=None, isolation_level=isolation.value)
             consumer = self._consumers[isolation] = await _started(made)
         return consumer
+
+    async def why(self, error: Exception) -> str:
+        """Return an error in words, with what the brokers say when they let nobody in."""
+        return await in_words(error, self._connection)
 
     async def close(self) -> None:
         """Disconnect; whatever is asked next connects anew."""

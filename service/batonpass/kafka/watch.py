@@ -102,7 +102,7 @@ class ClusterWatch:
             for group, soft in groups:
                 await self._tell_ends(group, soft, counts)
         except (KafkaError, OSError) as error:
-            reason = str(error) or repr(error)
+            reason = self.reason or await self._reader.why(error)
         if (reason is None) != (self.reason is None):
             self._away(reason)
         self.reason = reason

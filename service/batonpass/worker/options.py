@@ -159,17 +159,26 @@ def tls_context(
     ca_file: str | os.PathLike[str] | None = None,
     cert_file: str | os.PathLike[str] | None = None,
     key_file: str | os.PathLike[str] | None = None,
+    key_password: str | None = None,
 ) -> ssl.SSLContext:
     """Return a context that trusts the authorities of ``ca_file`` (this machine's own without one).
 
-    With ``cert_file`` it shows that certificate to the coordinator; ``key_file`` has its key, where that is not in the
-    same file.
+    With ``cert_file`` it shows that certificate to the other side; ``key_file`` has its key, where that is not in the
+    same file, and ``key_password`` what the key is encrypted with, where it is.
 
     Raises:
         OSError: when a file cannot be read.
-        ssl.SSLError: when one does not hold what it should.
+        ssl.SSLError: when one does not hold what it should, or the password is wrong.
+        ValueError: when the key is encrypted and there is no password.
     """
     context = ssl.create_default_context(cafile=ca_file)
+
+    def password() -> str:
+        # Without it the library would ask whoever sits before the terminal.
+        if key_password is None:
+            raise ValueError(f"the key in {key_file or cert_file} is encrypted, and there is no password for it")
+        return key_password
+
     if cert_file is not None:
-        context.load_cert_chain(cert_file, key_file)
+        context.load_cert_chain(cert_file, key_file, password)
     return context

@@ -23,6 +23,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
 from batonpass.worker.kafka.changelog import Changelog, CommitLost
 from batonpass.worker.kafka.clients import CLOSE_DELAY_S, CLOSE_TIMEOUT_S, Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.refusals import in_words
 from batonpass.worker.kafka.state import TaskState, progress
 from batonpass.worker.kafka.topics import MissingPartition, Said, TopicsMissing
 from batonpass.worker.kafka.transaction import Context, Subtopology
@@ -124,6 +125,7 @@ class Active:
         self._changelog = copy.changelog
         self._prepared = copy.prepared
         self._closing = terms.closing
+        self._connection = terms.connection
         self._group = terms.group
         self._options = terms.options
         self._has_committed = False
@@ -162,7 +164,8 @@ class Active:
                 if missing_since is not None and now - missing_since > self._options.missing_topic_ms / 1_000:
                     raise TopicsMissing(str(error)) from error
                 if said.is_news(repr(error)):
-                    log.warning("%r begins anew every %s ms: %r", self._task, self._options.retry_ms, error)
+                    why = await in_words(error, self._connection)
+                    log.warning("%r begins anew every %s ms: %s", self._task, self._options.retry_ms, why)
                 await self._pause(self._options.retry_ms / 1_000)
 
     async def _try(self) -> None:

@@ -8,20 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-File = str | os.PathLike[str] | None
-
-
-def client_tls(ca_file: File = None, cert_file: File = None, key_file: File = None) -> ssl.SSLContext:
-    """Return a context that trusts ``ca_file`` (this machine's authorities without one) and shows ``cert_file``.
-
-    Raises:
-        OSError: when a file cannot be read.
-        ssl.SSLError: when one does not hold what it should.
-    """
-    context = ssl.create_default_context(cafile=ca_file)
-    if cert_file is not None:
-        context.load_cert_chain(cert_file, key_file)
-    return context
+from batonpass.worker.kafka.tokens import TokenProvider
+from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +44,15 @@ class KafkaConnection:
     """A cluster and the credentials for it.
 
     ``tls`` is a context with the authorities to trust and, for mutual TLS, this side's certificate
-    (`batonpass.worker.options.tls_context` makes one); None: no encryption. ``sasl_mechanism`` is PLAIN,
-    SCRAM-SHA-256 or SCRAM-SHA-512 with ``username`` and ``password``. ``extra`` goes to every aiokafka client as it
-    is, for mechanisms and limits that have no name here. ``client_id`` is what the cluster's quotas and logs go by.
+    (`batonpass.worker.tls_context` makes one); None: no encryption. ``sasl_mechanism`` is PLAIN, SCRAM-SHA-256 or
+    SCRAM-SHA-512 with ``username`` and ``password``, or OAUTHBEARER with ``token``: an async function that returns a
+    bearer token which has not expired. It is called for each connection that is made, so it should keep one while that
+    is good; `batonpass.worker.client_credentials.ClientCredentials` is such a function. ``extra`` goes to every
+    aiokafka client as it is, for mechanisms and limits that have no name here. ``client_id`` is what the cluster's
+    quotas and logs go by.
+
+    Raises:
+        ValueError: when mechanism and credentials do not belong together.
     """
 
     bootstrap_servers: str
@@ -67,17 +61,30 @@ class KafkaConnection:
     sasl_mechanism: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    token: Token | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if (self.sasl_mechanism in WITH_PASSWORD) != (self.username is not None and self.password is not None):
+            raise ValueError(
+                f"username and password go with sasl_mechanism {' or '.join(WITH_PASSWORD)}, and only there"
+            )
+        has_token = self.token is not None or "sasl_oauth_token_provider" in self.extra
+        if (self.sasl_mechanism == OAUTHBEARER) != has_token:
+            raise ValueError(f"token goes with sasl_mechanism {OAUTHBEARER}, and only there")
+
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> KafkaConnection | None:
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, *, token: Token | None = None
+    ) -> KafkaConnection | None:
         """Return the connection that BATONPASS_KAFKA_* names; None without BATONPASS_KAFKA_BOOTSTRAP.
 
-        Read are _BOOTSTRAP, _CLIENT_ID, _CA_FILE, _CERT_FILE, _KEY_FILE, _SASL_MECHANISM, _USERNAME and _PASSWORD.
-        Naming _CA_FILE or _CERT_FILE, or setting _TLS to true, turns TLS on.
+        Read are those that docs/settings.md has for logging in, by the same rules as a coordinator reads them. With
+        OAUTHBEARER, ``token`` gives the tokens in place of an endpoint.
 
         Raises:
-            OSError: when a file cannot be read.
+            ValueError: naming the variables that are wrong, and what to do.
         """
         named = {
             key.removeprefix("BATONPASS_KAFKA_").lower(): text
@@ -86,17 +93,10 @@ class KafkaConnection:
         }
         if "bootstrap" not in named:
             return None
-        is_tls = named.get("tls", "").lower() in {"1", "on", "true", "yes"} or bool(
-            {"ca_file", "cert_file"} & named.keys()
-        )
-        files = (named.get("ca_file"), named.get("cert_file"), named.get("key_file"))
         return cls(
             bootstrap_servers=named["bootstrap"],
             client_id=named.get("client_id", "batonpass"),
-            tls=client_tls(*files) if is_tls else None,
-            sasl_mechanism=named.get("sasl_mechanism"),
-            username=named.get("username"),
-            password=named.get("password"),
+            **login_of(named, token=token),
         )
 
     def client_options(self) -> dict[str, Any]:
@@ -115,6 +115,8 @@ class KafkaConnection:
             options["ssl_context"] = self.tls
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
-            options["sasl_plain_username"] = self.username
-            options["sasl_plain_password"] = self.password
+        if self.username is not None:
+            options |= {"sasl_plain_username": self.username, "sasl_plain_password": self.password}
+        if self.token is not None:
+            options["sasl_oauth_token_provider"] = TokenProvider(self.token)
         return options | dict(self.extra)

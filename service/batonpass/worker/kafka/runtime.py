@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
 from batonpass.worker.kafka.changelog import Changelog, is_too_old
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.refusals import in_words
 from batonpass.worker.kafka.starting import to_its_end
 from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
 from batonpass.worker.kafka.stores import ReadableStore, RocksStore
@@ -83,7 +84,10 @@ class KafkaRuntime(Callbacks):
             state = self._folder.open(task_id, part.changelog_topics)
             found[task_id] = state.positions, {topic: store.level_ms for topic, store in state.stores.items()}
             state.close()
-        ends, kept_ms = await self._ends_and_retention(found)
+        try:
+            ends, kept_ms = await self._ends_and_retention(found)
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError(await in_words(error, self._connection)) from error
         offered: dict[str, Progress] = {}
         for task_id, (positions, level_ms) in found.items():
             topics = self._part(task_id).changelog_topics
@@ -169,7 +173,7 @@ class KafkaRuntime(Callbacks):
             except KafkaError as error:
                 # The copy stays where it is; a cluster that is away says nothing about it.
                 if said.is_news(repr(error)):
-                    log.warning("%r cannot be tailed for now: %r", task, error)
+                    log.warning("%r cannot be tailed for now: %s", task, await in_words(error, self._connection))
                 await asyncio.sleep(self._options.retry_ms / 1_000)
 
     async def on_active(self, task: Task) -> None:

@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
+from batonpass.worker.kafka.refusals import in_words
 from batonpass.worker.kafka.starting import to_its_end
 
 _PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
@@ -88,7 +89,7 @@ class KafkaTransport(httpx.AsyncBaseTransport):
                 case _:
                     return _response(405, {"type": "method-not-allowed", "title": "Method not allowed", "status": 405})
         except (KafkaError, OSError) as error:
-            raise httpx.ConnectError(str(error) or repr(error), request=request) from error
+            raise httpx.ConnectError(await in_words(error, self._connection), request=request) from error
 
     async def aclose(self) -> None:
         """Disconnect for good; whatever connects just now is closed as soon as it has."""

@@ -1,0 +1,143 @@
+"""Bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4): a client's own id and secret for a token."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from batonpass.worker.clock import Clock, system_clock
+from batonpass.worker.options import tls_context
+
+log = logging.getLogger("batonpass.worker")
+
+TIMEOUT_S: Final = 10.0
+RENEW_AT: Final = 0.8
+"""The share of its lifetime after which a token is renewed, in the background; it is good meanwhile."""
+
+OVER_AT: Final = 0.95
+"""The share of its lifetime after which it is not used any more: whoever logs in with it wants to stay a while."""
+
+AGAIN_MS: Final = 1_000
+"""How long an endpoint that gave no token is left alone."""
+
+SAID_MAX: Final = 200
+
+
+class NoToken(Exception):
+    """There is no token; the message says why."""
+
+
+class ClientCredentials:
+    """Fetches tokens from an endpoint, and keeps each until shortly before it expires.
+
+        token = await ClientCredentials("https://login.example/token", "orders", "secret")()
+
+    It is called for each connection that is made; whoever calls at the same time waits for the same request, and nobody
+    waits while a token is good. While the endpoint is away, the last one is used for as long as it lasts. A token
+    of which the endpoint does not say how long it lasts (``expires_in``) is not kept.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client_id: str,
+        secret: str | Callable[[], str],
+        *,
+        scope: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Name the endpoint and the client; nothing is asked yet.
+
+        ``secret`` may be a function that returns it each time, for one that is replaced now and then. ``tls`` has the
+        authorities that the endpoint is believed by (this machine's without it).
+        """
+        self._url = url
+        self._client_id = client_id
+        self._secret = secret
+        self._scope = scope
+        self._tls = tls or tls_context()
+        self._clock = clock or system_clock()
+        self._fetching: asyncio.Task[str | NoToken] | None = None
+        self._token: str | NoToken = NoToken("none was asked for")
+        self._fetch_at_ms = self._over_at_ms = 0
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials({self._url!r}, {self._client_id!r})"
+
+    async def __call__(self) -> str:
+        """Return a token that has not expired.
+
+        Raises:
+            NoToken: when there is none.
+        """
+        now_ms = self._clock()
+        if self._fetching is None and now_ms >= self._fetch_at_ms:
+            self._fetching = asyncio.create_task(self._fetch(), name="batonpass client credentials")
+        found = self._token
+        if self._fetching is not None and now_ms >= self._over_at_ms:
+            found = await asyncio.shield(self._fetching)
+        if isinstance(found, NoToken):
+            raise NoToken(*found.args)
+        return found
+
+    async def _fetch(self) -> str | NoToken:
+        now_ms = self._clock()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                token, lasts_ms = await self._ask()
+        except (NoToken, httpx.HTTPError, OSError) as error:
+            # A time-out is an OSError, and says nothing.
+            why = NoToken(f"{self._url} gave none: {str(error) or f'no answer within {TIMEOUT_S:.0f} s'}")
+            self._fetch_at_ms = self._clock() + AGAIN_MS
+            if self._clock() >= self._over_at_ms:
+                self._token = why
+            else:
+                log.warning("a token could not be renewed, and is used for as long as it lasts: %s", why)
+            return why
+        else:
+            self._token = token
+            self._fetch_at_ms, self._over_at_ms = now_ms + int(lasts_ms * RENEW_AT), now_ms + int(lasts_ms * OVER_AT)
+            return token
+        finally:
+            self._fetching = None
+
+    async def _ask(self) -> tuple[str, float]:
+        """Return a token, and for how many milliseconds it is good from when it was asked for."""
+        secret = self._secret() if callable(self._secret) else self._secret
+        # Both are encoded before they become a header (RFC 6749, section 2.3.1).
+        login = httpx.BasicAuth(quote(self._client_id, safe=""), quote(secret, safe=""))
+        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        # The whole of it is bounded by the caller.
+        async with httpx.AsyncClient(verify=self._tls, timeout=None) as client:  # noqa: S113
+            answer = await client.post(self._url, data=form, auth=login, headers={"accept": "application/json"})
+        said = _object_in(answer)
+        if answer.status_code != httpx.codes.OK:
+            words = " ".join(str(said[name]) for name in ("error", "error_description") if name in said)[:SAID_MAX]
+            advice = "; check the client's id and secret" if answer.status_code in {400, 401, 403} else ""
+            raise NoToken(f"it answered {answer.status_code}{f' ({words})' if words else ''}{advice}")
+        token = said.get("access_token")
+        if not isinstance(token, str) or not token:
+            raise NoToken("its answer has no access_token; check that it is a token endpoint")
+        try:
+            lasts_s = float(said["expires_in"])
+        except (KeyError, TypeError, ValueError):
+            return token, 0
+        if lasts_s <= 0:
+            raise NoToken(f"its token has expired already (expires_in is {said['expires_in']})")
+        return token, lasts_s * 1_000
+
+
+def _object_in(answer: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object in an answer; empty where there is none."""
+    try:
+        said = answer.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

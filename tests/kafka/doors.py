@@ -1,0 +1,78 @@
+"""A broker whose doors ask who is there, each in its own way.
+
+One listener is open, as that of any test. The others speak TLS, and let in who knows a password (PLAIN), who shows a
+certificate of the right authority (mutual TLS), or who has a token that a token server signed (OAUTHBEARER), for as
+long as that lasts.
+"""
+
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from tests.token_server import AUDIENCE, TokenServer
+
+from batonpass.kafka.broker import LocalBroker
+from batonpass.kept import Order
+from batonpass.sockets import free_port
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER, PASSWORD = "batonpass", "secret"
+
+
+class GuardedBroker(LocalBroker):
+    """A broker with four listeners. The addresses of those that are not open stand in ``doors``, by their names."""
+
+    def __init__(self, folder: Path, authority: trustme.CA, server: TokenServer) -> None:
+        """Name everything; the token server listens already."""
+        folder.mkdir(parents=True, exist_ok=True)
+        shown = authority.issue_cert("127.0.0.1")
+        # Kafka reads keys in this form only.
+        key = load_pem_private_key(shown.private_key_pem.bytes(), None)
+        kept = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        store, trusted = folder / "broker.pem", folder / "trusted.pem"
+        store.write_bytes(kept + b"".join(pem.bytes() for pem in shown.cert_chain_pems))
+        authority.cert_pem.write_to_path(str(trusted))
+        self.doors: dict[str, str] = {}
+        self._url = server.url
+        named = "listener.name.tokens"
+        settings = {
+            "listener.security.protocol.map": "PASSWORDS:SASL_SSL,CERTIFICATES:SSL,TOKENS:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(trusted),
+            "listener.name.passwords.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.passwords.plain.sasl.jaas.config": f'{PLAIN} required user_{USER}="{PASSWORD}";',
+            "listener.name.certificates.ssl.client.auth": "required",
+            f"{named}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{named}.oauthbearer.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+            f"{named}.oauthbearer.sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+            # A connection lasts no longer than the token that it came in with.
+            f"{named}.oauthbearer.connections.max.reauth.ms": "3600000",
+            "sasl.oauthbearer.jwks.endpoint.url": f"{server.url}/keys",
+            "sasl.oauthbearer.expected.issuer": server.url,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+        }
+        super().__init__(folder / "broker", settings=settings, heap_mb=256)
+
+    def _order(self, java: tuple[str, ...], port: int) -> Order:
+        # Kafka asks nobody for keys who is not named here.
+        return super()._order((*java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._url}/keys"), port)
+
+    def _write_properties(self, port: int, controller_port: int) -> Path:
+        written = super()._write_properties(port, controller_port)
+        self.doors = {name: f"127.0.0.1:{free_port()}" for name in ("passwords", "certificates", "tokens")}
+        open_ones = ",".join(
+            f"{name.upper()}://{at}" for name, at in {"plaintext": f"127.0.0.1:{port}", **self.doors}.items()
+        )
+        with written.open("a") as file:
+            # Of a line that is there twice, the last one counts.
+            file.write(f"listeners={open_ones},CONTROLLER://127.0.0.1:{controller_port}\n")
+            file.write(f"advertised.listeners={open_ones}\n")
+        return written
