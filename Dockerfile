@@ -1,8 +1,10 @@
 # Targets: service (the coordinator, and every command), dashboard, worker (the demonstration's), audit (Spark).
 #   docker build --target service --tag batonpass .
 # Everything of Python comes from deploy/locks, hash by hash. PYTHON is the base of all of them; build and runtime must
-# share it, because an environment leads to the interpreter that it was made with.
+# share it, because an environment leads to the interpreter that it was made with. Pinned: PYTHON=...@sha256:... COMMIT is
+# written down beside it, in provenance.json.
 ARG PYTHON=python:3.11-slim-bookworm
+ARG COMMIT=
 
 FROM ${PYTHON} AS tools
 WORKDIR /build
@@ -21,6 +23,11 @@ COPY deploy/locks/audit.lock ./
 RUN python3 -m venv --without-pip /opt/batonpass \
     && tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --require-hashes --compile-bytecode -r audit.lock
 
+FROM tools AS sbom-tool
+COPY deploy/locks/sbom.lock ./
+RUN python3 -m venv --without-pip sbom-tool \
+    && tools/bin/uv pip install --no-cache --quiet --python sbom-tool --require-hashes -r sbom.lock
+
 FROM tools AS wheel
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
@@ -28,12 +35,24 @@ COPY migrations migrations
 RUN tools/bin/pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 FROM service-packages AS service-environment
+COPY --from=sbom-tool /build/sbom-tool sbom-tool
 COPY --from=wheel /build/dist dist
-RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl
+COPY deploy/image/provenance.py ./
+ARG PYTHON
+ARG COMMIT
+RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
+    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass \
+    && PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py run.lock dist/*.whl > /opt/batonpass/provenance.json
 
 FROM audit-packages AS audit-environment
+COPY --from=sbom-tool /build/sbom-tool sbom-tool
 COPY --from=wheel /build/dist dist
-RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl
+COPY deploy/image/provenance.py ./
+ARG PYTHON
+ARG COMMIT
+RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
+    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass \
+    && PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py audit.lock dist/*.whl > /opt/batonpass/provenance.json
 
 # What runs has neither pip nor a compiler, and is nobody: a number, so that Kubernetes can see that it is not root.
 FROM ${PYTHON} AS runtime

@@ -32,6 +32,11 @@ test: ## check, then every test; what CI runs
 	$(ENVIRONMENT) test
 	.venv/bin/python .ci/steps.py test
 
+.PHONY: containers
+containers: ## build every image, run docker-compose.yml in Podman, and try it (half an hour the first time; as root)
+	$(ENVIRONMENT) containers
+	.venv/bin/python -m pytest -x -s tests/containers/story.py $(ARGS)
+
 .PHONY: check
 check: ## lint, types, import rules, spelling: no tests
 	$(ENVIRONMENT) dev

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import containers
 import system
 from system import say
 
@@ -33,7 +34,7 @@ PURPOSES = {
     "broker": "a Java runtime for the Kafka broker, since there is no Java 17 or later (35 MB)",
 }
 # What these purposes install into .venv; what they need beside it, `main` adds.
-SYNONYMS = {"demo": "run", "kafka": "run", "test": "dev"}
+SYNONYMS = {"demo": "run", "kafka": "run", "test": "dev", "containers": "dev"}
 SERVICE = ("pyproject.toml", "--extra", "server", "--extra", "kafka", "--extra", "dashboard")
 # In this order: `dev` is the widest and is resolved first, the others are held to its versions.
 RESOLUTIONS = {
@@ -42,6 +43,7 @@ RESOLUTIONS = {
     "bootstrap": ("--group", "pyproject.toml:build", "--constraint", "deploy/locks/dev.lock"),
     "audit": ("pyproject.toml", "--extra", "audit", "--constraint", "deploy/locks/dev.lock"),
     "broker": ("pyproject.toml", "--extra", "broker", "--constraint", "deploy/locks/dev.lock"),
+    "sbom": ("--group", "pyproject.toml:sbom", "--constraint", "deploy/locks/dev.lock"),
 }
 
 
@@ -118,7 +120,7 @@ def prepare(purpose: str) -> None:
 
 def wants_broker(purpose: str) -> bool:
     """Tell whether a purpose includes a broker of this machine's own."""
-    return purpose in {"demo", "kafka"} or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
+    return purpose in {"demo", "kafka", "containers"} or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
 
 
 def write_locks(*options: str) -> None:
@@ -141,6 +143,8 @@ def main() -> None:
             prepare(SYNONYMS.get(purpose, purpose))
             if purpose == "test":
                 system.prepare()
+            if purpose == "containers":
+                containers.prepare()
             if wants_broker(purpose) and not os.environ.get("BATONPASS_KAFKA_BOOTSTRAP"):
                 if not system.has_java():
                     prepare("broker")

@@ -32,7 +32,7 @@ CHECK = (
     Step("ruff", ("ruff", "check", ".")),
     Step("ruff format", ("ruff", "format", "--check", ".")),
     Step("mypy", ("mypy", "service", "tests")),
-    Step("mypy .ci", ("mypy", ".ci/environment.py", ".ci/steps.py", ".ci/system.py")),
+    Step("mypy .ci", ("mypy", ".ci/containers.py", ".ci/environment.py", ".ci/steps.py", ".ci/system.py")),
     Step("import-linter", ("lint-imports",)),
     Step("codespell", ("codespell",)),
 )

@@ -199,9 +199,10 @@ def fetch_ivy() -> None:
 
 def advice(part: Part) -> str:
     """Return what to do about a part that is not there."""
+    instead = f", or leave its tests out: BATONPASS_TEST_WITHOUT={part.name}" if part in PARTS else ":"
     return "\n".join(
         [
-            f"There is no {part.what}. Install it, or leave its tests out: BATONPASS_TEST_WITHOUT={part.name}",
+            f"There is no {part.what}. Install it{instead}",
             f"  Debian, Ubuntu:  apt-get install {' '.join(part.packages[0])}",
             f"  Fedora:          {part.fedora}",
             f"  macOS:           {part.macos}",
@@ -212,7 +213,11 @@ def advice(part: Part) -> str:
 def prepare() -> None:
     """Have every part that this run does not leave out, or stop with what to do about those that are missing."""
     without = left_out()
-    wanted = [part for part in PARTS if part.name not in without]
+    have(tuple(part for part in PARTS if part.name not in without))
+
+
+def have(wanted: tuple[Part, ...]) -> None:
+    """Have these parts, or stop with what to do about those that are missing."""
     missing = [part for part in wanted if not part.works()]
     fetch(missing)
     if missing := [part for part in missing if not part.works()]:

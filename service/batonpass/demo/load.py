@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 from batonpass.demo.job import Job, customer
 from batonpass.demo.logs import configure
+from batonpass.demo.reach import connection
 from batonpass.terminal import say
 
 TICK_S = 0.02
@@ -38,9 +39,8 @@ class Load:
             KafkaError: when the broker cannot be reached at the start.
         """
         # Idempotent, so that a repeated request doubles nothing.
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._job.bootstrap, client_id="batonpass-demo-load", enable_idempotence=True, linger_ms=0
-        )
+        reached = connection(self._job.bootstrap, "batonpass-demo-load").client_options()
+        producer = AIOKafkaProducer(**reached, enable_idempotence=True, linger_ms=0)
         await producer.start()
         try:
             await self._send(producer, stop)

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from batonpass.demo.job import Job, Output
 from batonpass.demo.ledger import Ledger
+from batonpass.demo.reach import connection
 
 LOOK_S = 0.1
 
@@ -30,8 +31,7 @@ class Outputs:
             KafkaError: when the broker cannot be reached.
         """
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._job.bootstrap,
-            client_id="batonpass-demo-outputs",
+            **connection(self._job.bootstrap, "batonpass-demo-outputs").client_options(),
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             enable_auto_commit=False,

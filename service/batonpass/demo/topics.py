@@ -12,6 +12,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from batonpass.demo.job import Job, customer, state
 from batonpass.demo.quotas import limit_reading
+from batonpass.demo.reach import connection
 
 LEADER_PATIENCE_S = 30.0
 BROKER_SETTINGS = {
@@ -33,7 +34,7 @@ COMPACTED = {
 @asynccontextmanager
 async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     """Lend a client that may change topics and quotas."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, client_id="batonpass-demo")
+    admin = AIOKafkaAdminClient(**connection(bootstrap, "batonpass-demo").client_options())
     await admin.start()
     try:
         yield admin
@@ -85,7 +86,7 @@ async def preload(job: Job) -> int:
         KafkaError: when the broker does not take them.
     """
     # Batches stay small: a quota lets nobody have a batch that is larger than what it allows in its window.
-    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap, client_id="batonpass-demo", linger_ms=20)
+    producer = AIOKafkaProducer(**connection(job.bootstrap, "batonpass-demo").client_options(), linger_ms=20)
     await producer.start()
     try:
         empty = state(0, 0)

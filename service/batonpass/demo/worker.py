@@ -23,8 +23,9 @@ import uvicorn
 from batonpass import terminal
 from batonpass.demo.job import STORE, Job, customer, read_state, subtopology
 from batonpass.demo.logs import configure
+from batonpass.demo.reach import connection
 from batonpass.worker import Exit, Member, OnLeaseLost, Task
-from batonpass.worker.kafka import ActiveOptions, KafkaConnection, KafkaRuntime
+from batonpass.worker.kafka import ActiveOptions, KafkaRuntime
 from batonpass.worker.options import fresh_member_id
 from batonpass.worker.protocol import Offsets, Role, Stage
 from batonpass.worker.tasks import Revocation
@@ -182,12 +183,11 @@ class Identity:
 async def work(order: Order) -> int:
     """Be a worker until told to stop; return the exit code."""
     job, folder, token = order.job, Path(order.folder), Path(order.token_file)
-    connection = KafkaConnection(bootstrap_servers=job.bootstrap, client_id=order.name)
     options = ActiveOptions(
         commit_interval_ms=order.commit_interval_ms, transaction_timeout_ms=10_000, changelog_options=SMALL_READS
     )
     parts = {"0": subtopology(job, order.name)}
-    runtime = TellingRuntime(connection, job.group, parts, folder=folder / "state", options=options)
+    runtime = TellingRuntime(connection(job.bootstrap, order.name), job.group, parts, folder=folder / "state", options=options)
     identity = Identity(folder / "member-id")
     listener = socket.create_server(("127.0.0.1", 0))
     member = Member(

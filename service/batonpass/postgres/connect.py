@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 from asyncpg import InterfaceError, PostgresError  # type: ignore[import-untyped]
 from sqlalchemy import event
@@ -41,6 +42,10 @@ def async_url(url: str) -> URL:
         raise ValueError("this is no URL; expected postgresql://user:password@host:port/database") from None
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError(f"{parsed.render_as_string()} is not a URL of Postgres; expected postgresql://...")
+    # How to speak TLS, in libpq's words: the driver understands them in a URL of its own only.
+    tls = {name: text for name, text in parsed.query.items() if name.startswith("ssl") and name != "ssl"}
+    if tls:
+        parsed = parsed.difference_update_query(tls).update_query_dict({"dsn": f"postgresql://?{urlencode(tls)}"})
     return parsed.set(drivername="postgresql+asyncpg")
 
 
