@@ -138,7 +138,9 @@ _OF_MEMBERS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
 def _of_kafka_streams(draft: DecisionDraft, item: i.Input) -> Reply:
     """Take what members and time bring to other groups: of these, only rebalances tell (``streams``)."""
     if isinstance(item, i.Join | i.Heartbeat | i.Leave):
-        message = f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
+        message = (
+            f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
+        )
         return InvalidRequest(message, errors=[("path.group", message)])
     return Done()
 

@@ -62,7 +62,7 @@ class StreamsAdvice:
 
     Attributes:
         generation: the target that this leads to.
-        assignment: per process, what it is to have as ``active``, ``standby`` and ``warmup``; every task has one active.
+        assignment: per process, what it is to have by role; every task has one active.
         follow_up_ms: how long after now to ask again; None where nothing is to come.
         follow_up_by_everybody: every process is to come back then, not only the leader's.
         at_rest: everything is where it belongs.

@@ -176,7 +176,7 @@ def _take_reports(
 
 
 def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskReport:
-    """Return the report of a copy in the role that it was given: Kafka tells standbys, warmups and leftovers by none."""
+    """Return the report of a copy in the role that it was given: Kafka tells no standby from what was left behind."""
     grant = member.assignment.get(task_id)
     if report.role == "active" or grant is None or grant.role is Role.ACTIVE:
         return report
@@ -308,7 +308,9 @@ def _assignment(
     for task in view.tasks.pick(view.group.table.ids):
         active = _active(view, task, task_plans.get(task.id))
         beside = {active, *(entry.member_id for entry in task.unreleased)}
-        copies = [(role, one) for role in (Role.STANDBY, Role.WARMUP) for one in _copies(task, role) if one not in beside]
+        copies = [
+            (role, one) for role in (Role.STANDBY, Role.WARMUP) for one in _copies(task, role) if one not in beside
+        ]
         for role, member_id in ((Role.ACTIVE, active), *copies):
             process_id = process_of.get(member_id)
             if process_id is not None:
@@ -321,7 +323,7 @@ def _copies(task: Task, role: Role) -> tuple[MemberId, ...]:
 
 
 def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
-    """Return who is to run a task: its owner, else who gets it next, else who still runs it, else whoever is warmest."""
+    """Return who is to run a task: its owner, who gets it next, who still runs it, or whoever is warmest."""
     planned = plan.choice.active if plan is not None else None
     chosen = task.owner or task.next_owner or planned or (task.unreleased[0].member_id if task.unreleased else None)
     if chosen is not None and chosen in view.members:
@@ -339,9 +341,7 @@ def _follow_up(view: View) -> tuple[int | None, bool]:
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
     if any(task.unreleased for task in tasks):
         return NUDGE_MS, True
-    waits = [
-        level_in_ms(view.copy(task, member_id)) for task in tasks for member_id in task.warmups
-    ]
+    waits = [level_in_ms(view.copy(task, member_id)) for task in tasks for member_id in task.warmups]
     if waits:
         soonest_ms = min(UNKNOWN_MS if wait is None else wait for wait in waits)
         return min(max(soonest_ms, SOONEST_MS), config.probing_rebalance_interval_ms), False
