@@ -14,6 +14,7 @@ from batonpass.core.inputs import (
     Heartbeat,
     Join,
     OtherAssignment,
+    PartitionCounts,
     PauseRequest,
     PinRequest,
     Started,
@@ -226,6 +227,20 @@ def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> N
     assert leader.scene.group.pause is None
 
 
+def test_what_nobody_may_have_runs_all_the_same_because_kafka_leaves_out_what_has_no_active() -> None:
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    leader.scene.do(PauseRequest(PauseScope.ALL))
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("c"))
+    assert sorted(task for of in advice.assignment.values() for task in of["active"]) == ["0_0", "0_1"]
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("a")))
+    leader.tasks = 3
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    assert roles(advice, "a") == {"active": ["0_0", "0_1", "0_2"]}
+
+
 def test_a_warmup_that_does_not_get_on_is_tried_elsewhere() -> None:
     leader = Leader(tasks=2, max_warmup_replicas=1)
     both = {"0_0": RUNS, "0_1": RUNS}
@@ -287,6 +302,14 @@ def test_a_topology_that_shrinks_and_settings_out_of_range_are_refused() -> None
     leader.ask(process("a", ALL))
     leader.tasks = 2
     leader.scene.refused(leader.input(process("a", ALL)), InvalidTopology)
+
+
+def test_its_tasks_are_those_that_the_application_says() -> None:
+    scene = Scene()
+    shape = Topology(1, (Subtopology("0", 1, source_topics=("orders",)),))
+    scene.ok(StreamsRebalance(shape, {}, (process("a"),)), StreamsAdvice)
+    assert scene.do(PartitionCounts({"orders": 7})) == Done()
+    assert scene.group.table.ids == ("0_0",)
 
 
 def test_limits_hold() -> None:

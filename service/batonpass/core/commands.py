@@ -124,8 +124,13 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
 
 
 def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
-    """Take the partition counts of source topics: a partition more is a task more."""
+    """Take the partition counts of source topics: a partition more is a task more.
+
+    The tasks of a Kafka Streams application are those that it says.
+    """
     group = draft.group
+    if group.config.kafka_streams:
+        return Done()
     topology = with_partitions(group.topology, item.partitions)
     if group.declared and topology != group.topology:
         try:

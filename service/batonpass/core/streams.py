@@ -30,7 +30,7 @@ from batonpass.core.copies import TaskPlan
 from batonpass.core.decision_draft import DecisionDraft
 from batonpass.core.errors import InvalidRequest, ProtocolError
 from batonpass.core.ids import InstanceId, MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Join, StreamsProcess, StreamsRebalance
+from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.lag import level_in_ms
 from batonpass.core.liveness import end_pause_if_over, find_stalls, forget_gone
 from batonpass.core.model import ActiveState, Cause, Member, Role, Task
@@ -77,17 +77,16 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     refused = _take_members(draft, item)
     if refused is not None:
         return refused
-    of_process = _members_by_process(draft)
-    refused = _take_reports(draft, item, of_process)
+    refused = _take_reports(draft, item)
     if refused is not None:
         return refused
-    _adopt(draft, item, of_process)
+    _adopt(draft, item)
     end_pause_if_over(draft)
     find_stalls(draft)
     forget_gone(draft)
     place_now(draft)
     if item.other is not None:
-        _explain_other(draft, item)
+        _explain_other(draft, item.other)
     else:
         _take_steps(draft)
     return _answer(draft, item)
@@ -156,16 +155,10 @@ def _unused_id(draft: DecisionDraft, process_id: InstanceId) -> MemberId:
     return found
 
 
-def _members_by_process(draft: DecisionDraft) -> dict[InstanceId, MemberId]:
-    return dict(draft.group.instances.items())
-
-
-def _take_reports(
-    draft: DecisionDraft, item: StreamsRebalance, of_process: Mapping[InstanceId, MemberId]
-) -> ProtocolError | None:
+def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | None:
     """Take what each process has as the heartbeat of its member, which knows its present assignment."""
     for process in item.processes:
-        member = draft.group.members[of_process[process.id]]
+        member = draft.group.members[draft.group.instances[process.id]]
         known = draft.member_soft(member.id)
         tasks = {task_id: _in_its_role(member, task_id, report) for task_id, report in process.tasks.items()}
         seq = 0 if known is None else known.seq + 1
@@ -183,7 +176,7 @@ def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskRep
     return report._replace(role=grant.role.value)
 
 
-def _adopt(draft: DecisionDraft, item: StreamsRebalance, of_process: Mapping[InstanceId, MemberId]) -> None:
+def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     """Make what a process runs its own although the group gave it to somebody else, or to nobody.
 
     Who was to give a task up and has been answered since that it is to have it goes on without a break.
@@ -192,7 +185,7 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance, of_process: Mapping[Ins
     for process in item.processes:
         for task_id, report in process.tasks.items():
             if report.role == "active" and task_id in draft.group.table.index_of:
-                runners.setdefault(task_id, []).append(of_process[process.id])
+                runners.setdefault(task_id, []).append(draft.group.instances[process.id])
     adopted: dict[MemberId, dict[TaskId, int]] = {}
     released: list[Record] = []
     for task_id, members in sorted(runners.items()):
@@ -205,21 +198,19 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance, of_process: Mapping[Ins
     draft.record(*(TasksAdopted(one, tokens, (), draft.now_ms) for one, tokens in sorted(adopted.items())), *released)
 
 
-def _explain_other(draft: DecisionDraft, item: StreamsRebalance) -> None:
+def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
     """Say how many tasks Kafka's own assignor moves, which is the one that is followed."""
-    if item.other is None:
-        return
     tasks, table = draft.group.tasks, draft.group.table
-    members = _members_by_process(draft)
+    members = draft.group.instances
     moved = [
         task_id
-        for process_id, actives in sorted(item.other.actives.items())
+        for process_id, actives in sorted(other.actives.items())
         for task_id in actives
         if task_id in table.index_of
         and table.stateful[table.index_of[task_id]]
         and tasks[task_id].owner != members.get(process_id)
     ]
-    detail = f"{item.other.assignor} decides, and moves {len(moved)} tasks: {', '.join(moved) or 'none'}"
+    detail = f"{other.assignor} decides, and moves {len(moved)} tasks: {', '.join(moved) or 'none'}"
     draft.explain(OTHER_ASSIGNOR, detail=detail, tasks=len(moved))
 
 
@@ -304,22 +295,16 @@ def _assignment(
     found: dict[InstanceId, dict[str, list[TaskId]]] = {
         process.id: {"active": [], "standby": [], "warmup": []} for process in item.processes
     }
-    process_of = {member.id: member.instance_id for member in view.members.values()}
+    process_of = {member_id: process_id for process_id, member_id in view.group.instances.items()}
     for task in view.tasks.pick(view.group.table.ids):
         active = _active(view, task, task_plans.get(task.id))
         beside = {active, *(entry.member_id for entry in task.unreleased)}
-        copies = [
-            (role, one) for role in (Role.STANDBY, Role.WARMUP) for one in _copies(task, role) if one not in beside
-        ]
-        for role, member_id in ((Role.ACTIVE, active), *copies):
-            process_id = process_of.get(member_id)
-            if process_id is not None:
-                found[process_id][role].append(task.id)
+        found[process_of[active]][Role.ACTIVE].append(task.id)
+        for role, members in ((Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups)):
+            for member_id in members:
+                if member_id not in beside:
+                    found[process_of[member_id]][role].append(task.id)
     return {process_id: {role: tuple(tasks) for role, tasks in roles.items()} for process_id, roles in found.items()}
-
-
-def _copies(task: Task, role: Role) -> tuple[MemberId, ...]:
-    return task.standbys if role is Role.STANDBY else task.warmups
 
 
 def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:

@@ -333,7 +333,8 @@ def _check_adoption_from_kafka(
             for other in sorted(other for other in others if other is not None)
             if _runs(_process(transition, ledger, item, other), task_id)
         ]
-        if token <= transition.before.tasks[task_id].token if task_id in transition.before.tasks else False:
+        known = transition.before.tasks.get(task_id)
+        if known is not None and token <= known.token:
             violations.append(Violation("L1", f"adopted under the token {token}, which was given", task_id))
     return violations
 
