@@ -127,4 +127,4 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
     # Tasks have had weights of their own since then, groups a word on Kafka, and an unsettled task is queued, open or
     # waiting.
     assert changed <= {"topology", "config", "unsettled"}
-    assert again["group"]["config"] == payload["group"]["config"] | {"kafka_heartbeats": False}
+    assert again["group"]["config"] == payload["group"]["config"] | {"kafka_heartbeats": False, "kafka_streams": False}

@@ -51,6 +51,7 @@ ANSWERS = (
     ("GET", r"/[^/]+/assignment", "assignment_get"),
     ("GET", r"/[^/]+/snapshot", "snapshot"),
     ("POST", r"/[^/]+/plan", "plan_answer"),
+    ("POST", r"/[^/]+/advice", "advice"),
     ("GET", r"", "groups_get"),
     ("GET", r"/[^/]+/members", "members_get"),
     ("POST", r"/[^/]+/members/[^/]+/drain", "drain_answer"),

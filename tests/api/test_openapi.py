@@ -16,6 +16,7 @@ SERVED = {
     "/v1/groups/{group}": {"put", "get", "delete"},
     "/v1/groups/{group}/assignment": {"get"},
     "/v1/groups/{group}/snapshot": {"get"},
+    "/v1/groups/{group}/advice": {"post"},
     "/v1/groups/{group}/plan": {"post"},
     "/v1/groups/{group}/members": {"get"},
     "/v1/groups/{group}/members/{member}": {"put", "get", "delete"},

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.core.relay import Relay
 from tests.core.scene import Scene, failed, topology
+from tests.core.test_streams import Application, Leader
 
 from batonpass.codec.replay import replay
 from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace, soft_after
@@ -113,6 +114,23 @@ def _happen(scene: Scene, fate: random.Random, present: list[str]) -> None:
         scene.do(ResumeRequest())
     elif actives:
         scene.beat(member_id, {actives[0]: failed()})
+
+
+def test_advice_to_kafka_streams_is_made_again_from_what_was_written() -> None:
+    app = Application(random.Random(7), tasks=6)
+    app.copies["p9"] = {}
+    leader = Leader(6, num_standby_replicas=1)
+    leader.scene = scene = Chronicle()
+    for _ in range(30):
+        app.trouble()
+        app.obey(leader.ask(*app.report()))
+        app.pass_time()
+    group, soft = Group(GroupId("g")), Soft()
+    assert len(scene.written) > 20
+    for one in scene.written:
+        again, soft = replay(group, soft, decode_trace(TRACE_VERSION, one.trace))
+        assert again.records == one.records
+        group = evolve(group, one.records)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -220,6 +220,8 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("snapshot_answer", "reasons/0/code", DROP),
         ("snapshot_answer", "moves", -1),
         ("plan_answer", "balance", DROP),
+        ("advice", "followup_ms", DROP),
+        ("advice", "assignment/a/active", DROP),
         ("event", "type", "handed-over"),
         ("event", "body/gap_ms", DROP),
         ("events_get", "events/0/position", DROP),

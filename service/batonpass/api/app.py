@@ -18,6 +18,7 @@ from batonpass.api import (
     openapi,
     operators,
     problems,
+    streams,
     tokens,
 )
 from batonpass.api.admission import Admission, AdmissionPolicy
@@ -26,7 +27,7 @@ from batonpass.api.health import Health
 from batonpass.api.offload import Offload
 from batonpass.api.service import Service
 
-ROUTERS = tuple(part.router for part in (groups, members, operators, archive, events, audits, tokens, health))
+ROUTERS = tuple(part.router for part in (groups, members, streams, operators, archive, events, audits, tokens, health))
 
 
 def create_app(

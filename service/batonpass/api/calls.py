@@ -30,6 +30,7 @@ ROLES: Final[Mapping[tuple[str, str], frozenset[AccessRole]]] = {
     ("GET", _GROUP + "/assignment"): ANYBODY,
     ("GET", _GROUP + "/snapshot"): VIEWER,
     ("POST", _GROUP + "/plan"): VIEWER,
+    ("POST", _GROUP + "/advice"): WORKER,
     ("GET", _GROUP + "/explain"): VIEWER,
     ("GET", _GROUP + "/generations"): VIEWER,
     ("GET", _GROUP + "/generations/{number}"): VIEWER,

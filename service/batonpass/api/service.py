@@ -20,7 +20,7 @@ from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Input
 from batonpass.core.placement import Solver, minimum_flow
-from batonpass.core.replies import Answer, Declared, Done, DrainProgress
+from batonpass.core.replies import Answer, Declared, Done, DrainProgress, StreamsAdvice
 from batonpass.runtime.access import Tokens
 from batonpass.runtime.audits import Audits
 from batonpass.runtime.coordinator import Coordinator
@@ -29,7 +29,7 @@ from batonpass.runtime.ports import Defect
 
 T = TypeVar("T", bound=Struct)
 S = TypeVar("S")
-R = TypeVar("R", Answer, Declared, Done, DrainProgress)
+R = TypeVar("R", Answer, Declared, Done, DrainProgress, StreamsAdvice)
 
 _shape = cache(Shape)
 

@@ -57,7 +57,7 @@ def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
             return PreconditionFailed(f"group {group.id!r} has changed since; read it again and send its present ETag")
         topology = group.topology if item.topology is None else next_topology(group.topology, item.topology)
         config = group.config if item.config is None else parse_config(item.config, group.config)
-        _require_size(draft, topology)
+        require_size(draft, topology)
     except ProtocolError as refused:
         return refused
     changes: list[Record] = []
@@ -77,13 +77,18 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
         raise InvalidTopology(message, errors=[("topology", message)])
     topology = next_topology(Topology(), item.topology)
     config = parse_config(item.config or {})
-    _require_size(draft, topology)
+    require_size(draft, topology)
     draft.record(GroupDeclared(topology, config, draft.now_ms))
     draft.needs_step = True
     return Declared(created=True, revision=draft.group.revision, warnings=warnings_of(draft.policy, config))
 
 
-def _require_size(draft: DecisionDraft, topology: Topology) -> None:
+def require_size(draft: DecisionDraft, topology: Topology) -> None:
+    """Refuse a topology of more tasks than a group may have.
+
+    Raises:
+        TooLarge: naming the limit.
+    """
     count = sum(part.partitions or 0 for part in topology.subtopologies)
     if count > draft.policy.max_tasks:
         message = f"the topology has {count} tasks, the limit is {draft.policy.max_tasks}"
@@ -119,12 +124,17 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
 
 
 def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
-    """Take the partition counts of source topics: a partition more is a task more."""
+    """Take the partition counts of source topics: a partition more is a task more.
+
+    The tasks of a Kafka Streams application are those that it says.
+    """
     group = draft.group
+    if group.config.kafka_streams:
+        return Done()
     topology = with_partitions(group.topology, item.partitions)
     if group.declared and topology != group.topology:
         try:
-            _require_size(draft, topology)
+            require_size(draft, topology)
         except ProtocolError as refused:
             return refused
         draft.record(TopologyChanged(topology))

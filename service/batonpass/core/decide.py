@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from batonpass.core import commands, liveness, membership, recovery, reports
+from batonpass.core import commands, liveness, membership, recovery, reports, streams
 from batonpass.core import inputs as i
 from batonpass.core.answers import Late, Taken, answer, refusal, why_drain_is_blocked
 from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.errors import ProtocolError, StaleMemberEpoch, UnknownGroup
+from batonpass.core.errors import InvalidRequest, ProtocolError, StaleMemberEpoch, UnknownGroup
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member
 from batonpass.core.placement import Solver, minimum_flow
@@ -71,7 +71,9 @@ def decide(  # noqa: PLR0917 - the state, what has arrived, the time, and what s
         _advance_group(draft, inputs, concerned)
     for member_id in draft.estimated:
         probe_sooner(draft, member_id)
-    if any(isinstance(item, i.Tick | i.Started) for item in inputs):
+    if draft.group.config.kafka_streams:
+        draft.wake_ms = None  # Nothing is due between two rebalances.
+    elif any(isinstance(item, i.Tick | i.Started) for item in inputs):
         liveness.find_wake(draft)
     replies = tuple([_reply(draft, item, outcome) for item, outcome in zip(inputs, outcomes, strict=True)])
     if draft.wake_ms != draft.soft.wake_ms:
@@ -96,6 +98,8 @@ def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Re
 
 
 def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
+    if draft.group.declared and draft.group.config.kafka_streams and isinstance(item, _OF_MEMBERS):
+        return _of_kafka_streams(draft, item)
     match item:
         case i.Heartbeat():
             return reports.heartbeat(draft, item)
@@ -122,8 +126,23 @@ def _apply(draft: DecisionDraft, item: i.Input) -> Reply:
             return liveness.started(draft, item)
         case i.StoreRecovered():
             return recovery.store_recovered(draft, item)
+        case i.StreamsRebalance():
+            return streams.rebalance(draft, item)
         case _:
             return _command(draft, item)
+
+
+_OF_MEMBERS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
+
+
+def _of_kafka_streams(draft: DecisionDraft, item: i.Input) -> Reply:
+    """Take what members and time bring to other groups: of these, only rebalances tell (``streams``)."""
+    if isinstance(item, i.Join | i.Heartbeat | i.Leave):
+        message = (
+            f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
+        )
+        return InvalidRequest(message, errors=[("path.group", message)])
+    return Done()
 
 
 _Command = (
@@ -177,7 +196,7 @@ def _concerned_by(draft: DecisionDraft, before: Soft, item: i.Input) -> set[Task
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
     """Take the group as far as it can go now, and set the next look."""
     group = draft.group
-    if not group.declared:
+    if not group.declared or group.config.kafka_streams:
         return
     generation = group.generation
     is_tick = any(isinstance(item, i.Tick) for item in inputs)

@@ -169,6 +169,41 @@ class Tick:
     """Time has passed. Carries no order: what is due is looked up again."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamsProcess:
+    """A process of a Kafka Streams application; ``capacity`` is its processing threads.
+
+    ``tasks`` is what it has. Kafka tells actives apart; every other copy has the role ``none``.
+    """
+
+    id: InstanceId
+    capacity: float = 1.0
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherAssignment:
+    """What Kafka's own assignor decided at a rebalance: the actives of each process."""
+
+    assignor: str
+    actives: Mapping[InstanceId, tuple[TaskId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsRebalance:
+    """The leader of a Kafka Streams group asks who is to have what, and says who is there and has what now.
+
+    ``config`` holds the settings of the application that are also a group's. ``other`` is what Kafka's own assignor
+    decided, where that is what is done.
+    """
+
+    topology: Topology
+    config: Mapping[str, object]
+    processes: tuple[StreamsProcess, ...]
+    other: OtherAssignment | None = None
+
+
 Input = (
     GroupDeclaration
     | GroupDeletion
@@ -189,5 +224,6 @@ Input = (
     | EndOffsets
     | Started
     | StoreRecovered
+    | StreamsRebalance
     | Tick
 )

@@ -79,20 +79,25 @@ def pass_time(draft: DecisionDraft) -> None:
     The order matters: what comes first may make something further down unnecessary. A pause that is over no longer
     holds anything, and a member that has expired is neither suspected nor fenced.
     """
-    group, now_ms = draft.group, draft.now_ms
     _drop_departed(draft)
-    if group.pause is not None and group.pause.expires_ms is not None and group.pause.expires_ms <= now_ms:
-        draft.record(Resumed())
-        draft.schedule("pause-over")
+    end_pause_if_over(draft)
     _set_clock_back(draft)
     _expire(draft)
     _suspect(draft)
     _end_absences(draft)
     _fence_unconfirmed(draft)
     _release_at_lease_end(draft)
-    _find_stalls(draft)
-    _forget_gone(draft)
+    find_stalls(draft)
+    forget_gone(draft)
     draft.needs_step = True
+
+
+def end_pause_if_over(draft: DecisionDraft) -> None:
+    """Let moves go on when the time of a pause is over."""
+    pause = draft.group.pause
+    if pause is not None and pause.expires_ms is not None and pause.expires_ms <= draft.now_ms:
+        draft.record(Resumed())
+        draft.schedule("pause-over")
 
 
 def _drop_departed(draft: DecisionDraft) -> None:
@@ -212,7 +217,7 @@ def _release_at_lease_end(draft: DecisionDraft) -> None:
         draft.record(*over)
 
 
-def _find_stalls(draft: DecisionDraft) -> None:
+def find_stalls(draft: DecisionDraft) -> None:
     """Free the slot of every warmup that came no closer for the stall timeout. An unreadable one is not judged."""
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
@@ -263,7 +268,8 @@ def _drain_time_over(drain: Drain, now_ms: int) -> str:
     return "drain-timeout" if drain.gives_up_ms <= now_ms else ""
 
 
-def _forget_gone(draft: DecisionDraft) -> None:
+def forget_gone(draft: DecisionDraft) -> None:
+    """Forget the ids of members that went long ago; they may be used again."""
     oldest = draft.now_ms - draft.policy.gone_retention_ms
     old: tuple[MemberId, ...] = tuple(sorted(one for one, gone in draft.group.gone.items() if gone.at_ms < oldest))
     if old:

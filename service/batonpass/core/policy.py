@@ -57,6 +57,7 @@ class GroupConfig:
     suspect_timeout_ms: int = 2_000
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     kafka_heartbeats: bool = False
+    kafka_streams: bool = False
 
     @property
     def overdue_ms(self) -> int:
@@ -98,6 +99,7 @@ RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
 TAG_KEY_CHARS_MAX: Final = 20
 
+_SWITCHES: Final = frozenset({"kafka_heartbeats", "kafka_streams"})
 _SHARES: Final = frozenset({"max_warmup_replicas", "max_drain_warmups"})
 _NAMES: Final = tuple(field.name for field in fields(GroupConfig))
 
@@ -143,7 +145,7 @@ def _clean(name: str, value: object) -> tuple[str, object]:
     if name == "isolation_level":
         known = [level.value for level in IsolationLevel]
         return ("", IsolationLevel(value)) if value in known else (f"must be one of {', '.join(known)}", None)
-    if name == "kafka_heartbeats":
+    if name in _SWITCHES:
         return ("", value) if isinstance(value, bool) else ("must be true or false", None)
     if name == "acceptable_catchup_ms" and value is None:
         return "", None

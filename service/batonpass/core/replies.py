@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.model import Grant
+from batonpass.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +56,30 @@ class DrainProgress:
     blocked: tuple[tuple[TaskId, str], ...] = field(default=())
 
 
-Reply = Answer | Done | Declared | DrainProgress | ProtocolError
+@dataclass(frozen=True, slots=True)
+class StreamsAdvice:
+    """What the leader of a Kafka Streams group is answered.
+
+    Attributes:
+        generation: the target that this leads to.
+        assignment: per process, what it is to have by role; every task has one active.
+        follow_up_ms: how long after now to ask again; None where nothing is to come.
+        follow_up_by_everybody: every process is to come back then, not only the leader's.
+        at_rest: everything is where it belongs.
+        moves: how many tasks are moved by a target that is new; ``lower_bound``: the least that there can be.
+        held_back: tasks that are not where they belong and have no copy there yet, with that process and why.
+        reasons: why tasks go where they go.
+    """
+
+    generation: int
+    assignment: Mapping[InstanceId, Mapping[str, tuple[TaskId, ...]]]
+    follow_up_ms: int | None
+    follow_up_by_everybody: bool
+    at_rest: bool
+    moves: int
+    lower_bound: int
+    held_back: tuple[tuple[TaskId, InstanceId | None, str], ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+Reply = Answer | Done | Declared | DrainProgress | StreamsAdvice | ProtocolError

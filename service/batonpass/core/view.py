@@ -149,6 +149,8 @@ class View:
 
         What is balanced now would be balanced again once it does. Suspected members take no part in placement anyway.
         """
+        if self.config.kafka_streams:
+            return False  # Kafka says who is there.
         if self._is_any_member_overdue is None:
             latest_ms = self.now_ms - self.config.overdue_ms
             self._is_any_member_overdue = any(

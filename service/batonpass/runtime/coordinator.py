@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from batonpass.core.errors import LimitExceeded, ProtocolError, UnknownGroup
 from batonpass.core.ids import GroupId, MemberId
-from batonpass.core.inputs import GroupDeclaration, Input, Tick
+from batonpass.core.inputs import GroupDeclaration, Input, StreamsRebalance, Tick
 from batonpass.runtime.engine import RETRY_AFTER_MS
 from batonpass.runtime.feed import FOLLOWERS_MAX, Feed
 from batonpass.runtime.group_runtime import GroupRuntime
@@ -141,7 +141,7 @@ class Coordinator:
         """Have an input carried out and return the reply; a refusal is a reply like any other."""
         runtime = self._runtimes.get(group_id)
         if runtime is None:
-            if isinstance(item, GroupDeclaration):
+            if isinstance(item, GroupDeclaration | StreamsRebalance):
                 if len(self._runtimes) >= self._groups_max:
                     return LimitExceeded(f"this coordinator has {self._groups_max} groups, as many as it may have")
             else:

@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.errors import ProtocolError
-from batonpass.core.inputs import GroupDeclaration, Heartbeat, Input, Join, PollOpened, Started, StoreRecovered
+from batonpass.core.inputs import (
+    GroupDeclaration,
+    Heartbeat,
+    Input,
+    Join,
+    PollOpened,
+    Started,
+    StoreRecovered,
+    StreamsRebalance,
+)
 from batonpass.core.invariants import Transition
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
@@ -188,7 +197,7 @@ class Engine:
         group = self.group
         tasks = len(group.table.ids)
         for item in inputs:
-            if isinstance(item, GroupDeclaration) and item.topology is not None:
+            if isinstance(item, GroupDeclaration | StreamsRebalance) and item.topology is not None:
                 tasks += sum(part.partitions or 0 for part in item.topology.subtopologies)
         return tasks * (1 + group.config.num_standby_replicas) > COPIES_DECIDED_AT_ONCE
 

@@ -223,11 +223,12 @@ class _Teller:
             self._add(EventType.TASK_STOPPED, member=stop.member_id, task=record.task, cause=stop.cause, to=to)
 
     def _reported(self, record: r.ActiveReported) -> None:
-        task = self._before.tasks[record.task]
+        # A task may be new, or granted by the very decision: what a rebalance of Kafka Streams grants starts with it.
+        task, granted = self._before.tasks.get(record.task) or Task(record.task), self._after.tasks[record.task]
         member, stop = record.member_id, task.stop
         if record.state is ActiveState.RUNNING:
             if stop is not None:
-                self._runs_again(task, member, stop)
+                self._runs_again(granted, member, stop)
         elif task.state is ActiveState.RUNNING or record.state is not ActiveState.RESTORING:
             body: dict[str, object] = {"detail": record.detail}
             if record.state is ActiveState.FAILED:

@@ -174,17 +174,24 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
             )
             yield Obstacle(member_id, "away", awaited, None, member.away_until_ms, "its instance is restarting")
         if member.revoking:
-            since_ms = min(one.since_ms for one in member.revoking.values())
-            until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
-            detail = "it was told to give tasks up and has not confirmed it"
-            detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
-            yield Obstacle(member_id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
+            yield _unrevoked(view, member)
         if member.suspected:
             yield Obstacle(
                 member_id, "suspected", len(member.assignment), None, None, "it broke off and has not spoken since"
             )
         if member.drain is not None:
             yield _draining(view, member)
+
+
+def _unrevoked(view: View, member: Member) -> Obstacle:
+    since_ms = min(one.since_ms for one in member.revoking.values())
+    detail = "it was told to give tasks up and has not confirmed it"
+    if view.config.kafka_streams:
+        detail += "; the application's next rebalance tells"
+        return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, None, detail)
+    until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
+    detail += SILENT_SUFFIX if is_silent else "; after that it is fenced"
+    return Obstacle(member.id, "unrevoked", len(member.revoking), since_ms, until_ms, detail)
 
 
 def _draining(view: View, member: Member) -> Obstacle:
@@ -217,7 +224,10 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         )
     if group.placement_due_ms is not None and group.members:
         why = ", ".join(group.triggers)
-        yield f"The next placement is due in {duration_text(group.placement_due_ms - now_ms)} ({why})."
+        if group.config.kafka_streams:
+            yield f"What has changed since ({why}) is answered at the application's next rebalance."
+        else:
+            yield f"The next placement is due in {duration_text(group.placement_due_ms - now_ms)} ({why})."
     elif group.placement_failed:
         yield f"Placement failed: {group.placement_failed}."
     if status.warmups:
@@ -235,7 +245,10 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
         yield f"{one.member_id} is {one.what} with {_count(one.tasks, 'task', 'tasks')}: {one.detail}{left}."
     if status.next_probe_ms is not None and status.state is GroupState.BALANCING:
         left = duration_text(status.next_probe_ms - now_ms)
-        yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
+        if group.config.kafka_streams:
+            yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."
+        else:
+            yield f"Whatever members report is acted upon at once; the group is looked at again in {left} at the latest."
 
 
 def _slots(warmups: Budget) -> str:

@@ -12,7 +12,18 @@ from typing import assert_never
 
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Eviction, GroupDeletion, Heartbeat, Input, Join, Leave, Started, StoreRecovered
+from batonpass.core.inputs import (
+    Eviction,
+    GroupDeletion,
+    Heartbeat,
+    Input,
+    Join,
+    Leave,
+    Started,
+    StoreRecovered,
+    StreamsProcess,
+    StreamsRebalance,
+)
 from batonpass.core.invariants.ledger import Ledger, Transition, Violation
 from batonpass.core.model import Cause, GoneMember, Member, OnLeaseLost, Revocation, Role
 
@@ -123,7 +134,9 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
     if transition.inputs is None:
         return []
     if revocation is not None and any(
-        _confirms(one, member_id, task_id, revocation.epoch) for one in transition.inputs
+        _confirms(one, member_id, task_id, revocation.epoch)
+        or (isinstance(one, StreamsRebalance) and not _runs(_process(transition, ledger, one, member_id), task_id))
+        for one in transition.inputs
     ):
         return []
     return [Violation("L1", "released without a confirmation", task_id, member_id)]
@@ -139,6 +152,21 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
         return False
     report = item.tasks.get(task_id)
     return report is None or report.role != Role.ACTIVE
+
+
+def _process(
+    transition: Transition, ledger: Ledger, item: StreamsRebalance, member_id: MemberId
+) -> StreamsProcess | None:
+    """Return what a rebalance of Kafka Streams says of the process that a member is."""
+    member = ledger.member(member_id) or transition.before.members.get(member_id)
+    named = [] if member is None else [one for one in item.processes if one.id == member.instance_id]
+    return named[0] if named else None
+
+
+def _runs(process: StreamsProcess | None, task_id: TaskId) -> bool:
+    """Say whether a process is said to run a task; a copy beside the active goes with the rebalance that revokes it."""
+    report = process.tasks.get(task_id) if process is not None else None
+    return report is not None and report.role == Role.ACTIVE
 
 
 def _is_vouched_dead(transition: Transition, member_id: MemberId) -> bool:
@@ -159,8 +187,17 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
                 member_id
             )
             return takeover and instance_id is not None and known is not None and known.instance_id == instance_id
+        case StreamsRebalance(processes=processes):
+            member = transition.before.members.get(member_id)
+            return member is not None and not any(_is_of(member, process) for process in processes)
         case _:
             return False
+
+
+def _is_of(member: Member, process: StreamsProcess) -> bool:
+    """Say whether a member is still this process; one that changed its threads or tags is a new run."""
+    described = (process.id, process.capacity, dict(process.client_tags))
+    return described == (member.instance_id, member.capacity, dict(member.client_tags))
 
 
 def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:
@@ -259,6 +296,9 @@ def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Viol
 
 def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopted) -> list[Violation]:
     violations, member_id = [], record.member_id
+    for item in transition.inputs or ():
+        if isinstance(item, StreamsRebalance):
+            return _check_adoption_from_kafka(transition, ledger, record, item)
     for task_id, token in sorted(record.tokens.items()):
         others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, member_id}
         if others and token <= transition.before.tasks[task_id].token:
@@ -276,6 +316,26 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
         and not _is_held(transition)
     ):
         violations.append(Violation("L3", "tasks are adopted while others may be granted them", None, member_id))
+    return violations
+
+
+def _check_adoption_from_kafka(
+    transition: Transition, ledger: Ledger, record: r.TasksAdopted, item: StreamsRebalance
+) -> list[Violation]:
+    """Kafka gave a task to somebody by itself: it is said to run there, under a token of its own, and nowhere else."""
+    violations = []
+    for task_id, token in sorted(record.tokens.items()):
+        others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, record.member_id}
+        if not _runs(_process(transition, ledger, item, record.member_id), task_id):
+            violations.append(Violation("L1", "adopted, but nobody says that it runs it", task_id, record.member_id))
+        violations += [
+            Violation("L1", f"taken from {other}, who is said to run it", task_id, record.member_id)
+            for other in sorted(other for other in others if other is not None)
+            if _runs(_process(transition, ledger, item, other), task_id)
+        ]
+        known = transition.before.tasks.get(task_id)
+        if known is not None and token <= known.token:
+            violations.append(Violation("L1", f"adopted under the token {token}, which was given", task_id))
     return violations
 
 

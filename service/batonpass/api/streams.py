@@ -1,0 +1,31 @@
+"""Advice to Kafka Streams applications: who is to have what after a rebalance."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from batonpass.api.openapi import route
+from batonpass.api.service import asked_of, group_of, json_response, service_of
+from batonpass.codec.streams import StreamsBody, advice_body, read_rebalance
+from batonpass.core.replies import StreamsAdvice
+
+router = APIRouter(prefix="/v1", tags=["kafka streams"])
+
+
+@route(
+    router,
+    "POST",
+    "/groups/{group}/advice",
+    body=StreamsBody,
+    answers={200: "Who is to have what, and when to ask again."},
+    schema="advice",
+)
+async def advise(request: Request) -> Response:
+    """Take what the leader of a Kafka Streams group knows at a rebalance, and answer who is to have what."""
+    service = service_of(request)
+    group_id = group_of(request)
+    rebalance = read_rebalance(await service.body(request))
+    advice = await service.ask(group_id, rebalance, StreamsAdvice, asked_of(request))
+    return json_response(advice_body(group_id, "assign" if rebalance.other is None else "shadow", advice))

@@ -1,0 +1,125 @@
+"""Leaders of Kafka Streams groups ask over HTTP who is to have what."""
+
+from typing import Any
+
+import pytest
+from tests.api.conftest import Api
+
+RUNS = {"role": "active", "state": "running"}
+
+
+def said(*members: dict[str, Any], tasks: int = 4, **more: Any) -> dict[str, Any]:
+    """Return what a leader says of these members and of tasks with one changelog."""
+    listed = [{"id": f"0_{number}", "stateful": True, "changelog_topics": ["store"]} for number in range(tasks)]
+    config = {"acceptable_recovery_lag": 100, "max_warmup_replicas": 2, "num_standby_replicas": 0}
+    return {"mode": "assign", "config": config, "tasks": listed, "members": list(members)} | more
+
+
+def process(name: str, **tasks: int | str) -> dict[str, Any]:
+    """Return a process; ``t0_1="runs"`` is an active, ``t0_1=5`` a copy that is 5 records behind."""
+    has = {task[1:]: RUNS if lag == "runs" else {"role": "none", "lag": lag} for task, lag in tasks.items()}
+    return {"id": name, "capacity": 1, "tasks": has}
+
+
+ALL = {"t0_0": "runs", "t0_1": "runs", "t0_2": "runs", "t0_3": "runs"}
+
+
+async def test_the_first_call_makes_the_group_and_all_of_it_is_shown_as_any_other(api: Api) -> None:
+    await api.call("POST", "/app/advice", said(process("a", **ALL)))
+    joined = await api.call("POST", "/app/advice", said(process("a", **ALL), process("b")))
+    answer = joined.json()
+    assert (answer["moves"], answer["lower_bound"], answer["mode"]) == (2, 2, "assign")
+    assert answer["assignment"] == {
+        "a": {"active": ["0_0", "0_1", "0_2", "0_3"], "standby": [], "warmup": []},
+        "b": {"active": [], "standby": [], "warmup": ["0_0", "0_1"]},
+    }
+    assert (answer["followup_ms"], answer["followup_everyone"]) == (2_000, False)
+    group = (await api.call("GET", "/app")).json()
+    assert (group["members"], group["tasks"], group["warmups"], group["config"]["kafka_streams"]) == (2, 4, 2, True)
+    (generation,) = [one for one in (await api.call("GET", "/app/generations")).json()["generations"] if one["moves"]]
+    assert (generation["triggers"], generation["moves"], generation["lower_bound"]) == (["join"], 2, 2)
+    told = (await api.call("GET", "/app/explain")).json()["sentences"]
+    assert "The application was asked to rebalance again in 2 s; between two rebalances nothing moves." in told
+    assert (await api.call("GET", "/app/tasks/0_0")).json()["target"] == "b"
+    assert {one["member_id"] for one in (await api.call("GET", "/app/members")).json()["members"]} == {"a", "b"}
+
+
+async def test_an_operator_is_told_that_a_drain_waits_for_the_next_rebalance(api: Api) -> None:
+    await api.call(
+        "POST", "/app/advice", said(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs"))
+    )
+    drained = await api.call("POST", "/app/members/b/drain")
+    assert (drained.status_code, drained.json()["remaining"]) == (202, ["0_2", "0_3"])
+    told = (await api.call("GET", "/app/explain")).json()["sentences"]
+    assert "What has changed since (drain) is answered at the application's next rebalance." in told
+    a, b = {"t0_0": "runs", "t0_1": "runs"}, {"t0_2": "runs", "t0_3": "runs"}
+    answer = (await api.call("POST", "/app/advice", said(process("a", **a), process("b", **b)))).json()
+    assert answer["assignment"]["a"]["warmup"] == ["0_2", "0_3"]
+    answer = (await api.call("POST", "/app/advice", said(process("a", **a, t0_2=0, t0_3=0), process("b", **b)))).json()
+    assert answer["assignment"]["b"] == {"active": [], "standby": [], "warmup": []}
+    assert (answer["followup_ms"], answer["followup_everyone"]) == (150, True)
+    (told,) = [
+        one["detail"] for one in (await api.call("GET", "/app/explain")).json()["members"] if one["what"] == "unrevoked"
+    ]
+    assert told == "it was told to give tasks up and has not confirmed it; the application's next rebalance tells"
+
+
+async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: Api) -> None:
+    other = {
+        "assignor": "HighAvailabilityTaskAssignor",
+        "assignment": {"a": {"active": ["0_2", "0_3"]}},
+        "followup_ms": 600_000,
+    }
+    body = said(process("a", t0_0="runs", t0_1="runs"), process("b", t0_2="runs", t0_3="runs"), process("c"))
+    answer = (await api.call("POST", "/app/advice", body | {"mode": "shadow", "other": other})).json()
+    assert (answer["mode"], answer["moves"]) == ("shadow", 1)
+    assert answer["assignment"]["a"]["active"] == ["0_0", "0_1"]
+    shown = (await api.call("GET", "/app/generations")).json()["generations"][0]
+    (reason,) = [one for one in shown["reasons"] if one["code"] == "other-assignor"]
+    assert reason["detail"] == "HighAvailabilityTaskAssignor decides, and moves 2 tasks: 0_2, 0_3"
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        (said(tasks=0), ["tasks", "members"]),
+        (said(process("a"), process("a")), ["members[1].id"]),
+        (said(process("a")) | {"mode": "shadow"}, ["other"]),
+        (said(process("a")) | {"mode": "off"}, ["mode"]),
+        (said(process("a")) | {"tasks": [{"id": "0_1"}]}, ["tasks"]),
+        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_0"}]}, ["tasks[1].id"]),
+        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_1", "stateful": False}]}, ["tasks[1].stateful"]),
+        (said(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
+        (said({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
+        (said(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
+        (b"{", ["body"]),
+    ],
+)
+async def test_what_cannot_be_understood_is_refused_by_name(api: Api, body: Any, paths: list[str]) -> None:
+    answer = await api.call("POST", "/app/advice", body)
+    assert answer.status_code == 422
+    assert [one["path"] for one in answer.json()["errors"]] == paths
+
+
+async def test_what_a_newer_plugin_says_is_ignored(api: Api) -> None:
+    answer = await api.call("POST", "/app/advice", said(process("a") | {"colour": "red"}, weather="fine"))
+    assert answer.status_code == 200
+
+
+async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api: Api) -> None:
+    await api.declare()
+    answer = await api.call("POST", "/orders/advice", said(process("a")))
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "path.group")
+    await api.call("POST", "/app/advice", said(process("a", **ALL)))
+    for method, path, body in (
+        ("PUT", "/app/members/m1", {}),
+        ("POST", "/app/members/a/heartbeat", {"seq": 9, "member_epoch": 1}),
+        ("DELETE", "/app/members/a", None),
+    ):
+        answer = await api.call(method, path, body)
+        assert (answer.status_code, answer.json()["type"]) == (422, "invalid-request"), path
+
+
+async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
+    await api.call("POST", "/app/advice", said(process("a")) | {"config": {"max_warmup_replicas": 0}})
+    assert (await api.call("GET", "/app")).status_code == 404

@@ -1,0 +1,63 @@
+"""The laws of groups of Kafka Streams applications: what the report of a rebalance licenses, and what it does not."""
+
+import pytest
+from tests.core.laws import CONFIG, M1, M3, NOW, TOPOLOGY, A, B, C, broken, group, member, step
+
+from batonpass.core import records as r
+from batonpass.core.ids import InstanceId, TaskId
+from batonpass.core.inputs import StreamsProcess, StreamsRebalance
+from batonpass.core.model import Cause
+from batonpass.core.soft import TaskReport
+
+POD, OTHER = InstanceId("pod-1"), InstanceId("pod-3")
+REVOKED = (r.AssignmentChanged(M1, 3, NOW, revoked=(A,)), r.NextOwnerChosen(A, M1))
+
+
+def told(*processes: StreamsProcess) -> StreamsRebalance:
+    """Return what the leader says of these processes."""
+    return StreamsRebalance(TOPOLOGY, {}, processes)
+
+
+def running(name: InstanceId, *tasks: TaskId, **more: object) -> StreamsProcess:
+    """Return a process that runs these tasks."""
+    return StreamsProcess(name, tasks=dict.fromkeys(tasks, TaskReport("active")), **more)  # type: ignore[arg-type]
+
+
+def test_a_process_that_is_not_named_is_gone() -> None:
+    gone = r.MemberGone(M1, Cause.LEFT, NOW, NOW)
+    assert broken(step([gone], item=told())) == []
+    assert "L1" in broken(step([gone], item=told(running(POD, A, C))))
+
+
+def test_a_process_that_changed_is_a_new_run_of_its_own() -> None:
+    gone = r.MemberGone(M1, Cause.REPLACED, NOW, NOW)
+    assert broken(step([gone], item=told(running(POD, A, C, capacity=2.0)))) == []
+    assert "L1" in broken(step([gone], item=told(running(POD, A, C))))
+
+
+def test_who_is_no_member_was_not_vouched_for() -> None:
+    gone = r.MemberGone(M3, Cause.LEFT, NOW, NOW)
+    assert broken(step([gone], item=told())) == []
+
+
+@pytest.mark.parametrize(("process", "laws"), [(running(POD, C), []), (running(POD, A, C), ["L1"])])
+def test_a_task_is_released_by_a_report_without_it(process: StreamsProcess, laws: list[str]) -> None:
+    revoked = group(*REVOKED)
+    assert broken(step([r.TaskReleased(A, M1)], before=revoked, item=told(process))) == laws
+
+
+def test_what_kafka_gave_to_somebody_is_taken_as_it_is_and_only_that() -> None:
+    before = group(r.MemberGone(M3, Cause.LEFT, NOW, NOW))
+    joined = r.MemberJoined(member(InstanceId("m5"), instance_id=OTHER))  # type: ignore[arg-type]
+    last = before.tasks[A].token
+    adopted = r.TasksAdopted(joined.member.id, {A: last + 1}, (), NOW)
+    runs = told(running(POD, C), running(OTHER, A))
+    assert broken(step([joined, adopted, r.TaskReleased(A, M1)], before=before, item=runs)) == []
+    for item in (told(running(POD, C), running(OTHER)), told(running(POD, A, C), running(OTHER, A))):
+        assert "L1" in broken(step([joined, adopted], before=before, item=item))
+    old = r.TasksAdopted(joined.member.id, {A: last}, (), NOW)
+    assert "L1" in broken(step([joined, old], before=before, item=runs))
+    assert "L1" in broken(step([joined, adopted], before=before, item=told(running(POD, A, C))))
+    new = r.TasksAdopted(joined.member.id, {B: 9}, (), NOW)
+    assert broken(step([joined, new], before=before, item=told(running(OTHER, B)))) == []
+    assert CONFIG.kafka_streams is False

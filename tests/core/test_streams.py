@@ -1,0 +1,438 @@
+"""Groups of Kafka Streams applications: what the leader of a rebalance is answered, and what becomes of the answer."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from tests.core.scene import Scene, topology
+
+from batonpass.core.errors import InvalidRequest, InvalidTopology, LimitExceeded, TooLarge
+from batonpass.core.ids import InstanceId, MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    Heartbeat,
+    Join,
+    OtherAssignment,
+    PartitionCounts,
+    PauseRequest,
+    PinRequest,
+    Started,
+    StreamsProcess,
+    StreamsRebalance,
+    Tick,
+)
+from batonpass.core.model import ActiveState, PauseScope, Subtopology, Topology
+from batonpass.core.policy import Policy
+from batonpass.core.replies import Done, StreamsAdvice
+from batonpass.core.soft import TaskReport
+
+RUNS = "runs"
+ACCEPTABLE = 100
+
+
+def process(
+    name: str, tasks: Mapping[str, int | str] | None = None, *, threads: int = 1, **tags: str
+) -> StreamsProcess:
+    """Return a process that runs what is said to run, and has copies that are so many records behind."""
+    found = {
+        TaskId(task): TaskReport("active", ActiveState.RUNNING) if has == RUNS else TaskReport("none", lag=int(has))
+        for task, has in (tasks or {}).items()
+    }
+    return StreamsProcess(InstanceId(name), float(threads), tags, found)
+
+
+class Leader:
+    """Asks for advice on one group, as the leader of its rebalances would."""
+
+    def __init__(self, tasks: int = 4, **config: object) -> None:
+        self.scene = Scene()
+        self.tasks = tasks
+        self.config = {"acceptable_recovery_lag": ACCEPTABLE} | config
+
+    def input(self, *processes: StreamsProcess, other: OtherAssignment | None = None) -> StreamsRebalance:
+        """Return what the leader says."""
+        return StreamsRebalance(topology(self.tasks), self.config, processes, other)
+
+    def ask(self, *processes: StreamsProcess, other: OtherAssignment | None = None) -> StreamsAdvice:
+        """Ask, and let two seconds pass."""
+        advice = self.scene.ok(self.input(*processes, other=other), StreamsAdvice)
+        self.scene.now_ms += 2_000
+        return advice
+
+    def code(self, advice: StreamsAdvice, task: str) -> str | None:
+        """Return why a task goes where it goes."""
+        return next((reason.code for reason in advice.reasons if reason.task == task), None)
+
+
+def roles(advice: StreamsAdvice, name: str) -> dict[str, list[str]]:
+    """Return what a process is to have, by role, without the roles that it has none in."""
+    return {role: list(tasks) for role, tasks in advice.assignment[InstanceId(name)].items() if tasks}
+
+
+ALL = {"0_0": RUNS, "0_1": RUNS, "0_2": RUNS, "0_3": RUNS}
+
+
+def test_a_group_that_ran_before_keeps_what_it_runs() -> None:
+    leader = Leader()
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS, "0_0": 7}))
+    assert roles(advice, "a") == {"active": ["0_0", "0_1"]}
+    assert roles(advice, "b") == {"active": ["0_2", "0_3"]}
+    assert (advice.moves, advice.at_rest, advice.follow_up_ms) == (0, True, None)
+
+
+def test_a_group_that_begins_is_dealt_out_and_needs_no_further_rebalance() -> None:
+    advice = Leader().ask(process("a"), process("b"))
+    assert sorted(map(len, (roles(advice, "a")["active"], roles(advice, "b")["active"]))) == [2, 2]
+    assert advice.follow_up_ms is None
+
+
+def test_a_join_warms_up_hands_over_in_two_rebalances_and_rests() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert roles(advice, "b") == {"warmup": ["0_0", "0_1"]}
+    assert (advice.moves, advice.lower_bound, advice.follow_up_ms, advice.follow_up_by_everybody) == (
+        2,
+        2,
+        2_000,
+        False,
+    )
+
+    advice = leader.ask(process("a", ALL), process("b", {"0_0": 3, "0_1": 50_000}))
+    assert roles(advice, "a") == {"active": ["0_1", "0_2", "0_3"]}
+    assert roles(advice, "b") == {"active": ["0_0"], "warmup": ["0_1"]}
+    assert (advice.follow_up_ms, advice.follow_up_by_everybody) == (150, True)
+    assert leader.code(advice, "0_0") == "handover"
+
+    # The old owner has revoked it: nobody runs it now, and the next owner gets it.
+    rest = {task: has for task, has in ALL.items() if task != "0_0"}
+    advice = leader.ask(process("a", {**rest, "0_0": 0}), process("b", {"0_0": 3, "0_1": 20}))
+    assert roles(advice, "b") == {"active": ["0_0", "0_1"]}
+    del rest["0_1"]
+    advice = leader.ask(process("a", {**rest, "0_0": 9, "0_1": 9}), process("b", {"0_0": RUNS, "0_1": 20}))
+    assert roles(advice, "a") == {"active": ["0_2", "0_3"]}
+    assert (advice.at_rest, advice.follow_up_ms, advice.moves) == (True, None, 0)
+
+
+def test_whoever_is_told_to_give_up_and_has_not_yet_is_asked_again_soon() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    for _ in range(2):
+        advice = leader.ask(process("a", ALL), process("b", {"0_0": 3, "0_1": 50_000}))
+        assert roles(advice, "b")["active"] == ["0_0"]
+        assert (advice.follow_up_ms, advice.follow_up_by_everybody) == (150, True)
+
+
+def test_the_next_look_is_when_copies_should_be_caught_up() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    leader.ask(process("a", ALL), process("b", {"0_0": 100_000, "0_1": 100_000}))
+    advice = leader.ask(process("a", ALL), process("b", {"0_0": 80_000, "0_1": 90_000}))
+    assert advice.follow_up_ms == 8_000
+
+
+def test_a_warm_copy_takes_over_from_a_process_that_is_gone_in_the_same_rebalance() -> None:
+    leader = Leader(num_standby_replicas=1)
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    advice = leader.ask(
+        process("a", {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}),
+        process("b", {"0_2": RUNS, "0_3": RUNS, "0_0": 0, "0_1": 0}),
+    )
+    assert roles(advice, "a") == {"active": ["0_0", "0_1"], "standby": ["0_2", "0_3"]}
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS, "0_2": 5, "0_3": 5}))
+    assert roles(advice, "a") == {"active": ["0_0", "0_1", "0_2", "0_3"]}
+    assert leader.code(advice, "0_2") == "no-owner"
+    advice = leader.ask(process("a", ALL))
+    assert advice.follow_up_ms is None
+
+
+def test_only_memory_tells_a_standby_from_state_that_was_left_behind() -> None:
+    leader = Leader(num_standby_replicas=1)
+    held: dict[str, int | str] = {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}
+    other: dict[str, int | str] = {"0_2": RUNS, "0_3": RUNS, "0_0": 0, "0_1": 0}
+    leader.ask(process("a", held), process("b", other))
+    leader.ask(process("a", held), process("b", other))
+    # c has state of everything on its disk: it stands by for what moves to it, and for nothing else.
+    advice = leader.ask(process("a", held), process("b", other), process("c", {"0_0": 9, "0_1": 9, "0_2": 9, "0_3": 9}))
+    assert sum(len(tasks) for tasks in advice.assignment[InstanceId("c")].values()) < 4
+
+
+def test_what_kafka_did_by_itself_is_taken_as_it_is() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    advice = leader.ask(process("a", {"0_2": RUNS, "0_1": RUNS}), process("b", {"0_0": RUNS, "0_3": RUNS}))
+    assert roles(advice, "a") == {"active": ["0_1", "0_2"]}
+    assert (advice.moves, advice.at_rest) == (0, True)
+
+
+def test_a_task_that_two_processes_claim_stays_with_the_one_that_has_it() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS, "0_2": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    assert roles(advice, "b") == {"active": ["0_2", "0_3"]}
+
+
+def test_a_task_that_two_processes_claim_and_nobody_had_goes_to_one_of_them() -> None:
+    advice = Leader(1).ask(process("b", {"0_0": RUNS}), process("a", {"0_0": RUNS}))
+    assert roles(advice, "a") == {"active": ["0_0"]}
+
+
+def test_a_process_that_restarts_is_a_new_member_under_its_own_name() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 0}))
+    leader.ask(process("a", ALL), process("b", {"0_2": 10, "0_3": 10}))
+    assert sorted(leader.scene.group.members) == ["a", "b.2"]
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    assert sorted(leader.scene.group.members) == ["a", "b.3"]
+
+
+def test_a_process_with_more_threads_keeps_what_it_runs_and_is_given_more() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}, threads=3), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    assert roles(advice, "a")["active"] == ["0_0", "0_1"]
+    assert roles(advice, "a")["warmup"]
+    assert advice.moves == 1
+    assert [member.capacity for member in leader.scene.group.members.values() if member.instance_id == "a"] == [3.0]
+
+
+def test_a_drained_process_hands_over_state_first_at_the_next_rebalance() -> None:
+    leader = Leader()
+    a, b = {"0_0": RUNS, "0_1": RUNS}, {"0_2": RUNS, "0_3": RUNS}
+    leader.ask(process("a", a), process("b", b))
+    leader.scene.do(DrainRequest(MemberId("b")))
+    assert leader.scene.last is not None
+    assert leader.scene.last.wake_at_ms is None
+    advice = leader.ask(process("a", a), process("b", b))
+    assert roles(advice, "b") == {"active": ["0_2", "0_3"]}
+    assert roles(advice, "a") == {"active": ["0_0", "0_1"], "warmup": ["0_2", "0_3"]}
+    advice = leader.ask(process("a", a | {"0_2": 0, "0_3": 0}), process("b", b))
+    assert roles(advice, "b") == {}
+    assert advice.follow_up_by_everybody
+
+
+def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> None:
+    leader = Leader()
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}), process("b", {"0_2": RUNS, "0_3": RUNS}))
+    leader.scene.do(PauseRequest(PauseScope.ALL, "release", leader.scene.now_ms + 60_000))
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS, "0_2": 0, "0_3": 500}))
+    assert sorted(roles(advice, "a")["active"]) == ["0_0", "0_1", "0_2", "0_3"]
+    leader.scene.now_ms += 60_000
+    leader.ask(process("a", ALL))
+    assert leader.scene.group.pause is None
+
+
+def test_what_nobody_may_have_runs_all_the_same_because_kafka_leaves_out_what_has_no_active() -> None:
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    leader.scene.do(PauseRequest(PauseScope.ALL))
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("c"))
+    assert sorted(task for of in advice.assignment.values() for task in of["active"]) == ["0_0", "0_1"]
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    leader.scene.do(DrainRequest(MemberId("a")))
+    leader.tasks = 3
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": RUNS}))
+    assert roles(advice, "a") == {"active": ["0_0", "0_1", "0_2"]}
+
+
+def test_a_warmup_that_does_not_get_on_is_tried_elsewhere() -> None:
+    leader = Leader(tasks=2, max_warmup_replicas=1)
+    both = {"0_0": RUNS, "0_1": RUNS}
+    leader.ask(process("a", both))
+    leader.ask(process("a", both), process("b"))
+    leader.ask(process("a", both), process("b", {"0_0": 900}))
+    leader.scene.now_ms += 3_600_000
+    advice = leader.ask(process("a", both), process("b", {"0_0": 900}), process("c"))
+    assert [held for held in advice.held_back if held[2] == "warmup-stalled"] or roles(advice, "c") == {
+        "warmup": ["0_0"]
+    }
+
+
+def test_pins_hold() -> None:
+    leader = Leader(tasks=2)
+    leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    leader.scene.do(PinRequest(TaskId("0_0"), MemberId("b")))
+    advice = leader.ask(process("a", {"0_0": RUNS}), process("b", {"0_1": RUNS}))
+    assert "0_0" in roles(advice, "b")["warmup"]
+
+
+def test_stateless_tasks_start_at_once() -> None:
+    scene = Scene()
+    shape = Topology(1, (Subtopology("0", 2, stateful=False),))
+    advice = scene.ok(StreamsRebalance(shape, {}, (process("a"), process("b"))), StreamsAdvice)
+    assert advice.at_rest
+
+
+def test_in_shadow_kafka_decides_and_what_would_be_done_is_shown() -> None:
+    leader = Leader()
+    other = OtherAssignment(
+        "HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_1"), TaskId("0_2"), TaskId("9_9"))}
+    )
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": RUNS, "0_2": 0}
+    b = {"0_2": RUNS, "0_3": RUNS}
+    advice = leader.ask(process("a", a), process("b", b), process("c"), other=other)
+    assert (advice.moves, advice.lower_bound) == (1, 1)
+    assert roles(advice, "a")["active"] == ["0_0", "0_1"]
+    assert leader.scene.last is not None
+    (said,) = [reason for reason in leader.scene.last.reasons if reason.code == "other-assignor"]
+    assert said.detail == "HighAvailabilityTaskAssignor decides, and moves 1 tasks: 0_2"
+    advice = leader.ask(
+        process("a", {"0_1": RUNS, "0_2": RUNS}), process("b", {"0_0": RUNS, "0_3": RUNS}), process("c"), other=other
+    )
+    assert roles(advice, "b")["active"] == ["0_0", "0_3"]
+
+
+def test_a_topology_may_grow_and_settings_follow_the_application() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.tasks, leader.config["num_standby_replicas"] = 6, 1
+    advice = leader.ask(process("a", ALL), process("b"))
+    assert sorted(roles(advice, "a")["active"] + roles(advice, "b").get("active", [])) == [f"0_{n}" for n in range(6)]
+    assert leader.scene.group.config.num_standby_replicas == 1
+
+
+def test_a_topology_that_shrinks_and_settings_out_of_range_are_refused() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.tasks = 2
+    leader.scene.refused(leader.input(process("a", ALL)), InvalidTopology)
+
+
+def test_its_tasks_are_those_that_the_application_says() -> None:
+    scene = Scene()
+    shape = Topology(1, (Subtopology("0", 1, source_topics=("orders",)),))
+    scene.ok(StreamsRebalance(shape, {}, (process("a"),)), StreamsAdvice)
+    assert scene.do(PartitionCounts({"orders": 7})) == Done()
+    assert scene.group.table.ids == ("0_0",)
+
+
+def test_limits_hold() -> None:
+    leader = Leader()
+    leader.scene.policy = Policy(max_members=1)
+    leader.scene.refused(leader.input(process("a"), process("b")), LimitExceeded)
+    leader = Leader()
+    leader.scene.policy = Policy(max_tasks=3)
+    leader.scene.refused(leader.input(process("a")), TooLarge)
+    leader = Leader()
+    leader.scene.policy = Policy(max_tasks_per_heartbeat=3)
+    leader.scene.refused(leader.input(process("a", ALL)), TooLarge)
+
+
+def test_a_group_is_of_members_that_heartbeat_or_of_kafka_streams() -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    for item in (Join(MemberId("m1")), Heartbeat(MemberId("a"), 7, 1)):
+        leader.scene.refused(item, InvalidRequest)
+    scene = Scene()
+    scene.declare()
+    scene.refused(leader.input(process("a", ALL)), InvalidRequest)
+
+
+@pytest.mark.parametrize("item", [Tick(), Started()])
+def test_time_alone_changes_nothing(item: Tick | Started) -> None:
+    leader = Leader()
+    leader.ask(process("a", ALL))
+    leader.ask(process("a", ALL), process("b"))
+    leader.scene.now_ms += 10 * 3_600_000
+    before = leader.scene.group
+    assert leader.scene.do(item) == Done()
+    assert leader.scene.group is before
+    assert leader.scene.last is not None
+    assert leader.scene.last.wake_at_ms is None
+
+
+@dataclass
+class Application:
+    """A Kafka Streams application in a few lines: what its processes run and have, and what a rebalance does to it."""
+
+    luck: random.Random
+    tasks: int
+    running: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Per process, what it has of tasks that it does not run, and how far that is behind."""
+    told: dict[str, set[str]] = field(default_factory=dict)
+    """Per process, the copies that it keeps tailing."""
+
+    def report(self) -> list[StreamsProcess]:
+        """Return what the leader says of everybody."""
+        return [
+            process(name, {**copies, **{task: RUNS for task, owner in self.running.items() if owner == name}})
+            for name, copies in sorted(self.copies.items())
+        ]
+
+    def obey(self, advice: StreamsAdvice) -> None:
+        """Take the assignment: what somebody else still runs is revoked first, and given in the next rebalance."""
+        wanted = {task: str(name) for name, of in advice.assignment.items() for task in of["active"]}
+        assert sorted(wanted) == sorted(f"0_{number}" for number in range(self.tasks))
+        assert sum(len(of["active"]) for of in advice.assignment.values()) == self.tasks
+        for task, name in wanted.items():
+            owner = self.running.get(task)
+            if owner is not None and owner != name:
+                del self.running[task]
+                self.copies[owner][task] = 0
+            elif owner is None:
+                self.running[task] = name
+                self.copies[name].pop(task, None)
+        for name, of in advice.assignment.items():
+            assert not {*of["standby"], *of["warmup"]} & {*of["active"]}
+            self.told[str(name)] = {*of["standby"], *of["warmup"]}
+
+    def pass_time(self) -> None:
+        """Let copies that are tailed come closer, and all others fall behind."""
+        for name, copies in self.copies.items():
+            for task in self.told.get(name, set()):
+                if self.running.get(task) != name:
+                    copies[task] = max(0, copies.get(task, 100_000) - 40_000)
+            for task in copies.keys() - self.told.get(name, set()):
+                copies[task] += 500
+
+    def trouble(self) -> None:
+        """Let something happen: a process comes, goes, comes back, or Kafka decides something by itself."""
+        kind = self.luck.choice(["join", "join", "kill", "own", "none"])
+        if kind == "join" and len(self.copies) < 5:
+            kept = {f"0_{n}": self.luck.choice([0, 50, 5_000]) for n in range(self.tasks) if self.luck.random() < 0.3}
+            name = f"p{self.luck.randrange(6)}"
+            if name not in self.copies:
+                self.copies[name] = kept
+        elif kind == "kill" and len(self.copies) > 1:
+            name = self.luck.choice(sorted(self.copies))
+            del self.copies[name]
+            self.told.pop(name, None)
+            self.running = {task: owner for task, owner in self.running.items() if owner != name}
+        elif kind == "own":
+            for task in self.luck.sample(range(self.tasks), k=min(2, self.tasks)):
+                name = self.luck.choice(sorted(self.copies))
+                self.running[f"0_{task}"] = name
+                self.copies[name].pop(f"0_{task}", None)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: int) -> None:
+    luck = random.Random(seed)
+    app = Application(luck, tasks=luck.randrange(1, 9))
+    app.copies["p9"] = {}
+    leader = Leader(app.tasks, num_standby_replicas=luck.randrange(3), max_warmup_replicas=luck.choice([1, 2, 10]))
+    for _ in range(25):
+        app.trouble()
+        advice = leader.ask(*app.report())
+        if luck.random() < 0.8:
+            app.obey(advice)
+        app.pass_time()
+    advice = leader.ask(*app.report())
+    for _ in range(60):
+        app.obey(advice)
+        app.pass_time()
+        advice = leader.ask(*app.report())
+        if advice.follow_up_ms is None and advice.at_rest:
+            break
+    else:
+        pytest.fail(f"no rest: {advice}")
+    loads = [len(of["active"]) for of in advice.assignment.values()]
+    assert max(loads) - min(loads) <= 1
+    assert leader.ask(*app.report()).moves == 0
