@@ -12,7 +12,7 @@ from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import Heartbeat, Input
 from batonpass.core.model import Grant, Group, Member, Role
 from batonpass.core.reasons import Held, NoChange, Why
-from batonpass.core.replies import Answer, Declared, Done, DrainProgress, Reply
+from batonpass.core.replies import Answer, Declared, Done, DrainProgress, Reply, StreamsAdvice
 from batonpass.core.soft import Positions
 
 
@@ -66,6 +66,12 @@ def _answer(happened: Happened) -> Iterator[str]:
         left = f"still to hand over: {tasks_of(reply.remaining)}" if reply.remaining else "nothing is left"
         yield f"answer: {left}"
         yield from (f"answer: {task} is blocked: {why}" for task, why in reply.blocked)
+    elif isinstance(reply, StreamsAdvice):
+        for process, roles in reply.assignment.items():
+            held = "; ".join(f"{tasks_of(tasks)} {role}" for role, tasks in roles.items() if tasks)
+            yield f"answer: {process} is to have {held or 'nothing'}"
+        who = "everybody" if reply.follow_up_by_everybody else "the leader"
+        yield f"answer: {'nothing is to come' if reply.follow_up_ms is None else f'{who} asks again in {reply.follow_up_ms} ms'}"
     elif isinstance(reply, Done):
         return
     else:
