@@ -95,7 +95,9 @@ class Engine:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, (
+            f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
         return done.stdout
 
     def has(self, image: str) -> bool:
@@ -107,10 +109,18 @@ class Engine:
         """Build a target of a folder's Dockerfile."""
         given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
         self.podman(
-            "build", "--format=docker", f"--file={folder / file}", f"--target={target}", f"--tag={image}", *given, folder
+            "build",
+            "--format=docker",
+            f"--file={folder / file}",
+            f"--target={target}",
+            f"--tag={image}",
+            *given,
+            folder,
         )
 
-    def compose(self, *arguments: str, files: tuple[str, ...], given: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    def compose(
+        self, *arguments: str, files: tuple[str, ...], given: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of Docker Compose on the files of the repository."""
         return subprocess.run(
             [*compose_command(), *(f"--file={ROOT / name}" for name in files), *arguments],
@@ -143,7 +153,9 @@ class Engine:
 
     def _check_healths(self) -> None:
         """Check the health of every container that says how, again and again, as systemd would have Podman do."""
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(self._socket)), base_url="http://podman/v4.0.0/libpod") as ask:
+        with httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(self._socket)), base_url="http://podman/v4.0.0/libpod"
+        ) as ask:
             while not self._ended.wait(CHECK_EVERY_S):
                 try:
                     for one in ask.get("/containers/json", timeout=60).json() or []:

@@ -15,6 +15,7 @@ The notation, a line each; whatever does not begin with ``#`` or ``>`` is writte
     > 45 s later; m1, m3 go on      and these do as told, once a heartbeat interval
     > m1 leaves | m1 leaves to restart | m1 is to drain | m1 is to drain within 30 s | m1 is to stay
     > the long-poll of m1 breaks | m1 is evicted | m1 is evicted as dead | the coordinator restarts | moves go on
+    > a rebalance of 4 tasks; a has 0_0 active running, 0_1 on disk 5 behind; b has nothing     of Kafka Streams
     > where is everything?
 """
 
@@ -253,6 +254,16 @@ def _pin(scene: Listening, task: str, name: str) -> None:
     scene.do(i.PinRequest(TaskId(task), MemberId(name)))
 
 
+def _rebalance(scene: Listening, count: str, processes: str) -> None:
+    """Let the leader of a Kafka Streams group say who has what."""
+    found = []
+    for process in processes.split("; "):
+        name, _, words = process.partition(" has ")
+        tasks = {TaskId(task): report for task, report in _reports(words).items()}
+        found.append(i.StreamsProcess(InstanceId(name), tasks=tasks))
+    scene.do(i.StreamsRebalance(topology(int(count)), {"acceptable_recovery_lag": 1_000}, tuple(found)))
+
+
 def _restart(scene: Listening) -> None:
     """Let another coordinator take the group."""
     scene.restart()
@@ -286,6 +297,7 @@ _LINES: Final[list[tuple[str, Callable[..., list[str] | None]]]] = [
     (rf"{_NAME} is evicted", _put(i.Eviction)),
     (rf"{_NAME} is evicted as dead", _put(lambda name: i.Eviction(name, dead=True))),
     (rf"(?P<task>\w+_\d+) is pinned to {_NAME}", _pin),
+    (r"a rebalance of (?P<count>\d+) tasks; (?P<processes>.*)", _rebalance),
     (r"the coordinator restarts", _restart),
     (r"moves go on", _resume),
     (r"where is everything\?", _show),
