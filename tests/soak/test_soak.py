@@ -1,16 +1,24 @@
-"""The soak sees what it is for: what grows is found, what only comes and goes is not, and every part of it runs."""
+"""The soak sees what it is for: what grows is found, what only comes and goes is not, and its parts work."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
-from tests.soak.__main__ import main
+import httpx
+from tests.proof.groups import DECLARATION, GROUP
 from tests.soak.growth import MB, Kind, Series
 from tests.soak.picture import picture
-from tests.soak.samples import growing
+from tests.soak.place import Place
+from tests.soak.retention import forget
+from tests.soak.samples import Samples, growing
+from tests.soak.visitors import Visitors
+
+from batonpass.demo.job import Job
+from batonpass.postgres.connect import connect
+from batonpass.runtime.access import new_secret
 
 HOUR = [15.0 * number for number in range(240)]
 
@@ -47,13 +55,31 @@ def test_the_picture_shows_every_measure_and_marks_what_grows() -> None:
     assert sum(word.endswith(", grows") for word in words) == len(LEAKS)
 
 
-@pytest.mark.long
-@pytest.mark.needs("kafka")
-def test_a_short_one_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every part starts, nobody fails, the database forgets, and the picture is there."""
-    drawn = tmp_path / "soak.svg"
-    main(["--minutes", "0.2", "--picture", str(drawn), "--seed", "1"])
-    said = capsys.readouterr().out
-    assert "wrong:" not in said
-    for measure in ("coordinator 2: memory", "coordinators: connections", "coordinators: long-polls", "rows of traces"):
-        assert measure in drawn.read_text()
+async def test_whoever_comes_and_goes_is_served_and_measured(own_url: str, tmp_path: Path) -> None:
+    """Each visitor but those of the dashboard comes once; nothing is answered wrongly, and all measures are taken."""
+    job = Job(bootstrap="", group="totals", tasks=1, customers=1, rate=1)
+    there = Place(tmp_path, job, own_url, new_secret())
+    engine = connect(own_url, connections_max=2)
+    around = {"BATONPASS_DATABASE_URL": own_url, "BATONPASS_ADMIN_TOKEN": there.token}
+    try:
+        there.coordinators.append(await there.serve("coordinator 1", "serve", "--port", "0", "--json", **around))
+        there.dashboard = there.coordinators[0]
+        async with httpx.AsyncClient(timeout=30) as client:
+            visitors = Visitors(there, client, seed=1, freeze_every_s=1)
+            samples = Samples(there, engine, client)
+            assert (await visitors.call("PUT", f"/v1/groups/{GROUP}", json=DECLARATION)).status_code == 201
+            acts = [visitors.looks, visitors.commands, visitors.lets_a_group_pass, visitors.lends_a_token]
+            acts += [visitors.asks_for_ghosts, visitors.makes_tokens_up, visitors.breaks_a_connection]
+            await asyncio.gather(*(act() for act in [*acts, visitors.drops_a_poll]))
+            await forget(engine, keep_s=0)
+            await samples.take()
+    finally:
+        await asyncio.gather(*(child.stop() for child in there.running.values()))
+        await engine.dispose()
+    assert visitors.faults == {}
+    seen = {name: one.seen[0] for name, one in samples.series.items()}
+    assert seen["coordinators: connections"] > 0
+    assert seen["coordinators: lines of metrics"] > 0
+    assert seen["coordinator 1: memory"] > 10 * MB
+    assert (seen["rows of group_heads"] >= 1, seen["rows of traces"]) == (True, 0)
+    assert seen["disk of logs"] >= 0

@@ -191,9 +191,11 @@ class Visitors:
         """Begin a request that is none, or not whole, wait, and go."""
         at = httpx.URL(self._fate.choice([*self._place.coordinators, self._place.dashboard]))
         _, writer = await asyncio.open_connection(at.host, at.port)
-        writer.write(self._fate.choice(BROKEN))
-        await asyncio.sleep(self._fate.uniform(0, 5))
-        writer.transport.abort()
+        try:
+            writer.write(self._fate.choice(BROKEN))
+            await asyncio.sleep(self._fate.uniform(0, 5))
+        finally:
+            writer.transport.abort()
 
     async def drops_a_poll(self) -> None:
         """Ask a member's long-poll, and be gone before it is answered."""
