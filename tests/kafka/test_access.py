@@ -187,7 +187,7 @@ async def test_connections_outlive_their_tokens(place: Place, tmp_path: Path) ->
     opened = KafkaConnection(bootstrap_servers=place.broker.bootstrap_servers)
     async with AIOKafkaProducer(**opened.client_options(), linger_ms=5) as producer:
         # About ten connections at first, each of which is closed every three seconds.
-        while given < 25 or "running" not in owner.states:
+        while given < 20 or "running" not in owner.states:
             await producer.send_and_wait(job.source, b"%d" % count, key=b"k%d" % (count % 10), partition=0)
             count += 1
             assert await reader.partition_counts([job.source]) == {job.source: 1}

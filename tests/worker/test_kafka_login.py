@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trustme
+from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -118,6 +119,29 @@ def test_a_token_function_takes_the_place_of_an_endpoint() -> None:
         KafkaConnection.from_environment(named | {"BATONPASS_KAFKA_OAUTH_CLIENT_ID": "orders"}, token=own_token)
     with pytest.raises(ValueError, match="needs BATONPASS_KAFKA_OAUTH_TOKEN_URL"):
         KafkaConnection.from_environment(named)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("a\nb", "what the function returned is none"),
+        (None, "what the function returned is none"),
+        (LookupError("no such file"), "no such file"),
+        (RuntimeError(), "RuntimeError"),
+        (TimeoutError(), "it took too long"),
+    ],
+)
+async def test_a_function_that_gives_no_token(given: object, said: str) -> None:
+    """Whatever it does, aiokafka hears of a connection that could not be made, and tries again."""
+
+    async def token() -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    connection = KafkaConnection(bootstrap_servers="k:1", sasl_mechanism="OAUTHBEARER", token=token)
+    with pytest.raises(KafkaConnectionError, match=said):
+        await connection.client_options()["sasl_oauth_token_provider"].token()
 
 
 def test_a_connection_that_contradicts_itself_is_refused() -> None:

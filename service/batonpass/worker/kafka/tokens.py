@@ -43,7 +43,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka ha
             why = str(error) or ("it took too long" if isinstance(error, TimeoutError) else repr(error))
             raise KafkaConnectionError(f"there is no token to log in with: {why}") from error
         if not isinstance(given, str) or not BEARER.fullmatch(given):
-            raise KafkaConnectionError(f"there is no token to log in with: {self._token!r} returned something else")
+            raise KafkaConnectionError("there is no token to log in with: what the function returned is none")
         return given
 
 
