@@ -83,6 +83,6 @@ def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
     return _HearsRefusals(sasl_oauth_token_provider=connection._sasl_oauth_token_provider)  # noqa: SLF001 - as it does
 
 
-# aiokafka (0.14) takes the refusal for a success (decision 0052). What it asks next is answered with nothing, so that it knows of no
-# broker from then on, and never tries again. It has no other way to be told.
+# aiokafka (0.14) takes the refusal for a success. What it asks next is answered with nothing, so that it knows of no
+# broker from then on, and never tries again. It has no other way to be told (decision 0052).
 AIOKafkaConnection.authenticator_oauth = _authenticator
