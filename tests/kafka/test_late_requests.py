@@ -174,9 +174,9 @@ class InTurn:
 
     def __init__(self, count: int) -> None:
         others = (Kind.COMMIT_OFFSETS, Kind.PRODUCE, Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS)
-        late = [kind for other in others for kind in (Kind.END, other)]
+        kinds = [kind for other in others for kind in (Kind.END, other)]
         meets = (Kind.COMMIT_OFFSETS, Kind.END, Kind.PRODUCE, Kind.ADD_OFFSETS, Kind.ADD_PARTITIONS)
-        everything = itertools.cycle(itertools.product(meets, Trouble, late))
+        everything = itertools.cycle(itertools.product(meets, Trouble, kinds))
         self._left = [*itertools.islice(everything, count)][::-1]
 
     def __call__(self, kind: Kind) -> tuple[Trouble, Kind] | None:

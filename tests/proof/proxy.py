@@ -80,6 +80,6 @@ class Proxy:
             await to.drain()
         to.transport.abort()
 
-    async def _next(self, source: asyncio.StreamReader, *, is_answer: bool) -> bytes:  # noqa: ARG002 - for whoever tells them apart
+    async def _next(self, source: asyncio.StreamReader, *, is_answer: bool) -> bytes:  # noqa: ARG002 - for heirs
         """Return what is to be passed on next; nothing at the end."""
         return await source.read(65_536)
