@@ -47,10 +47,11 @@ GET = "import os, sys, urllib.request as r; q = r.Request(sys.argv[1], headers={
 class Stack:
     """What the compose files start, and questions to it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, commit: str) -> None:
         """Draw secrets of its own; nothing of a `.env` counts."""
         self.engine = engine
-        self.files = PLAIN
+        self.commit = commit
+        self.files: tuple[str, ...] = PLAIN
         names = ("POSTGRES_PASSWORD", "BATONPASS_ADMIN_TOKEN", "GRAFANA_PASSWORD")
         self.given: Mapping[str, str] = {name: secrets.token_hex(24) for name in names}
 
@@ -120,10 +121,11 @@ def stack() -> Iterator[Stack]:
         with subprocess.Popen(["git", "archive", before], cwd=ROOT, stdout=subprocess.PIPE) as packed:
             subprocess.run(["tar", "-x", "-C", folder], stdin=packed.stdout, check=True)
         engine.build(folder, "service", BEFORE, COMMIT=before)
-        for target, image in TARGETS.items():
-            engine.build(ROOT, target, NOW if target == "service" else image, COMMIT=git("rev-parse", "HEAD"))
+        commit = git("rev-parse", "HEAD")
+        for target, image in (TARGETS | {"service": NOW}).items():
+            engine.build(ROOT, target, image, COMMIT=commit)
         engine.podman("tag", BEFORE, "batonpass")
-        yield Stack(engine)
+        yield Stack(engine, commit)
 
 
 def build_standins(engine: Engine) -> None:
@@ -144,9 +146,7 @@ def test_every_image_starts_and_says_what_it_was_built_from(stack: Stack) -> Non
         program = ["--entrypoint=batonpass", image, "--help"] if target == "worker" else [image, "--help"]
         assert "batonpass" in stack.engine.podman("run", *confined, *program)
         read = ["run", *confined, "--entrypoint=cat", image]
-        assert json.loads(stack.engine.podman(*read, "/opt/batonpass/provenance.json"))["commit"] == git(
-            "rev-parse", "HEAD"
-        )
+        assert json.loads(stack.engine.podman(*read, "/opt/batonpass/provenance.json"))["commit"] == stack.commit
         listed = json.loads(stack.engine.podman(*read, "/opt/batonpass/sbom.cdx.json"))["components"]
         assert "batonpass" in {one["name"] for one in listed}
         spark[target] = "pyspark" in {one["name"] for one in listed}
