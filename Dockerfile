@@ -37,22 +37,22 @@ RUN tools/bin/pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --
 FROM service-packages AS service-environment
 COPY --from=sbom-tool /build/sbom-tool sbom-tool
 COPY --from=wheel /build/dist dist
+RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
+    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass
 COPY deploy/image/provenance.py ./
 ARG PYTHON
 ARG COMMIT
-RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
-    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass \
-    && PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py run.lock dist/*.whl > /opt/batonpass/provenance.json
+RUN PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py run.lock dist/*.whl > /opt/batonpass/provenance.json
 
 FROM audit-packages AS audit-environment
 COPY --from=sbom-tool /build/sbom-tool sbom-tool
 COPY --from=wheel /build/dist dist
+RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
+    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass
 COPY deploy/image/provenance.py ./
 ARG PYTHON
 ARG COMMIT
-RUN tools/bin/uv pip install --no-cache --quiet --python /opt/batonpass --no-deps --compile-bytecode dist/*.whl \
-    && sbom-tool/bin/cyclonedx-py environment --output-format JSON --output-file /opt/batonpass/sbom.cdx.json /opt/batonpass \
-    && PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py audit.lock dist/*.whl > /opt/batonpass/provenance.json
+RUN PYTHON="$PYTHON" COMMIT="$COMMIT" python3 provenance.py audit.lock dist/*.whl > /opt/batonpass/provenance.json
 
 # What runs has neither pip nor a compiler, and is nobody: a number, so that Kubernetes can see that it is not root.
 FROM ${PYTHON} AS runtime

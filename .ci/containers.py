@@ -1,14 +1,13 @@
 """See to what `make containers` needs: Podman, debootstrap, and Docker Compose.
 
-On Debian and Ubuntu, where the user is root, what is missing is installed with apt-get, said before it is done. Debian 12
-has no Docker Compose 2: it is built with Go, from the sources that Go's module proxy has, once, into `.cache`.
+On Debian and Ubuntu, where the user is root, what is missing is installed with apt-get, said before it is done. Debian
+12 has no Docker Compose 2: it is built with Go, from its module's sources, once, into `.cache`.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import system
 from system import Part, answers, say
@@ -19,28 +18,33 @@ COMPOSE_MODULE = "github.com/docker/compose/v2@v2.39.4"
 
 
 def has_podman() -> bool:
-    """Tell whether there is a Podman with the runtime that needs the least of a machine, and a firewall to go through."""
-    return all(answers(*command) for command in (("podman", "--version"), ("runc", "--version"), ("iptables", "--version")))
+    """Tell whether there is a Podman, with the runtime that needs the least of a machine, and what networks need."""
+    return all(
+        answers(*command) for command in (("podman", "--version"), ("runc", "--version"), ("iptables", "--version"))
+    )
 
 
 def has_compose() -> bool:
     """Tell whether there is a Docker Compose 2 or later, installed or built here."""
-    return COMPOSE.exists() or any("v2" in (answers(*one) or "") for one in (("docker-compose", "version"), ("docker", "compose", "version")))
+    return COMPOSE.exists() or any(
+        "v2" in (answers(*one) or "") for one in (("docker-compose", "version"), ("docker", "compose", "version"))
+    )
 
 
 def build_compose() -> None:
     """Build Docker Compose with Go, where there is one."""
-    if shutil.which("go") is None:
+    go = shutil.which("go")
+    if go is None:
         return
     say(f"building Docker Compose with Go, once (some minutes): {COMPOSE_MODULE}")
-    done = subprocess.run(["go", "mod", "download", "-json", COMPOSE_MODULE], capture_output=True, text=True, check=True)
+    done = subprocess.run([go, "mod", "download", "-json", COMPOSE_MODULE], capture_output=True, text=True, check=True)
     sources = CACHE / "compose-sources"
     shutil.rmtree(sources, ignore_errors=True)
     # What Go keeps cannot be written to, and its module is only whole where it is the main one.
     shutil.copytree(json.loads(done.stdout)["Dir"], sources, copy_function=shutil.copyfile)
     for folder in [sources, *(one for one in sources.rglob("*") if one.is_dir())]:
         folder.chmod(0o755)
-    subprocess.run(["go", "build", "-trimpath", "-o", str(COMPOSE), "./cmd"], cwd=sources, check=True)
+    subprocess.run([go, "build", "-trimpath", "-o", str(COMPOSE), "./cmd"], cwd=sources, check=True)
     shutil.rmtree(sources)
 
 
@@ -73,4 +77,6 @@ def prepare() -> None:
     if not has_compose():
         build_compose()
     if not has_compose():
-        raise SystemExit("There is no Docker Compose 2: install docker-compose-v2, or Go 1.23 or later to build it here.")
+        raise SystemExit(
+            "There is no Docker Compose 2: install docker-compose-v2, or Go 1.23 or later to build it here."
+        )

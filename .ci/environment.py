@@ -120,7 +120,9 @@ def prepare(purpose: str) -> None:
 
 def wants_broker(purpose: str) -> bool:
     """Tell whether a purpose includes a broker of this machine's own."""
-    return purpose in {"demo", "kafka", "containers"} or (purpose in {"dev", "test"} and "kafka" not in system.left_out())
+    return purpose in {"demo", "kafka", "containers"} or (
+        purpose in {"dev", "test"} and "kafka" not in system.left_out()
+    )
 
 
 def write_locks(*options: str) -> None:

@@ -19,6 +19,7 @@ WANTED = {
     "dev": [*SERVICE, *EXTRAS["audit"], *GROUPS["build"], *GROUPS["lint"], *GROUPS["test"]],
     "audit": [*BASE, *EXTRAS["audit"]],
     "broker": [*BASE, *EXTRAS["broker"]],
+    "sbom": GROUPS["sbom"],
 }
 
 

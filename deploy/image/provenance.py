@@ -1,7 +1,6 @@
 """Write down what an image was built from: `provenance.py LOCK WHEEL`, during the build, to standard output.
 
-It is what the build says of itself, and nobody signs it; `docker buildx build --provenance=true` makes one that is signed
-where your builder signs.
+It is what the build says of itself, and nobody signs it: where builds are to be proven, your builder does that.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def main() -> None:
         "lock": hashed(lock),
         "wheel": hashed(wheel),
     }
-    print(json.dumps(said, indent=2))  # noqa: T201 - it is what this is for
+    print(json.dumps(said, indent=2))
 
 
 if __name__ == "__main__":

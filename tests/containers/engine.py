@@ -6,13 +6,14 @@ It asks little of a machine: no systemd, no registry of images, no cgroups of ve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +22,12 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "containers"
-CHECK_EVERY_S = 5.0
+LIMITS = ["nofile=1024:1024", "nproc=4096:4096"]
+"""What Podman asks for by itself is more than every machine lets it have."""
+
+LOOK_S = 1.0
+NANOSECONDS = 1e9
+NEVER = 1e18
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
@@ -35,17 +41,12 @@ class Engine:
         # Sockets and mounts: their paths must be short, and they end with the machine.
         self._run = Path(tempfile.mkdtemp(prefix="batonpass-", dir="/run"))
         self._socket = self._run / "podman.sock"
-        limits = [
-            f"{name}={hard}:{hard}"
-            for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-            if (hard := resource.getrlimit(kind)[1]) != resource.RLIM_INFINITY
-        ]
         (self._cache / "containers.conf").write_text(
             "[engine]\n"
             'runtime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
             f'tmp_dir = "{self._run}/libpod"\n'
             f'[network]\nnetwork_config_dir = "{self._cache}/networks"\n'
-            f'[containers]\nlog_driver = "k8s-file"\ndefault_ulimits = {json.dumps(limits)}\n'
+            f'[containers]\nlog_driver = "k8s-file"\ndefault_ulimits = {json.dumps(LIMITS)}\n'
         )
         # BATONPASS_CONTAINERS_STORAGE=vfs where the kernel has no overlayfs; that takes several times the room.
         driver = os.environ.get("BATONPASS_CONTAINERS_STORAGE", "overlay")
@@ -65,6 +66,7 @@ class Engine:
 
     def __enter__(self) -> Self:
         """Start the service."""
+        self._clear()
         command = ["podman", "system", "service", "--time=0", f"unix://{self._socket}"]
         with (self._cache / "podman.log").open("wb") as log:
             self._service = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
@@ -75,8 +77,7 @@ class Engine:
         """End all containers and the service."""
         self._ended.set()
         self._checks.join()
-        self.podman("rm", "--all", "--force", "--volumes", "--time=1")
-        self.podman("network", "prune", "--force")
+        self._clear()
         assert self._service is not None
         self._service.terminate()
         self._service.wait()
@@ -84,14 +85,19 @@ class Engine:
             subprocess.run(["umount", str(store)], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self._run, ignore_errors=True)
 
+    def _clear(self) -> None:
+        """Remove all but images: also what a run left that was killed."""
+        self.podman("rm", "--all", "--force", "--volumes", "--time=1")
+        self.podman("volume", "rm", "--all", "--force")
+        self.podman("network", "prune", "--force")
+
     def podman(self, *arguments: str | Path, stdin: Any = None) -> str:
         """Run a command of Podman and return what it says."""
         done = subprocess.run(
             ["podman", *map(str, arguments)],
             env=self.environment,
             stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             check=False,
         )
@@ -152,18 +158,19 @@ class Engine:
             self.podman("import", *changes, "-", name, stdin=packed.stdout)
 
     def _check_healths(self) -> None:
-        """Check the health of every container that says how, again and again, as systemd would have Podman do."""
-        with httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(self._socket)), base_url="http://podman/v4.0.0/libpod"
-        ) as ask:
-            while not self._ended.wait(CHECK_EVERY_S):
-                try:
-                    for one in ask.get("/containers/json", timeout=60).json() or []:
-                        # 409: it has none.
-                        ask.get(f"/containers/{one['Id']}/healthcheck", timeout=60)
-                except httpx.HTTPError:
-                    # A container ended in between, or the service is not there yet.
-                    continue
+        """Check the health of every container that says how, as often as it says: what systemd has Podman do."""
+        due: dict[str, float] = {}
+        transport = httpx.HTTPTransport(uds=str(self._socket))
+        with httpx.Client(transport=transport, base_url="http://podman/v4.0.0/libpod", timeout=60) as ask:
+            while not self._ended.wait(LOOK_S):
+                # A container may be gone in between, and the service is not there at once.
+                with contextlib.suppress(httpx.HTTPError, KeyError):
+                    for one in ask.get("/containers/json").json() or []:
+                        if due.get(one["Id"], 0) <= time.monotonic():
+                            how = ask.get(f"/containers/{one['Id']}/json").json()["Config"].get("Healthcheck") or {}
+                            if "Interval" in how:
+                                ask.get(f"/containers/{one['Id']}/healthcheck")
+                            due[one["Id"]] = time.monotonic() + how.get("Interval", NEVER) / NANOSECONDS
 
 
 def compose_command() -> list[str]:

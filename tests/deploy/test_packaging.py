@@ -16,6 +16,7 @@ from batonpass.settings import Settings
 BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = ROOT / "docker-compose.yml"
+PRODUCTION = DEPLOY / "compose" / "production.yml"
 # Settings of programs other than the coordinator.
 OTHERS = {
     "BATONPASS_URL",
@@ -28,9 +29,9 @@ OTHERS = {
 SETTINGS = {f"BATONPASS_{name.upper()}" for name in Settings.model_fields} | OTHERS
 
 
-def services() -> dict[str, dict[str, Any]]:
-    """Return the services of the compose file."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
+def services(file: Path = COMPOSE) -> dict[str, dict[str, Any]]:
+    """Return the services of a compose file."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())["services"]
     return found
 
 
@@ -46,9 +47,9 @@ def test_hadolint_finds_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_compose_file_fits_its_schema() -> None:
-    """It is what the compose specification says."""
-    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+def test_the_compose_files_fit_their_schema() -> None:
+    """They are what the compose specification says."""
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(COMPOSE), str(PRODUCTION)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -77,7 +78,7 @@ def test_images_run_as_nobody_in_particular() -> None:
 def test_images_install_what_is_locked() -> None:
     """Packages come by hash from locks that exist; the coordinator's have no Spark, and the audit's no web server."""
     locks = set(re.findall(r"deploy/locks/(\w+)\.lock", DOCKERFILE))
-    assert locks == {"bootstrap", "run", "audit"}
+    assert locks == {"bootstrap", "run", "audit", "sbom"}
     assert DOCKERFILE.count("--require-hashes") == len(locks)
     packages = {
         name: set(re.findall(r"^([a-z0-9-]+)==", (DEPLOY / "locks" / f"{name}.lock").read_text(), re.MULTILINE))
@@ -105,7 +106,43 @@ def test_compose_builds_targets_that_are_there() -> None:
         if "build" in one:
             assert built[one["image"]] == one["build"]["target"]
         else:
-            assert re.fullmatch(r"[\w./-]+:v?\d[\w.]+", one["image"]), "an image of others has a version"
+            named = re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[\w./-]+:v?\d[\w.]+\}", one["image"])
+            assert named, "an image of others has a version, and can be named by its digest"
+
+
+def test_every_root_is_read_only() -> None:
+    """No service of compose can write to its image."""
+    added = {name: one for name, one in services(PRODUCTION).items() if name not in services()}
+    assert set(added) == {"certificates"}
+    assert [name for name, one in (services() | added).items() if one.get("read_only") is not True] == []
+
+
+def test_in_production_everybody_checks_who_answers() -> None:
+    """Each service that reaches Postgres or Kafka is told which authority to believe."""
+    safe = services(PRODUCTION)
+    for name, one in services().items():
+        for variable, wanted in (
+            ("BATONPASS_DATABASE_URL", "sslmode=verify-full"),
+            ("BATONPASS_KAFKA_BOOTSTRAP", None),
+        ):
+            if variable in one.get("environment", {}):
+                told = safe[name]["environment"]
+                assert wanted is None or wanted in told[variable], name
+                assert wanted is not None or "BATONPASS_KAFKA_CA_FILE" in told, name
+
+
+def test_images_are_pinned_by_what_lies_here(tmp_path: Path) -> None:
+    """The script names every image of others with the digest that the engine tells."""
+    engine = tmp_path / "engine"
+    engine.write_text('#!/bin/sh\necho "example.com/${5%:*}@sha256:$(printf %064d 7)"\n')
+    engine.chmod(0o755)
+    script = DEPLOY / "compose" / "pin.sh"
+    done = subprocess.run(
+        [script], env={"DOCKER": str(engine), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert set(lines) == {f"{name}_IMAGE" for name in ("GRAFANA", "KAFKA", "POSTGRES", "PROMETHEUS", "PYTHON")}
+    assert all(re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:0{63}7", image) for image in lines.values())
 
 
 def test_compose_has_no_secret_of_its_own() -> None:

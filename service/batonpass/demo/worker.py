@@ -187,7 +187,9 @@ async def work(order: Order) -> int:
         commit_interval_ms=order.commit_interval_ms, transaction_timeout_ms=10_000, changelog_options=SMALL_READS
     )
     parts = {"0": subtopology(job, order.name)}
-    runtime = TellingRuntime(connection(job.bootstrap, order.name), job.group, parts, folder=folder / "state", options=options)
+    runtime = TellingRuntime(
+        connection(job.bootstrap, order.name), job.group, parts, folder=folder / "state", options=options
+    )
     identity = Identity(folder / "member-id")
     listener = socket.create_server(("127.0.0.1", 0))
     member = Member(
