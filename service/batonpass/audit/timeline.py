@@ -62,9 +62,10 @@ first one."""
 
 WARMUPS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_at_ms bigint, from_ms bigint, to_seq bigint,"
-    " to_at_ms bigint, to_ms bigint, outcome varchar"
+    " to_at_ms bigint, to_ms bigint, outcome varchar, fresh boolean"
 )
-"""One row for each warmup; ``outcome`` is promoted, standby, dropped, or open."""
+"""One row for each warmup; ``outcome`` is promoted, standby, dropped, or open. ``fresh``: the member had had nothing of
+the task before."""
 
 INTERVALS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_ms bigint, to_seq bigint, to_ms bigint,"
@@ -314,10 +315,11 @@ def warmups(part: Part) -> None:
                       from story s semi join warmed using (copy))
              where mark is not null
         )
-        select group_id, task, member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome
+        select group_id, task, member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome, fresh
           from (select copy, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
                        lead(seq) over following as to_seq, lead(at_ms) over following as to_at_ms,
-                       lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome
+                       lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome,
+                       coalesce(lag(mark) over following, 'dropped') = 'dropped' as fresh
                   from marked
                 window following as (partition by copy order by nth))
           join copies using (copy)
