@@ -58,7 +58,7 @@ def test_what_was_missing_before_the_day_was_found_on_its_day() -> None:
 
 
 def test_a_record_with_a_wrong_date_is_found() -> None:
-    """One that does not lie between its neighbours' by more than a minute; these are not accused, nor is another clock."""
+    """One that does not lie between its neighbours' by more than a minute; these and another clock are not accused."""
     whole = in_order(*(row(0) for _ in range(5)))
     for ms, year in ((-86_400_000 * 900, 2024), (86_400_000 * 900, 2029)):
         rows = [*whole[:2], whole[2] | {"at_ms": whole[2]["at_ms"] + ms}, *whole[3:]]

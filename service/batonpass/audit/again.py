@@ -28,7 +28,7 @@ from batonpass.audit.differing import differences, in_words
 from batonpass.audit.findings import Severity
 from batonpass.audit.flatten import check_numbers
 from batonpass.codec.changes import changes_of
-from batonpass.codec.generations import generation_of, why_of
+from batonpass.codec.generations import Generation, generation_of, why_of
 from batonpass.codec.records import RECORD_TYPES, StoredRecord
 from batonpass.codec.replay import replay
 from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, soft_after
@@ -92,9 +92,12 @@ class _Pending:
 
 
 class _Logged(NamedTuple):
-    """A generation that the log has, and the decision that it is of."""
+    """A generation that the log has, as it would be shown, and the decision that it is of.
 
-    row: ShownGeneration
+    Where a decision ends is not known without its trace: then it is right if it is one of ``rows``.
+    """
+
+    rows: Sequence[ShownGeneration]
     pending: _Pending
     is_replayed: bool
 
@@ -222,12 +225,13 @@ class Again:
         self._judge_generations()
 
     def _judge_generations(self) -> None:
-        for row, pending, is_replayed in self._logged:
-            shown = self._shown.pop(row.generation.number, None)
-            if shown is None and row.version in self._unread:
+        for rows, pending, is_replayed in self._logged:
+            shown = self._shown.pop(rows[0].generation.number, None)
+            if shown is None and pending.version in self._unread:
                 continue
-            for one in wrong_generation(shown, row, is_replayed=is_replayed):
-                self._wrong(one.detail, _edges(pending), pending.at_ms, (one.task, one.member))
+            wrong = [wrong_generation(shown, row, is_replayed=is_replayed) for row in rows]
+            if None not in wrong and wrong[0] is not None:
+                self._wrong(wrong[0].detail, _edges(pending), pending.at_ms, (wrong[0].task, None))
         if not self._has_lost_records and self._group is not None:
             for number, shown in sorted(self._shown.items()):
                 self._wrong(f"generation {number} is told, and not in the log", (), shown.generation.at_ms)
@@ -336,8 +340,8 @@ class Again:
         now_ms = pending.trace.now_ms if pending.trace is not None and is_replayed else 0
         records = tuple(pending.records)
         if self._of.has_histories and (pending.shown or pending.at_ms >= self._of.begin_ms + UNSURE_MS):
-            made = changes_of(before, records, after, why_of(reasons or ()), now_ms)
-            logged = [ShownChange(pending.version, one) for one in made]
+            changes = changes_of(before, records, after, why_of(reasons or ()), now_ms)
+            logged = [ShownChange(pending.version, one) for one in changes]
             wrong = list(wrong_changes(pending.shown, logged, is_replayed=is_replayed))
             if is_last and self._of.is_end and wrong and len(pending.shown) > len(logged) and pending.trace is None:
                 beyond = len(pending.shown) - len(logged)
@@ -351,9 +355,9 @@ class Again:
                     # What each record changes is the same however many are read at once.
                     sequences = (pending.version + _made_by(before, records, after, alike.index(one.logged)),)
                 self._wrong(one.detail, sequences, pending.at_ms, (one.task, one.member))
-        generation = generation_of(before, records, after, reasons or (), at=(now_ms, 0.0))
-        if generation is not None:
-            self._logged.append(_Logged(ShownGeneration(pending.version, generation), pending, is_replayed))
+        made = _generations(before, records, after, reasons, now_ms)
+        if made:
+            self._logged.append(_Logged([ShownGeneration(pending.version, one) for one in made], pending, is_replayed))
         return True
 
     def _differ(self, trace: Trace, before: Group, decision: Decision, heard: Soft, pending: _Pending) -> None:
@@ -397,6 +401,22 @@ class Again:
     ) -> None:
         if len(self.told) < MOST:
             self.told.append(Told(law, severity, detail, tuple(dict.fromkeys(sequences)), at_ms, *subject))
+
+
+def _generations(
+    before: Group, records: Sequence[Record], after: Group, reasons: Sequence[Reason] | None, now_ms: int
+) -> list[Generation]:
+    """Return the generation that records began, if any: as it is with all of them, and as it would be with fewer."""
+    whole = generation_of(before, records, after, reasons or (), at=(now_ms, 0.0))
+    if whole is None or reasons is not None:
+        return [whole] if whole is not None else []
+    found, group = [whole], before
+    for count, record in enumerate(records, start=1):
+        group = evolve(group, (record,))
+        one = generation_of(before, records[:count], group, (), at=(now_ms, 0.0))
+        if one is not None and one not in found:
+            found.append(one)
+    return found
 
 
 def _part_of(pending: _Pending, start: int, stop: int) -> _Pending:

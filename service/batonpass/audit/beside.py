@@ -105,17 +105,16 @@ def _told(row: ShownChange) -> str:
     )
 
 
-def wrong_generation(shown: ShownGeneration | None, logged: ShownGeneration, *, is_replayed: bool) -> Iterator[Fault]:
-    """Yield what is wrong with a generation that the log has."""
+def wrong_generation(shown: ShownGeneration | None, logged: ShownGeneration, *, is_replayed: bool) -> Fault | None:
+    """Return what is wrong with a generation that the log has."""
     number = logged.generation.number
     if shown is None:
-        yield Fault(f"generation {number} is in the log, and not among the generations")
-        return
+        return Fault(f"generation {number} is in the log, and not among the generations")
     ours, theirs = (_comparable(one, is_replayed=is_replayed) for one in (logged, shown))
-    if ours != theirs:
-        what = in_words(differences(_flat(*theirs), _flat(*ours)), SHOWN, LOGGED)
-        task = _task_of(theirs.generation, ours.generation)
-        yield Fault(f"generation {number} is not what was logged: {what}", task)
+    if ours == theirs:
+        return None
+    what = in_words(differences(_flat(*theirs), _flat(*ours)), SHOWN, LOGGED)
+    return Fault(f"generation {number} is not what was logged: {what}", _task_of(theirs.generation, ours.generation))
 
 
 def _comparable(row: ShownGeneration, *, is_replayed: bool) -> ShownGeneration:

@@ -112,9 +112,12 @@ _BOUNDS: Final = """
                   from named n left join group_heads h on h.group_id = n.group_id) h
          cross join lateral (select min(seq) as least, max(seq) as most from record_log r
                               where r.group_id = h.group_id and r.seq between 1 and h.version) e
-         cross join lateral (select max(abs(seq)) as beyond from record_log r
-                              where r.group_id = h.group_id and (r.seq > h.version or r.seq < 1)
-                                and r.at >= '{begin}' and r.at < '{end}') b
+         -- One range of the index after the other: both together would be a look at every record.
+         cross join lateral (select coalesce(
+             (select max(seq) from record_log r
+               where r.group_id = h.group_id and r.seq > h.version and r.at >= '{begin}' and r.at < '{end}'),
+             (select max(seq) from record_log r
+               where r.group_id = h.group_id and r.seq < 1 and r.at >= '{begin}' and r.at < '{end}')) as beyond) b
     ),
     search(group_id, place, at, lo, hi) as (
         select group_id, place, at, least, most + 1 from heads cross join days
