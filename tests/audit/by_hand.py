@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from batonpass.audit import checks, checks_tasks, timeline
-from batonpass.audit.flatten import CHANGES, GENERATION_COLUMNS, bounds_rows, flatten_generations
+from batonpass.audit.flatten import CHANGES, bounds_rows
 from batonpass.audit.part import Part
 from batonpass.audit.plan import GroupPart
 
@@ -40,19 +40,14 @@ def in_order(*rows: Row, begin: int = 1) -> list[Row]:
 def audited(
     rows: Sequence[Row],
     *,
-    generations: Sequence[tuple[int, int]] = (),
     groups: Sequence[GroupPart] = (),
     **bounds: Any,
 ) -> Iterator[Part]:
-    """Lend a part of these rows to which every law was put. ``generations`` are told: their numbers and moves."""
+    """Lend a part of these rows to which every law was put."""
     last = max((one["seq"] for one in rows), default=0)
     whole: dict[str, Any] = {"group": "g", "base": 0, "known": True, "first": 1, "last": last, "missing": 0}
-    told = [("g", number, 0, BEGIN_MS, 3, 6, moves, moves, 0.0) for number, moves in generations]
     arriving = [pa.RecordBatch.from_pylist(list(rows), schema=CHANGES)]
     arriving += bounds_rows(groups or [GroupPart(**whole | bounds)])
-    if told:
-        columns = [pa.array(column) for column in zip(*told, strict=True)]
-        arriving += flatten_generations([pa.RecordBatch.from_arrays(columns, list(GENERATION_COLUMNS))])
     with Part(arriving, BEGIN_MS, BEGIN_MS + 86_400_000) as part:
         for step in timeline.STEPS:
             step(part)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from batonpass.codec.changes import changes_of
 from batonpass.codec.groups import GROUP_VERSION, encode_group
 from batonpass.codec.records import StoredRecord, decode_records, encode_record
 from batonpass.core import records as r
@@ -60,6 +61,12 @@ def lived(group: str, steps: Sequence[Step] = STEPS) -> GroupRows:
     return rows_of(scenario(group, steps), DAY, sample_every=30)
 
 
+def folded(rows: GroupRows, version: int | None = None) -> Group:
+    """Return the group that the records of a day come to, all of them or the first so many."""
+    stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in rows.tables["record_log"][:version]]
+    return evolve(Group(GroupId(rows.group_id)), decode_records(stored))
+
+
 class Forger:
     """Adds records to a day that nobody decided, and takes away what was."""
 
@@ -77,6 +84,7 @@ class Forger:
                 self.owners[task] = (member, token)
         self.copies = {key for key, role in copies.items() if role != "none"}
         self.members = sorted({member for member, _ in self.owners.values()})
+        self.group = folded(self.rows)
 
     def epoch(self, member: str) -> int:
         """Return the next epoch of a member."""
@@ -93,8 +101,13 @@ class Forger:
         self._at_ms += ms
 
     def add(self, *records: r.Record, coordinator_epoch: int | None = None) -> None:
-        """Add records, and let a second pass."""
+        """Add records with the history that they come to, and let a second pass."""
         at = EPOCH + timedelta(milliseconds=self._at_ms)
+        after = evolve(self.group, records)
+        for place, one in enumerate(changes_of(self.group, records, after, {}, self._at_ms)):
+            change = (*one[:5], at, *one[6:])
+            self.rows.tables["assignment_events"].append((self.rows.group_id, self.rows.version, place, *change))
+        self.group = after
         for record in records:
             self.rows.version += 1
             stored = encode_record(record)
@@ -236,8 +249,7 @@ def _quiet(day: GroupRows, name: str) -> GroupRows:
     """Nothing happens all day, and retention has left nothing but a snapshot, in which a task has no owner."""
     rows = _unowned(day, name)
     log = rows.tables["record_log"]
-    stored = [StoredRecord(row[4], row[5], row[6].encode()) for row in log]
-    whole = evolve(Group(GroupId(name)), decode_records(stored))
+    whole = folded(rows)
     yesterday = MIDNIGHT - timedelta(hours=1)
     packed = zlib.compress(encode_group(whole))
     rows.tables["snapshots"] = [(name, rows.version, GROUP_VERSION, yesterday, packed)]

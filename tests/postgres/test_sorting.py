@@ -9,6 +9,7 @@ import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres import sorting
@@ -17,7 +18,7 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.rows import BATCH_CHANGES_MAX
 from batonpass.postgres.schema import migrations, upgrade
 from batonpass.postgres.sorting import keep_sorted, sort_some
-from batonpass.runtime.history import Change, History
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 
 ORDERS = GroupId("orders")

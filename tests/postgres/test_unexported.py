@@ -10,13 +10,14 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tests.postgres.test_upkeep import ORDERS, aged, change, days_of, sql, write
 
+from batonpass.codec.generations import Generation
 from batonpass.core.evolve import evolve
 from batonpass.core.model import Group
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.upkeep import Retention, Upkeep
-from batonpass.runtime.history import Generation, History
+from batonpass.runtime.history import History
 
 NOW = datetime(2031, 5, 17, 12, tzinfo=UTC)
 KEPT = 10

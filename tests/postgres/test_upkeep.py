@@ -11,6 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
 from batonpass.codec.traces import Trace, soft_delta
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -25,7 +27,7 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.tables import PARTITIONED, assignment_events
 from batonpass.postgres.upkeep import DAYS_AHEAD, Retention, Upkeep, day_of, name_of
-from batonpass.runtime.history import Asked, Change, Event, Generation, History
+from batonpass.runtime.history import Asked, Event, History
 from batonpass.runtime.ports import Commit, StoreUnavailable
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")

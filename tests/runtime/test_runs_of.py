@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.stories import STORIES, TASK, A, B, Told, expires, fails, hands_over
 
+from batonpass.codec.changes import Change, changes_of
 from batonpass.core.inputs import Input
 from batonpass.core.replies import Reply
-from batonpass.runtime.changes_of import changes_of
-from batonpass.runtime.history import Change
 from batonpass.runtime.runs_of import Run, runs_of
 
 DONE = frozenset({"handover-done", "takeover-done", "task-recovered"})

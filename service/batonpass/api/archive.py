@@ -15,6 +15,7 @@ from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, page, query, service_of, task_of
+from batonpass.codec.changes import Change
 from batonpass.codec.explanations import group_explanation_body, route_body, task_explanation_body
 from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.shape import refusal
@@ -25,7 +26,6 @@ from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group, Task
 from batonpass.core.soft import Soft
 from batonpass.core.view import View
-from batonpass.runtime.history import Change
 from batonpass.runtime.ports import Archive
 from batonpass.runtime.runs_of import runs_of
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from batonpass.codec.answers import rfc3339
+from batonpass.codec.changes import Change
 from batonpass.codec.explanations import time_of
+from batonpass.codec.generations import Generation, Moved
 from batonpass.core.reasons import Reason
-from batonpass.runtime.history import Change, Generation, Moved, StoredCommand, StoredEvent
+from batonpass.runtime.history import StoredCommand, StoredEvent
 from batonpass.runtime.runs_of import Run
 
 

@@ -1,52 +1,49 @@
 """The laws of the log itself: nothing is missing, nobody else wrote, numbers only grow (L2, L4).
 
-Each check is a query over one part of the day, but for the histories of tasks, which the database counts where they
-lie and the driver compares.
+Each check is a query over one part of the day, but for the ends of logs, which the plan of the day knows. Whether
+generations and histories of tasks are what the log says is seen where decisions are made again (``replay``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from batonpass.audit.findings import Finding, Severity
 from batonpass.audit.part import Part, columns
-from batonpass.audit.plan import DayPlan, GroupPart, Rows, quoted
+from batonpass.audit.plan import DayPlan, GroupPart, Rows, around, quoted
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
 
+LEAPS: Final = columns("group_id varchar, seq bigint")
+"""Records that are not known: those that cannot be read, and those before which some are missing."""
+
 BREAKS: Final = columns(
     "group_id varchar, seq bigint, at_ms bigint, coordinator_epoch bigint, after bigint, after_seq bigint,"
-    " after_at bigint, highest bigint"
+    " after_at bigint, highest bigint, next_at bigint, is_astray boolean"
 )
 """Records of the day that do not go on where the log was. ``after`` is the record before, or where reading began;
-``after_seq`` and ``after_at`` are of the record before, if there is one; ``highest`` is the highest coordinator epoch
-before."""
-
-LOGGED: Final = columns("group_id varchar, logged bigint, logged_tokens bigint, logged_reports bigint")
-"""How many grants of actives the log of a group's day has, the sum of their tokens, and how many reports."""
+``after_seq`` and ``after_at`` are of the record before, as far as it is known; ``highest`` is the highest coordinator
+epoch before, that of the record with which the snapshot ends among them, if it is still there. ``is_astray``: its date
+does not lie between that of the record before and ``next_at``, that of the one behind."""
 
 
-def count_logged(part: Part) -> None:
-    """Make ``logged``: what the records of the day say of each group's tasks, for ``changes_shown``."""
-    part.make(
-        "logged",
-        LOGGED,
-        """
-        select b.group_id, count(*) filter (where what = 'active') as logged,
-               coalesce(sum(token) filter (where what = 'active'), 0) as logged_tokens,
-               count(*) filter (where what = 'reported') as logged_reports
-          from bounds b left join changes c on c.group_id = b.group_id and c.seq >= b.first
-                                           and c.what in ('active', 'reported')
-         group by b.group_id
-        """,
-    )
+ASTRAY_MS: Final = 60_000
+"""So far the dates of records that follow each other may lie apart the wrong way round: another server's clock."""
 
 
 def log_laws(part: Part) -> None:
-    """Find where records are missing or there twice (L2), and where a coordinator wrote that had been deposed (L4)."""
+    """Find records that are missing, there twice or dated wrongly (L2), or of a coordinator that was deposed (L4)."""
     _breaks(part)
+    part.make(
+        "leaps",
+        LEAPS,
+        """
+        select group_id, seq from changes where what = 'unreadable' and place >= 0
+         union all
+        select group_id, seq from breaks where seq > after + 1
+        """,
+    )
     part.find(
         "L2",
         FATAL,
@@ -70,6 +67,17 @@ def log_laws(part: Part) -> None:
         """,
     )
     part.find(
+        "L2",
+        FATAL,
+        """
+        select group_id, null as task, null as member,
+               'record ' || told(seq) || ' is dated ' || time_of(at_ms) || '; the one before it is of '
+                   || time_of(after_at) || ', the one behind it of ' || time_of(next_at) as detail,
+               [seq] as sequences, [at_ms] as at
+          from breaks where is_astray
+        """,
+    )
+    part.find(
         "L4",
         FATAL,
         """
@@ -80,7 +88,6 @@ def log_laws(part: Part) -> None:
           from breaks where coordinator_epoch < highest
         """,
     )
-    _edges(part)
 
 
 def _breaks(part: Part) -> None:
@@ -95,53 +102,38 @@ def _breaks(part: Part) -> None:
         """
         with
         records as (
-            select group_id, seq, at_ms, coordinator_epoch, base, first
-              from changes join bounds using (group_id) where place = 0
+            select c.group_id, seq, at_ms, what, c.coordinator_epoch, base, first, base_epoch
+              from changes c join bounds b on b.group_id = c.group_id where place = 0
         ),
         off as (
             select distinct group_id
-              from (select group_id, seq, coordinator_epoch, coalesce(lag(seq) over in_order, base) as after,
-                           lag(coordinator_epoch) over in_order as epoch_before
+              from (select group_id, seq, at_ms, coordinator_epoch, coalesce(lag(seq) over in_order, base) as after,
+                           coalesce(lag(coordinator_epoch) over in_order, base_epoch) as epoch_before,
+                           lag(at_ms) over in_order as after_at
                       from records
                     window in_order as (partition by group_id order by seq))
-             where seq <> after + 1 or coordinator_epoch < epoch_before
+             where seq <> after + 1 or coordinator_epoch < epoch_before or at_ms < after_at - {astray}
+        ),
+        beside as (
+            select group_id, seq, at_ms, what, coordinator_epoch, base, first,
+                   coalesce(lag(seq) over in_order, if(base_epoch is null, null, base)) as after_seq,
+                   lag(at_ms) over in_order as after_at, lead(at_ms) over in_order as next_at,
+                   greatest(max(coordinator_epoch) over before, base_epoch) as highest
+              from records semi join off using (group_id)
+            window in_order as (partition by group_id order by seq, coordinator_epoch, at_ms),
+                   before as (partition by group_id order by seq, coordinator_epoch, at_ms
+                              rows between unbounded preceding and 1 preceding)
+        ),
+        seen as (
+            select *, coalesce(after_at <= next_at + {astray} and what <> 'unreadable'
+                               and (at_ms < after_at - {astray} or at_ms > next_at + {astray}), false) as is_astray
+              from beside
         )
-        select group_id, seq, at_ms, coordinator_epoch, coalesce(after_seq, base) as after, after_seq, after_at, highest
-          from (select group_id, seq, at_ms, coordinator_epoch, base, first, lag(seq) over in_order as after_seq,
-                       lag(at_ms) over in_order as after_at, max(coordinator_epoch) over before as highest
-                  from records semi join off using (group_id)
-                window in_order as (partition by group_id order by seq, coordinator_epoch, at_ms),
-                       before as (partition by group_id order by seq, coordinator_epoch, at_ms
-                                  rows between unbounded preceding and 1 preceding))
-         where seq >= first and (seq <> coalesce(after_seq, base) + 1 or coordinator_epoch < highest)
-        """,
-    )
-
-
-def _edges(part: Part) -> None:
-    """Find what is missing at the end of the log (L2), or before its beginning."""
-    part.find(
-        "L2",
-        FATAL,
-        """
-        select group_id, null as task, null as member,
-               'the last ' || if(missing = 1, 'record is', told(missing) || ' records are')
-                   || ' missing: the head counts ' || told(last + missing)
-                   || ', the last one there is ' || told(last) as detail,
-               [last] as sequences, [] as at
-          from bounds where missing > 0
-        """,
-    )
-    part.find(
-        "unknown-beginning",
-        NOTICE,
-        """
-        select group_id, null as task, null as member,
-               'no snapshot says what was so before record ' || told(base + 1)
-                   || '; who had what before it is not known' as detail,
-               [] as sequences, [] as at
-          from bounds where not known
-        """,
+        select group_id, seq, at_ms, coordinator_epoch, coalesce(after_seq, base) as after, after_seq, after_at, highest,
+               next_at, is_astray
+          from seen
+         where seq >= first and (seq <> coalesce(after_seq, base) + 1 or coordinator_epoch < highest or is_astray)
+        """.replace("{astray}", str(ASTRAY_MS)),
     )
 
 
@@ -170,99 +162,110 @@ def unreadable(part: Part) -> None:
 
 
 def member_epochs(part: Part) -> None:
-    """Find members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone)."""
+    """Find members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone).
+
+    It is followed from the record of its joining on, or from the snapshot that the reading begins with. Where a record
+    is missing or cannot be read, and where somebody lost what another adopted, it may have grown by more.
+    """
     part.find(
         "L2",
         FATAL,
         """
         with
-        -- Lost commits and adoptions raise epochs out of turn.
-        raised as (select distinct group_id from changes where what in ('raised', 'adopted')),
-        assignments as (
-            select group_id, member, seq, at_ms, number, lag(number) over in_order as number_before,
-                   lag(seq) over in_order as after, lag(at_ms) over in_order as after_at
-              from changes anti join raised using (group_id)
-             where place = 0 and what in ('active', 'standby', 'warmup', 'revoked', 'demoted')
-            window in_order as (partition by group_id, member order by seq, number)
+        raised as (
+            select group_id, seq from changes where what = 'adopted' union all select group_id, seq from leaps
+        ),
+        told as (
+            select group_id, member, seq, at_ms, what, number, lag(seq) over in_order as after,
+                   lag(at_ms) over in_order as after_at,
+                   if(lag(what) over in_order = 'raised', max(number) over before, lag(number) over in_order) as known
+              from changes
+             where what in ('joined', 'raised')
+                or (place = 0 and what in ('active', 'standby', 'warmup', 'revoked', 'demoted'))
+            window in_order as (partition by group_id, member order by seq, place, number),
+                   before as (partition by group_id, member order by seq, place, number
+                              rows between unbounded preceding and 1 preceding)
+        ),
+        off as (
+            select * from told where what not in ('joined', 'raised') and number <> known + 1
         )
         select group_id, null as task, member,
-               'its epoch ' || told(number) || ' follows ' || told(number_before) || ' at ' || time_of(at_ms)
+               'its epoch ' || told(number) || ' follows ' || told(known) || ' at ' || time_of(at_ms)
                    || '; each change of an assignment adds one' as detail,
                [after, seq] as sequences, [after_at, at_ms] as at
-          from assignments where number <> number_before + 1
+          from off
+         where number <= known
+            or not exists (select 1 from raised
+                            where raised.group_id = off.group_id and raised.seq > off.after and raised.seq <= off.seq)
         """,
         of_day=True,
     )
 
 
-def generations_told(part: Part) -> None:
-    """Find generations that the log has and readers are not shown, the other way round, or told otherwise (L2)."""
-    part.find(
-        "L2",
-        FATAL,
-        """
-        with
-        placed as (
-            select group_id, number, seq, at_ms as placed_at, until_ms as placed_moves
-              from changes join bounds using (group_id) where what = 'placed' and token > 0 and seq >= first
-        )
-        select group_id, null as task, null as member,
-               case when version is null
-                    then 'generation ' || told(number) || ' is in the log, and not among the generations'
-                    when seq is null then 'generation ' || told(number) || ' is told, and not in the log'
-                    else 'generation ' || told(number) || ' moved ' || told(placed_moves)
-                         || if(placed_moves = 1, ' task', ' tasks') || ' by the log, ' || told(moves) || ' as told' end as detail,
-               [seq] as sequences, [coalesce(placed_at, at_ms)] as at
-          from placed full join (select group_id, number, moves, at_ms, version from generations)
-                          using (group_id, number)
-         where seq is null or version is null or placed_moves <> moves
-        """,
-    )
+LAWS: Final[tuple[Callable[[Part], None], ...]] = (log_laws, member_epochs, unreadable)
+"""What is called for each part."""
 
 
-LAWS: Final[tuple[Callable[[Part], None], ...]] = (
-    *(count_logged, log_laws, member_epochs, unreadable, generations_told),
-)
-"""What is called for each part, tables that others need first."""
+def edges(plan: DayPlan) -> Iterator[Finding]:
+    """Yield what is missing at either end of a log, and where it does not fit its head (L2, L4)."""
+    for one in plan.groups:
+        last = (one.last,) if one.last >= 1 else ()
+        if one.missing:
+            lost = "the last record is" if one.missing == 1 else f"the last {one.missing} records are"
+            head = f"the head counts {one.last + one.missing}, the last one there is {one.last}"
+            yield Finding(one.group, "L2", FATAL, None, None, f"{END_MISSING}{lost} lost, {head}", last)
+        if one.beyond is not None:
+            detail = f"there are records up to {one.beyond} that the head does not count: it ends at {one.last}"
+            yield Finding(one.group, "L2", FATAL, None, None, detail, (one.beyond,))
+        if one.deposed is not None:
+            detail = f"record {one.last} is of a higher coordinator epoch than the head, which has {one.deposed}"
+            yield Finding(one.group, "L4", FATAL, None, None, detail, last)
+        if one.lost:
+            which, it = ("record 1 is", "it") if one.lost == 1 else (f"records 1 to {one.lost} are", "they")
+            taken = "it" if one.lost == 1 else "them"
+            detail = f"{which} missing, and no retention can have taken {taken}: nothing is kept of what {it} came to"
+            yield Finding(one.group, "L2", FATAL, None, None, detail, (one.first,))
+        elif not one.known:
+            detail = f"no snapshot says what was so before record {one.base + 1}; who had what before it is not known"
+            yield Finding(one.group, "unknown-beginning", NOTICE, None, None, detail)
 
 
-_SHOWN: Final = """
-    with days(group_id, first, last) as (values {values}),
-    shown as (
-        select group_id, version, kind, role, token from assignment_events where at >= '{begin}' and at < '{end}'
-        union all
-        select group_id, version, kind, role, token from fresh_changes where at >= '{begin}' and at < '{end}'
-    )
-    select s.group_id, count(*) filter (where s.kind = 'granted' and s.role = 'active') as grants,
-           coalesce(sum(s.token) filter (where s.kind = 'granted' and s.role = 'active'), 0)::bigint as tokens,
-           count(*) filter (where s.kind = 'reported') as reports
-      from shown s join days d on d.group_id = s.group_id and s.version between d.first - 1 and d.last - 1
-     group by s.group_id
+END_MISSING: Final = "the end of the log is missing: "
+"""How each finding begins that says so."""
+
+_TOLD_BEYOND: Final = """
+    with logs(group_id) as (values {values})
+    select h.group_id, h.version,
+           (select max(version) from traces t where t.group_id = h.group_id and t.version >= h.version),
+           (select max(version) from generations g where g.group_id = h.group_id and g.version >= h.version),
+           (select max(version) from assignment_events a
+             where a.group_id = h.group_id and a.version >= h.version and a.at >= '{begin}' and a.at < '{end}')
+      from logs join group_heads h using (group_id)
 """
 
 
-def changes_shown(logged: Mapping[str, tuple[int, int, int]], rows: Rows, plan: DayPlan) -> list[Finding]:
-    """Return the groups whose task histories, as readers are shown them, are not what the log says (L2).
+def told_beyond(rows: Rows, plan: DayPlan) -> Iterator[Finding]:
+    """Yield the groups of which traces, generations or histories tell more than their heads count (L2).
 
-    The database counts them where they lie: in the day's part, and among those that came in bulk and are to be moved
-    there. A group of which none are left is passed over. ``logged`` has, by group, what ``LOGGED`` has.
+    What is written with a decision names how many records there were before it: there is at least one more. Heads are
+    read anew with what is held against them, since a day under way goes on.
     """
-    counted = [
-        row
-        for some in batched([one for one in plan.groups if one.last >= one.first], GROUPS_AT_ONCE)
-        for row in rows(_SHOWN.format(values=_values(some), begin=_around(plan, -1), end=_around(plan, 1)))
-    ]
-    found = []
-    for group, *numbers in counted:
-        shown = tuple(int(number or 0) for number in numbers)
-        in_log = logged.get(group, (0, 0, 0))
-        if shown != in_log:
-            detail = (
-                f"the histories of tasks show {shown[0]} grants of actives (sum of tokens {shown[1]}) and {shown[2]}"
-                f" reports; the log has {in_log[0]} ({in_log[1]}) and {in_log[2]}"
-            )
-            found.append(Finding(group, "L2", FATAL, None, None, detail))
-    return found
+    for some in batched(
+        [one for one in plan.groups if one.ends and not one.missing and one.beyond is None], GROUPS_AT_ONCE
+    ):
+        values = ", ".join(f"({quoted(one.group)})" for one in some)
+        sql = _TOLD_BEYOND.format(values=values, begin=around(plan, -1), end=around(plan, 1))
+        for group, version, *known in rows(sql):
+            told = {
+                name: int(value) + 1
+                for name, value in zip(("traces", "generations", "histories"), known, strict=True)
+                if value is not None
+            }
+            if told:
+                last, most = int(version), max(told.values())
+                which = f"record {most}" if most == last + 1 else f"records up to {most}"
+                detail = f"{END_MISSING}{', '.join(told)} tell of {which}, the head counts {last}"
+                yield Finding(str(group), "L2", FATAL, None, None, detail, (last,) if last else ())
 
 
 GROUPS_AT_ONCE: Final = 1_000
@@ -272,13 +275,3 @@ def batched(groups: Sequence[GroupPart], size: int) -> Iterator[Sequence[GroupPa
     """Yield the groups, so many at a time."""
     for begin in range(0, len(groups), size):
         yield groups[begin : begin + size]
-
-
-def _values(groups: Sequence[GroupPart]) -> str:
-    return ", ".join(f"({quoted(one.group)}, {one.first}, {one.last})" for one in groups)
-
-
-def _around(plan: DayPlan, hours: int) -> str:
-    """Return an edge of the day with some room: histories have the coordinator's clock, the log the database's."""
-    edge_ms = plan.begin_ms if hours < 0 else plan.begin_ms + 86_400_000
-    return datetime.fromtimestamp(edge_ms / 1_000 + hours * 3_600, UTC).isoformat()

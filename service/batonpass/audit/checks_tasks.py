@@ -17,8 +17,11 @@ EXCUSED: Final = columns("group_id varchar, member varchar")
 STATELESS: Final = columns("group_id varchar, subtopology varchar")
 """Subtopologies without state."""
 
-BUDGETS: Final = columns("group_id varchar, allowed bigint, allowed_per_member bigint")
-"""The most warmups that a group's settings allowed at any time of the day, in all and on one member."""
+BUDGETS: Final = columns("group_id varchar, seq bigint, normal bigint, drains bigint, of_member bigint")
+"""How many warmups a group's settings allow from a record on: in all, as many again for drains, and on one member."""
+
+DRAINING: Final = columns("group_id varchar, seq bigint, members bigint")
+"""How many members of a group drain from a record on."""
 
 DOUBTFUL: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, ms bigint, token bigint, holders int,"
@@ -38,7 +41,7 @@ WARMING: Final = columns(
     "group_id varchar, task varchar, member varchar, seq bigint, at_ms bigint, of_group bigint, of_member bigint"
 )
 """Where warmups began or ended. ``of_group`` and ``of_member`` are how many the group and the member had after a
-decision that began one; they stand at the last row of the decision alone."""
+decision that began one with a member that had had nothing of its task; they stand at its last row alone."""
 
 
 def excused(part: Part) -> None:
@@ -68,40 +71,72 @@ def stateless(part: Part) -> None:
 
 
 def budgets(part: Part) -> None:
-    """Make ``budgets``: for each group, the most that its settings allowed at any time of the day.
-
-    Settings that were lowered leave what is there, so the highest count; a budget that is a share counts of the most
-    tasks.
-    """
+    """Make ``budgets``. A budget that is a share counts of the tasks with state that there are by then."""
     part.make(
         "budgets",
         BUDGETS,
         """
         with
-        sizes as (
-            select group_id, max(list_sum([one[2]::bigint for one in parts if one[3] = 'true'])) as stateful
-              from (select group_id, from_json(word, '[["VARCHAR"]]') as parts from changes where what = 'topology')
-             group by group_id
+        said as (
+            select group_id, seq, place, word as config, null as stateful from changes where what = 'config'
+             union all
+            select group_id, seq, place, null,
+                   coalesce(list_sum([try_cast(one[2] as bigint) for one in from_json(word, '[["VARCHAR"]]')
+                                      if one[3] = 'true']), 0)
+              from changes where what = 'topology'
+        ),
+        settings as (
+            select group_id, seq, last_value(config ignore nulls) over so_far as config,
+                   coalesce(last_value(stateful ignore nulls) over so_far, 0) as stateful
+              from said
+            window so_far as (partition by group_id order by seq, place rows between unbounded preceding and current row)
+           qualify row_number() over (partition by group_id, seq order by place desc) = 1
         ),
         -- A share for drains counts as at least two.
-        settings as (
-            select group_id, (word ->> 'max_warmups_per_member')::bigint as of_member, unnest([1, 2]) as least,
-                   unnest([word ->> 'max_warmup_replicas', word ->> 'max_drain_warmups']) as setting
-              from changes where what = 'config'
-        ),
         copies as (
-            select group_id, least, of_member,
+            select group_id, seq, least, try_cast(config ->> 'max_warmups_per_member' as bigint) as of_member,
                    case when ends_with(setting, '%')
-                        then greatest(least, ceil(try_cast(rtrim(setting, '%') as double) * coalesce(stateful, 0) / 100
-                                                  - 1e-9))
-                        else setting::bigint end as copies
-              from settings left join sizes using (group_id)
+                        then greatest(least, ceil(try_cast(rtrim(setting, '%') as double) * stateful / 100 - 1e-9))
+                        else greatest(1, try_cast(setting as bigint)) end as copies
+              from (select *, unnest([1, 2]) as least,
+                           unnest([config ->> 'max_warmup_replicas', config ->> 'max_drain_warmups']) as setting
+                      from settings where config is not null)
         )
-        select group_id, sum(most) as allowed, max(of_member) as allowed_per_member
-          from (select group_id, least, max(greatest(1, copies)) as most, max(of_member) as of_member
-                  from copies
-                 group by group_id, least)
-         group by group_id
+        select group_id, seq, max(copies) filter (least = 1) as normal, max(copies) filter (least = 2) as drains,
+               any_value(of_member) as of_member
+          from copies
+         group by group_id, seq
+        """,
+    )
+
+
+def draining(part: Part) -> None:
+    """Make ``draining``, for groups in which anybody ever drains."""
+    part.make(
+        "draining",
+        DRAINING,
+        """
+        with
+        told as (
+            select group_id, member, seq, place, what = 'drain' as drains
+              from changes semi join (select distinct group_id, member from changes where what = 'drain')
+                           using (group_id, member)
+             where what in ('drain', 'undrain', 'gone', 'away')
+             union all
+            select d.group_id, j.member, d.seq, d.place, false
+              from changes d join (select distinct group_id, member from changes where what = 'drain') j using (group_id)
+             where d.what = 'deleted'
+        ),
+        turned as (
+            select group_id, seq, place,
+                   drains::int - coalesce(lag(drains) over (partition by group_id, member order by seq, place), false)::int
+                       as more
+              from told
+        )
+        select group_id, seq, sum(more) over (partition by group_id order by seq, place
+                                              rows between unbounded preceding and current row) as members
+          from turned
+       qualify row_number() over (partition by group_id, seq order by place desc) = 1
         """,
     )
 
@@ -204,7 +239,10 @@ def cold_promotions(part: Part) -> None:
                    || if(has_copy, 'a ' || taken_role || ' that was not caught up', 'no copy of it') as detail,
                [claim_seq, taken_seq] as sequences, [claim_at_ms, taken_at_ms] as at
           from cold anti join stateless using (group_id, subtopology)
-         where not has_copy or taken_epoch = claim_epoch
+         where (not has_copy or taken_epoch = claim_epoch)
+           -- Where the beginning is lost, nobody knows which tasks have state.
+           and (group_id in (select group_id from bounds anti join leaps using (group_id) where known)
+                or group_id in (select group_id from changes where what = 'topology'))
         """,
         of_day=True,
     )
@@ -274,18 +312,28 @@ def warmup_budgets(part: Part) -> None:
     """Find decisions that began a warmup beyond the budget of the group or of its member (L8).
 
     What is counted stays below what the law counts, so that nothing is said that is not so: a warmup that was chosen as
-    the next owner is not counted, nor is a standby on its way.
+    the next owner is not counted, nor is a standby on its way. The budget is the one of the settings by then; that of
+    drains comes on top while anybody drains.
     """
     _warming(part)
     part.find(
         "L8",
         FATAL,
         """
+        with
+        judged as (
+            select w.*, normal, if(coalesce(d.members, 0) > 0, drains, 0) as for_drains
+              from (select * from warming where of_group is not null) w
+              asof join budgets b on b.group_id = w.group_id and b.seq <= w.seq
+              asof left join draining d on d.group_id = w.group_id and d.seq <= w.seq
+        )
         select group_id, task, null as member,
-               told(of_group) || ' warmups at ' || time_of(at_ms)
-                   || '; max_warmup_replicas and max_drain_warmups together allow ' || told(allowed) as detail,
+               told(of_group) || ' warmups at ' || time_of(at_ms) || '; '
+                   || if(for_drains > 0, 'max_warmup_replicas and max_drain_warmups together allow ',
+                         'nobody drains, and max_warmup_replicas allows ')
+                   || told(normal + for_drains) as detail,
                [seq] as sequences, [at_ms] as at
-          from warming join budgets using (group_id) where of_group > allowed
+          from judged where of_group > normal + for_drains
         """,
         of_day=True,
     )
@@ -293,11 +341,13 @@ def warmup_budgets(part: Part) -> None:
         "L8",
         FATAL,
         """
-        select group_id, task, member,
-               told(of_member) || ' warmups on one member at ' || time_of(at_ms) || '; max_warmups_per_member allows '
-                   || told(allowed_per_member) as detail,
-               [seq] as sequences, [at_ms] as at
-          from warming join budgets using (group_id) where of_member > allowed_per_member
+        select w.group_id, task, member,
+               told(w.of_member) || ' warmups on one member at ' || time_of(at_ms) || '; max_warmups_per_member allows '
+                   || told(b.of_member) as detail,
+               [w.seq] as sequences, [at_ms] as at
+          from (select * from warming where of_member is not null) w
+          asof join budgets b on b.group_id = w.group_id and b.seq <= w.seq
+         where w.of_member > b.of_member
         """,
         of_day=True,
     )
@@ -311,9 +361,9 @@ def _warming(part: Part) -> None:
         """
         with
         edges as (
-            select group_id, task, member, from_seq as seq, from_at_ms as at_ms, 1 as change from warmups
+            select group_id, task, member, from_seq as seq, from_at_ms as at_ms, 1 as change, fresh from warmups
              union all
-            select group_id, task, member, to_seq, to_at_ms, -1 from warmups where to_seq is not null
+            select group_id, task, member, to_seq, to_at_ms, -1, false from warmups where to_seq is not null
         ),
         counted as (
             select group_id, task, member, seq, at_ms,
@@ -322,8 +372,8 @@ def _warming(part: Part) -> None:
                    sum(change) over (partition by group_id, member order by seq, change, task
                                      rows between unbounded preceding and current row) as of_member,
                    -- One decision writes several records at one instant, and is judged by what it comes to.
-                   max(change) over decision > 0 as began,
-                   max(change) over on_member > 0 as began_on_member,
+                   bool_or(fresh) over decision as began,
+                   bool_or(fresh) over on_member as began_on_member,
                    row_number() over (partition by group_id, at_ms
                                       order by seq desc, change desc, task desc, member desc) = 1 as is_last,
                    row_number() over (partition by group_id, member, at_ms
@@ -341,8 +391,23 @@ def _warming(part: Part) -> None:
     )
 
 
+def unproven(part: Part) -> None:
+    """Take back what is not proven: a record that is missing, or cannot be read, may be the confirmation that lacks.
+
+    It is what lies between the records that prove a finding. How many warmups there are hangs on every record before.
+    """
+    part.drop(
+        """
+        law in ('L1', 'L7', 'L8')
+        and exists (select 1 from leaps
+                     where leaps.group_id = found.group_id and leaps.seq <= found.sequences[-1]
+                       and (len(found.sequences) = 1 or leaps.seq > found.sequences[1]))
+        """
+    )
+
+
 LAWS: Final[tuple[Callable[[Part], None], ...]] = (
-    *(excused, stateless, budgets, doubtful, handovers),
-    *(one_owner, cold_promotions, handovers_per_target, warmup_budgets),
+    *(excused, stateless, budgets, draining, doubtful, handovers),
+    *(one_owner, cold_promotions, handovers_per_target, warmup_budgets, unproven),
 )
-"""What is called for each part, tables that others need first."""
+"""What is called for each part, tables that others need first, after the laws of the log (``checks``)."""

@@ -54,8 +54,8 @@ def sessions(part: Part) -> None:
         "sessions",
         SESSIONS,
         """
-        select group_id, max((word ->> 'session_timeout_ms')::bigint) as session_ms,
-               max((word ->> 'suspect_timeout_ms')::bigint) as suspect_ms
+        select group_id, max(try_cast(word ->> 'session_timeout_ms' as bigint)) as session_ms,
+               max(try_cast(word ->> 'suspect_timeout_ms' as bigint)) as suspect_ms
           from (select group_id, word from changes where what = 'config')
          group by group_id
         """,
@@ -88,7 +88,7 @@ _GAPS: Final = """
     named as (
         select e.*, mine.identity, theirs.identity as next_identity, without.subtopology is not null as has_no_state,
                case when run = 0 then taken_ms
-                    when is_expired then greatest(up_ms, down_ms - session_ms)
+                    when is_expired then greatest(up_ms, down_ms - coalesce(session_ms, 0))
                     when is_suspected then greatest(up_ms, down_ms - coalesce(suspect_ms, 0))
                     else down_ms end as since_ms,
                coalesce(next_up_ms, end_ms) as until_ms

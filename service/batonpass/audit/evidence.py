@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from batonpass.audit.checks import END_MISSING
 from batonpass.audit.findings import FINDINGS_PER_LAW, Finding, Severity
 
 
@@ -20,6 +21,28 @@ def finding_of(row: Mapping[str, Any]) -> Finding:
         detail=row["detail"],
         sequences=tuple(row["sequences"]),
         at=tuple(row["at"]),
+    )
+
+
+STUCK: Final = frozenset({"stuck-task", "stuck-warmup"})
+"""What is told of whatever did not come to its end."""
+
+
+def without_consequences(
+    kept: Iterable[tuple[Finding, int]], others: Iterable[Finding]
+) -> tuple[list[tuple[Finding, int]], list[Finding]]:
+    """Return findings without what follows from that the end of a group's log is missing, which is told once.
+
+    ``kept`` are as ``cut`` takes them.
+    """
+    found = list(others)
+    ended: dict[str, Finding] = {}
+    for one in found:
+        if one.detail.startswith(END_MISSING):
+            ended.setdefault(one.group, one)
+    return (
+        [(one, count) for one, count in kept if one.group not in ended or one.law not in STUCK],
+        [one for one in found if not one.detail.startswith(END_MISSING) or one is ended[one.group]],
     )
 
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import gc
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from batonpass.audit.damage import DAMAGE, read_group, read_record
 from batonpass.audit.plan import GroupPart
-from batonpass.codec.groups import UnreadableGroup, decode_group
-from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
+from batonpass.codec.records import StoredRecord
 from batonpass.core import records as r
 from batonpass.core.model import ActiveState, Group, Role, Topology
 from batonpass.core.policy import GroupConfig
+from batonpass.core.records import Record
 
 Row = tuple[Any, ...]
 Rows = list[Row]
@@ -63,7 +64,18 @@ LAG_COLUMNS: Final = ("group_id", "at_ms", "task", "member", "lag")
 ROWS_PER_BATCH: Final = 20_000
 OTHER: Final = "other"
 UNREADABLE: Final = "unreadable"
-_SEQ, _AT_MS = 1, 3
+_PLACE, _AT_MS, _WHAT = 2, 3, 5
+
+NUMBER_MOST: Final = 2**62
+"""No token, epoch or generation gets there; 64 bits hold one more, and the difference of two."""
+INSTANT_MOST: Final = 253_402_300_800_000
+"""The end of the year 9999, in milliseconds since 1970."""
+MOST: Final = {
+    **dict.fromkeys(("number", "token"), NUMBER_MOST),
+    **dict.fromkeys(("at_ms", "ms", "until_ms"), INSTANT_MOST),
+}
+"""What the numbers of a row stay below."""
+_PLACES: Final = {CHANGES.get_field_index(name): most for name, most in MOST.items() if name != "at_ms"}
 
 
 @contextmanager
@@ -107,14 +119,14 @@ def flatten_snapshots(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
         for group_id, version, at_ms, form, payload in zip(*columns, strict=True):
             rows: Rows = []
             try:
-                group = decode_group(form, zlib.decompress(payload))
-                said = list(_standing(group, at_ms))
-            except (UnreadableGroup, zlib.error) as error:
+                said = list(_standing(read_group(form, payload), at_ms))
+            except DAMAGE as error:
                 said = [_line(UNREADABLE, at_ms, word=str(error)[:200])]
             for place, one in enumerate(said, start=-len(said)):
                 rows.append((group_id, version, place, at_ms, 0, *one))
+            whole = _batch(rows)
             for begin in range(0, len(rows), ROWS_PER_BATCH):
-                yield _batch(rows[begin : begin + ROWS_PER_BATCH])
+                yield whole.slice(begin, ROWS_PER_BATCH)
 
 
 def flatten_generations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,30 +158,72 @@ def bounds_rows(groups: Iterable[GroupPart]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of CHANGES that say where the day of each group begins and ends, and what is known before it."""
     rows: Rows = []
     for one in groups:
-        said = _line(BOUNDS, 0, number=one.base, token=one.last, until_ms=one.missing, ready=one.known)
-        rows.append((one.group, one.first, 0, 0, 0, *said))
+        said = _line(BOUNDS, 0, number=one.base, token=one.last, ready=one.known)
+        rows.append((one.group, one.first, 0, 0, one.base_epoch, *said))
     if rows:
-        yield _batch(rows)
+        yield _arrow(rows)
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:
+    """Return rows of whole records as one batch; of a record with a number that cannot be it says that and no more."""
+    try:
+        batch = _arrow(rows)
+    except OverflowError:
+        return _arrow(_without_damage(rows))
+    for column, most in MOST.items():
+        found = pc.min_max(batch.column(column)).as_py()
+        if found["max"] is not None and not -most < found["min"] <= found["max"] < most:
+            return _arrow(_without_damage(rows))
+    return batch
+
+
+def _arrow(rows: Rows) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, CHANGES.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)
 
 
+def check_numbers(record: Record, at_ms: int) -> None:
+    """Look at the numbers of a record.
+
+    Raises:
+        ValueError: when one is out of range, so that the record is not among the rows.
+    """
+    found = _LINES.get(type(record))
+    for row in () if found is None else found(record, at_ms):
+        for index, most in _PLACES.items():
+            value = row[index - _WHAT]
+            if value is not None and not -most < value < most:
+                raise ValueError(f"{row[0]}: {CHANGES.names[index]} {value} is out of range")
+
+
+def _without_damage(rows: Rows) -> Rows:
+    """Return rows, where those of a record with a number that is out of range are one that says so."""
+    found: dict[tuple[str, int, bool], Row] = {}
+    for row in rows:
+        for index, most in {**_PLACES, _AT_MS: INSTANT_MOST}.items():
+            value = row[index]
+            if value is not None and not -most < value < most:
+                # What is no record's stands behind the first place of one.
+                place = 1 if row[_WHAT] in (GENERATION, LAG) else min(0, row[_PLACE])
+                at_ms = row[_AT_MS] if -INSTANT_MOST < row[_AT_MS] < INSTANT_MOST else 0
+                said = f"{row[_WHAT]}: {CHANGES.names[index]} {value} is out of range"
+                found.setdefault(
+                    (*row[:2], place > 0), (*row[:2], place, at_ms, row[4], *_line(UNREADABLE, at_ms, word=said[:200]))
+                )
+    sound = [row for row in rows if (*row[:2], row[_WHAT] in (GENERATION, LAG)) not in found]
+    return sound + list(found.values())
+
+
 def _append(rows: Rows, key: tuple[str, int], at: tuple[int, int], stored: StoredRecord) -> None:
     at_ms, epoch = at
     try:
-        record = decode_record(stored)
-    except UnreadableRecord as error:
+        record = read_record(stored)
+        found = _LINES.get(type(record))
+        said = [] if found is None else found(record, at_ms)
+    except DAMAGE as error:
         rows.append((*key, 0, at_ms, epoch, *_line(UNREADABLE, at_ms, word=str(error)[:200])))
         return
-    found = _LINES.get(type(record))
-    if found is None:
-        rows.append((*key, 0, at_ms, epoch, OTHER, None, None, at_ms, None, None, None, None, stored.kind))
-        return
-    said = found(record, at_ms)
     if not said:
         rows.append((*key, 0, at_ms, epoch, OTHER, None, None, at_ms, None, None, None, None, stored.kind))
     for place, one in enumerate(said):
@@ -264,6 +318,7 @@ _LINES: Final[Mapping[type[Any], Callable[[Any, int], Rows]]] = {
     r.MemberAway: lambda one, _: [_line("away", one.at_ms, member=one.member_id, until_ms=one.until_ms)],
     r.PlaceInherited: lambda one, at: [_line("inherited", at, member=one.member_id, word=one.successor)],
     r.DrainStarted: lambda one, _: [_line("drain", one.since_ms, member=one.member_id, until_ms=one.deadline_ms)],
+    r.DrainCancelled: lambda one, at: [_line("undrain", at, member=one.member_id)],
     r.MemberSuspected: lambda one, at: [_line("suspected", at, member=one.member_id)],
     r.SuspicionCleared: lambda one, at: [_line("cleared", at, member=one.member_id)],
     r.TaskReleased: lambda one, at: [_line("released", one.at_ms or at, task=one.task, member=one.member_id)],

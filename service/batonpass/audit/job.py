@@ -263,16 +263,15 @@ class _Auditor:
         self, seen: Mapping[str, list[Row]], days: Mapping[str, GroupDay], decided: Decided
     ) -> tuple[tuple[Finding, ...], int]:
         """Return the findings that are kept, and how many were left out."""
-        from batonpass.audit.checks import changes_shown  # noqa: PLC0415
+        from batonpass.audit.checks import edges, told_beyond  # noqa: PLC0415
         from batonpass.audit.checks_tasks import superseded  # noqa: PLC0415
-        from batonpass.audit.evidence import cut, finding_of  # noqa: PLC0415
+        from batonpass.audit.evidence import cut, finding_of, without_consequences  # noqa: PLC0415
         from batonpass.audit.measures import notices  # noqa: PLC0415
 
-        logged = {row["group_id"]: (row["logged"], row["logged_tokens"], row["logged_reports"]) for row in seen["day"]}
-        shown = changes_shown(logged, self._tables.reader.rows, self._plan)
-        others = (*shown, *decided.findings, *notices(days, self._audit.objective))
+        ends = [*edges(self._plan), *told_beyond(self._tables.reader.rows, self._plan)]
         kept = [(finding_of(row), row["of_law"]) for row in seen["finding"]]
-        return cut(superseded(kept, decided.lawful), others)
+        others = (*ends, *decided.findings, *notices(days, self._audit.objective))
+        return cut(*without_consequences(superseded(kept, decided.lawful), others))
 
     def _replayed(self) -> Decided:
         if not self._audit.replay:

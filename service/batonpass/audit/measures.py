@@ -43,10 +43,9 @@ DAY: Final = columns(
     "group_id varchar, records bigint, generations bigint, moves bigint, lower_bound bigint, warmups bigint,"
     " wasted_warmups bigint, probes bigint, futile_probes bigint, flapping_members bigint, downtime_ms bigint,"
     " longest_unowned_ms bigint, handovers bigint, failovers bigint, cold_starts bigint, tasks_seen bigint,"
-    " task_ms bigint, balance_mean double, balance_worst double, members_max int, tasks_max int, logged bigint,"
-    " logged_tokens bigint, logged_reports bigint"
+    " task_ms bigint, balance_mean double, balance_worst double, members_max int, tasks_max int"
 )
-"""One row for each group, with null where nothing was seen. ``logged``: what ``checks.count_logged`` counts."""
+"""One row for each group, with null where nothing was seen."""
 
 
 def probes(part: Part) -> None:
@@ -245,7 +244,7 @@ _DAYS: Final = """
         select group_id, count(*) filter (place = 0) as records,
                count(*) filter (what = 'placed' and token > 0) as generations,
                sum(if(what = 'placed', until_ms, null)) as moves,
-               sum(case when what = 'placed' then word::bigint end) as lower_bound
+               sum(case when what = 'placed' then try_cast(word as bigint) end) as lower_bound
           from changes join bounds using (group_id)
          where seq >= first
          group by group_id
@@ -270,7 +269,7 @@ _DAYS: Final = """
     )
     select group_id, records, generations, moves, lower_bound, warmups, wasted_warmups, probes, futile_probes,
            flapping_members, downtime_ms, longest_unowned_ms, handovers, failovers, cold_starts, tasks_seen, task_ms,
-           balance_mean, balance_worst, members_max, tasks_max, logged, logged_tokens, logged_reports
+           balance_mean, balance_worst, members_max, tasks_max
       from bounds
       left join counts using (group_id)
       left join warm using (group_id)
@@ -279,15 +278,13 @@ _DAYS: Final = """
       left join down using (group_id)
       left join lifetimes using (group_id)
       left join balance using (group_id)
-      left join logged using (group_id)
 """
 
 STEPS: Final[tuple[Callable[[Part], None], ...]] = (
     *(probes, departures, flapping, balance, days),
     *(flapping_members, stuck_warmups, stalled_warmups, stuck_tasks),
 )
-"""In the order in which they read each other's tables. Before them come ``downtime.STEPS``; ``days`` reads ``logged``,
-too (``checks``)."""
+"""In the order in which they read each other's tables. Before them come ``downtime.STEPS``."""
 
 
 def group_days(days: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]]) -> dict[str, GroupDay]:

@@ -65,7 +65,7 @@ def outcome(
     Without ``frames`` only what grows with groups and with what is wrong.
     """
     with Part(rows, begin_ms, end_ms, limits) as part:
-        for step in (*timeline.STEPS, *checks_tasks.LAWS, *checks.LAWS, *downtime.STEPS, *measures.STEPS):
+        for step in (*timeline.STEPS, *checks.LAWS, *checks_tasks.LAWS, *downtime.STEPS, *measures.STEPS):
             step(part)
         if frames:
             timeline.intervals(part)

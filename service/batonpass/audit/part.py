@@ -57,10 +57,10 @@ SETTINGS: Final = {
 _BEGIN: Final = """
     create macro told(value) as coalesce(value::varchar, '?');
     create macro time_of(ms) as
-        coalesce(strftime(make_timestamp_ms(ms), '%Y-%m-%d %H:%M:%S.%g'), 'an unknown time');
+        coalesce(try(strftime(make_timestamp_ms(ms), '%Y-%m-%d %H:%M:%S.%g')), 'an unknown time');
     create temp view changes as select * from arrived where what not in ('{bounds}', '{generation}', '{lag}');
     create temp table bounds as
-        select group_id, number as base, seq as first, token as last, until_ms as missing, ready as known
+        select group_id, number as base, seq as first, token as last, ready as known, coordinator_epoch as base_epoch
           from arrived where what = '{bounds}';
     create temp table generations as
         select group_id, number, seq as version, at_ms, token as moves, until_ms as lower_bound,
@@ -75,9 +75,9 @@ class Part:
     """Groups with everything that is known of them, as tables; use it as a context manager.
 
     Tables that are there from the beginning: ``day`` (begin_ms, end_ms: one row), ``bounds`` (a row for each group:
-    base, first, last, missing, known; see ``plan.GroupPart``), ``changes`` (see ``flatten.CHANGES``), ``generations``,
-    and ``lags`` (how far warmups had come: what was left when they were granted, and at each sample). Macros:
-    ``told(value)`` for a sentence, ``time_of(ms)``.
+    base, first, last, known, base_epoch; see ``plan.GroupPart``), ``changes`` (see ``flatten.CHANGES``),
+    ``generations``, and ``lags`` (how far warmups had come: what was left when they were granted, and at each sample).
+    Macros: ``told(value)`` for a sentence, ``time_of(ms)``.
     """
 
     def __init__(
@@ -125,6 +125,10 @@ class Part:
             f"insert into found select found.* from (select {told} from ({select})) found"  # noqa: S608 - our own words
             f" join bounds using (group_id) where {had}"
         )
+
+    def drop(self, condition: str) -> None:
+        """Take findings back, those of which a condition is true."""
+        self._db.execute(f"delete from found where {condition}")  # noqa: S608 - our own words
 
     def rows(self, select: str) -> list[dict[str, Any]]:
         """Return the rows of a query whose answer is small."""

@@ -42,6 +42,11 @@ class GroupPart:
         first: the first sequence number of the day.
         last: the last one of the day; below ``first`` when nothing happened.
         missing: how many records the group's head counts beyond the last one that is there.
+        base_epoch: the coordinator epoch of the record that ``base`` ends with, if that is still there.
+        lost: how many records are not there before the first one, though no retention can have taken them.
+        beyond: the greatest number of a record of the day that the head does not count, if there is one.
+        deposed: the coordinator epoch of the head, where that of the last record is higher.
+        ends: whether the log ends with this day.
     """
 
     group: str
@@ -50,6 +55,11 @@ class GroupPart:
     first: int
     last: int
     missing: int
+    base_epoch: int | None = None
+    lost: int = 0
+    beyond: int | None = None
+    deposed: int | None = None
+    ends: bool = False
 
     @property
     def begin(self) -> int:
@@ -77,34 +87,80 @@ class DayPlan:
         return sum(max(0, one.last - one.base) for one in self.groups)
 
 
+RETENTION_LEAST_DAYS: Final = 2
+"""The lowest BATONPASS_KEEP_RECORDS_DAYS: what is younger no retention takes."""
+
 # For each group at once, half the range again and again: an index finds the first record from the middle on.
 _BOUNDS: Final = """
     with recursive
-    heads as (
-        select h.group_id, h.version,
-               coalesce((select min(seq) from record_log r where r.group_id = h.group_id), h.version + 1) as least,
-               coalesce((select max(seq) from record_log r where r.group_id = h.group_id), h.version) as most
-          from group_heads h where h.version > 0 and {which}
-    ),
     days(place, at) as (values (0, timestamptz '{begin}'), (1, timestamptz '{end}')),
+    -- From group to group by the index: a group whose head is lost still has records.
+    logs(group_id) as (
+        (select group_id from record_log h where {which} order by group_id limit 1)
+        union all
+        select (select r.group_id from record_log r where r.group_id > l.group_id and {following} order by 1 limit 1)
+          from logs l where l.group_id is not null
+    ),
+    named as (
+        select group_id from group_heads h where version > 0 and {which}
+         union select group_id from logs where group_id is not null
+    ),
+    heads as (
+        select group_id, version, coordinator_epoch, coalesce(least, version + 1) as least, coalesce(most, version) as most,
+               beyond
+          from (select n.group_id, coalesce(h.version, 0) as version, h.coordinator_epoch
+                  from named n left join group_heads h on h.group_id = n.group_id) h
+         cross join lateral (select min(seq) as least, max(seq) as most from record_log r
+                              where r.group_id = h.group_id and r.seq between 1 and h.version) e
+         -- One range of the index after the other: both together would be a look at every record.
+         cross join lateral (select coalesce(
+             (select max(seq) from record_log r
+               where r.group_id = h.group_id and r.seq > h.version and r.at >= '{begin}' and r.at < '{end}'),
+             (select max(seq) from record_log r
+               where r.group_id = h.group_id and r.seq < 1 and r.at >= '{begin}' and r.at < '{end}')) as beyond) b
+    ),
     search(group_id, place, at, lo, hi) as (
-        select group_id, place, at, least, greatest(version, most) + 1 from heads cross join days
+        select group_id, place, at, least, most + 1 from heads cross join days
         union all
         select s.group_id, s.place, s.at,
                case when p.at < s.at then p.seq + 1 else s.lo end,
                case when p.at < s.at then s.hi else s.mid end
-          from (select *, (lo + hi) / 2 as mid from search where lo < hi) s
+          from (select *, lo + (hi - lo) / 2 as mid from search where lo < hi) s
           left join lateral (
-              select r.seq, r.at from record_log r where r.group_id = s.group_id and r.seq >= s.mid
+              select r.seq, r.at from record_log r where r.group_id = s.group_id and r.seq >= s.mid and r.seq < s.hi
               order by r.seq limit 1
           ) p on true
     ),
-    found as (select group_id, min(lo) filter (where place = 0) as first, min(lo) filter (where place = 1) as next
-                from search where lo >= hi group by group_id)
-    select f.group_id, f.first, f.next, h.least, h.most, h.version,
-           coalesce((select max(s.version) from snapshots s where s.group_id = f.group_id
-                        and s.version < f.first and s.format <= {form}), 0)
+    edges as (select group_id, min(lo) filter (where place = 0) as first, min(lo) filter (where place = 1) as next
+                from search where lo >= hi group by group_id),
+    -- A record with a wrong date may have led astray: then there are others of the day on its far side.
+    astray as (
+        select e.*, coalesce((select at from record_log r where r.group_id = e.group_id and r.seq = e.first - 2) >= '{begin}'
+                             or (select at from record_log r where r.group_id = e.group_id and r.seq = e.next + 1) < '{end}',
+                             false) as is_astray
+          from edges e
+    ),
+    found as (
+        select a.group_id, coalesce(d.first, a.first) as first, coalesce(d.next, a.next) as next
+          from astray a
+          left join lateral (select min(seq) as first, max(seq) + 1 as next from record_log r join heads h using (group_id)
+                              where a.is_astray and r.group_id = a.group_id and r.seq between 1 and h.version
+                                and r.at >= '{begin}' and r.at < '{end}') d on true
+    )
+    select f.group_id, f.first, f.next, h.least, h.most, h.version, s.base, h.beyond,
+           (select coordinator_epoch from record_log r where r.group_id = f.group_id and r.seq = s.base) as base_epoch,
+           (select h.coordinator_epoch from record_log r where r.group_id = f.group_id and r.seq = h.most
+               and r.coordinator_epoch > h.coordinator_epoch) as deposed,
+           -- What retention takes is old, and there is a snapshot of what it came to.
+           h.least > 1 and (
+               not exists (select from snapshots p where p.group_id = f.group_id and p.version >= h.least - 1)
+               or exists (select from traces t where t.group_id = f.group_id and t.version < h.least - 1 and t.at >= '{young}')
+               or exists (select from generations g
+                           where g.group_id = f.group_id and g.version < h.least - 1 and g.at >= '{young}')
+           ) as lost
       from found f join heads h on h.group_id = f.group_id
+     cross join lateral (select coalesce(max(p.version), 0) as base from snapshots p
+                          where p.group_id = f.group_id and p.version < f.first and p.format <= {form}) s
      order by f.group_id
 """
 
@@ -126,10 +182,19 @@ def plan_day(rows: Rows, day: date, *, group: str | None = None, now: datetime |
     if begin > now:
         raise MissingDay(f"{day} has not begun yet (in UTC it is {now:%Y-%m-%d %H:%M})")
     which = "true" if group is None else f"h.group_id = {quoted(group)}"
-    found = rows(_BOUNDS.format(which=which, begin=begin.isoformat(), end=end.isoformat(), form=GROUP_VERSION))
+    said = {
+        "begin": begin.isoformat(),
+        "end": end.isoformat(),
+        "young": (now - timedelta(days=RETENTION_LEAST_DAYS)).isoformat(),
+        "form": GROUP_VERSION,
+    }
+    found = rows(_BOUNDS.format(which=which, following="true" if group is None else "false", **said))
     # A group in which nothing happened has its snapshot, and what was so all day.
     parts = [_part(row) for row in found]
-    if not any(one.last >= one.first or _was_there(row) for one, row in zip(parts, found, strict=True)):
+    if not any(
+        one.last >= one.first or one.beyond is not None or _was_there(row)
+        for one, row in zip(parts, found, strict=True)
+    ):
         whom = "no group" if group is None else f"group {group}"
         raise MissingDay(
             f"{whom} has a record on {day} (UTC) or before it; days that are kept are in record_log, see"
@@ -146,16 +211,41 @@ def _was_there(row: tuple[Any, ...]) -> bool:
 
 def _part(row: tuple[Any, ...]) -> GroupPart:
     group, *numbers = row
+    *numbers, beyond, base_epoch, deposed, is_lost = numbers
     first, following, least, most, version, base = map(int, numbers)
     # A log that begins behind its snapshot is short of records; what can be read is read.
     start = max(base, least - 1)
+    ends = following > most
     # Whatever the head counts beyond the last record is missing, and it is the last day that shows it.
-    missing = max(0, version - most) if following > most else 0
-    return GroupPart(str(group), start, start == base, max(first, start + 1), min(following - 1, most), missing)
+    missing = max(0, version - most) if ends else 0
+    return GroupPart(
+        group=str(group),
+        base=start,
+        known=start == base,
+        first=max(first, start + 1),
+        last=min(following - 1, most),
+        missing=missing,
+        base_epoch=_whole(base_epoch) if start == base else None,
+        # It is the day of the first record that shows it.
+        lost=least - 1 if is_lost and first <= least < following else 0,
+        beyond=_whole(beyond),
+        deposed=_whole(deposed) if ends else None,
+        ends=ends,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1_000)
+
+
+def around(plan: DayPlan, hours: int) -> str:
+    """Return an edge of the day with some room: histories have the coordinator's clock, the log the database's."""
+    edge_ms = plan.begin_ms if hours < 0 else plan.begin_ms + 86_400_000
+    return datetime.fromtimestamp(edge_ms / 1_000 + hours * 3_600, UTC).isoformat()
 
 
 def partitions_for(records: int, cores: int) -> int:

@@ -19,8 +19,9 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from batonpass.audit import source
+from batonpass.audit.damage import COPIES, WHOLE_LAG
 from batonpass.audit.flatten import CHANGES, bounds_rows
-from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, quoted
+from batonpass.audit.plan import CHUNK, DayPlan, GroupPart, around, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,17 +47,21 @@ GENERATIONS: Final = _schema(
 TRACES: Final = _schema(
     *(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("format", INT), ("code", TEXT), ("payload", TEXT)),
 )
+BESIDE: Final = _schema(("group_id", TEXT), ("version", LONG), ("at_ms", LONG), ("payload", TEXT))
 WARMUP_LAGS: Final = _schema(("group_id", TEXT), ("at_ms", LONG), ("task", TEXT), ("member", TEXT), ("lag", LONG))
 BOUNDS: Final = _schema(
-    *(("group_id", TEXT), ("base", LONG), ("first", LONG), ("last", LONG), ("missing", LONG)),
-    *(("known", t.BooleanType()),),
+    *(("group_id", TEXT), ("base", LONG), ("first", LONG), ("last", LONG), ("known", t.BooleanType())),
+    *(("missing", LONG), ("ends", t.BooleanType())),
 )
 CHANGED: Final = from_arrow_schema(CHANGES)
 
 
 def _ms(column: str) -> str:
-    return f"(date_part('epoch', {column}) * 1000)::bigint"
+    # What is no instant ("infinity") is one that cannot be, so that it is found where it stands (``flatten.MOST``).
+    return f"case when isfinite({column}) then (date_part('epoch', {column}) * 1000)::bigint else {2**63 - 1} end"
 
+
+CHANGE_COLUMNS: Final = "group_id, version, place, task_id, member_id, kind, role_before, role, generation, member_epoch, token, state, warm, why"
 
 SELECTS: Final = {
     "records": f"select group_id, seq, {_ms('at')} as at_ms, coordinator_epoch, kind, version::int as version,"  # noqa: S608
@@ -66,9 +71,16 @@ SELECTS: Final = {
     " from generations",
     "traces": f"select group_id, version, {_ms('at')} as at_ms, format::int as format, code, payload::text as payload"  # noqa: S608
     " from traces",
+    # As the codec has them (``codec.changes``, ``codec.generations``), a row for each decision.
+    "histories": "select group_id, version, min(at_ms) as at_ms, json_agg(json_build_array(task_id, member_id, kind,"  # noqa: S608
+    " role_before, role, at_ms, generation, member_epoch, token, state, warm, why) order by place)::text as payload"
+    f" from (select {CHANGE_COLUMNS}, {_ms('at')} as at_ms from assignment_events where {{within}} union all"
+    f" select {CHANGE_COLUMNS}, {_ms('at')} from fresh_changes where {{within}}) as shown group by group_id, version",
+    "told": f"select group_id, version, {_ms('at')} as at_ms, json_build_array(number, group_epoch, {_ms('at')}, triggers,"  # noqa: S608
+    " members, tasks, moves, lower_bound, warmups, score_before, score, decide_ms, moved, reasons)::text as payload"
+    " from generations",
     "warmups": f"select group_id, {_ms('at')} as at_ms, copy ->> 0 as task, copy ->> 1 as member,"  # noqa: S608
-    " (copy ->> 4)::bigint as lag, at from samples cross join lateral json_array_elements(copies) as copy"
-    " where copy ->> 2 = 'warmup'",
+    f" {WHOLE_LAG} as lag, at from samples cross join lateral {COPIES} as copy where copy ->> 2 = 'warmup'",
 }
 
 
@@ -183,7 +195,9 @@ class DayTables:
 
     def bounds(self) -> DataFrame:
         """Return one row a group: where its day begins and ends (``BOUNDS``)."""
-        rows = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in self.plan.groups]
+        rows = [
+            (one.group, one.base, one.first, one.last, one.known, one.missing, one.ends) for one in self.plan.groups
+        ]
         return small(self.spark, rows, BOUNDS)
 
     @property
@@ -231,6 +245,24 @@ class DayTables:
     def generations(self) -> DataFrame:
         """Return the generations of the day."""
         return self.reader.frame(SELECTS["generations"], self._of_versions(), GENERATIONS)
+
+    def told_generations(self) -> DataFrame:
+        """Return the generations of the day, whole (``codec.generations``)."""
+        return self.reader.frame(SELECTS["told"], self._of_versions(), BESIDE)
+
+    def has_histories(self) -> bool:
+        """Say whether histories of tasks are kept of the day; where retention has taken them, it took all."""
+        within = self._around_day()
+        asked = [f"exists (select from {name} where {within})" for name in ("assignment_events", "fresh_changes")]
+        ((found,),) = self.reader.rows(f"select {' or '.join(asked)} as found")
+        return bool(found)
+
+    def histories(self) -> DataFrame:
+        """Return the histories of tasks, as readers are shown them: those of one decision in one row."""
+        return self.reader.frame(SELECTS["histories"].format(within=self._around_day()), self._of_versions(), BESIDE)
+
+    def _around_day(self) -> str:
+        return f"at >= '{around(self.plan, -1)}' and at < '{around(self.plan, 1)}'"
 
     def _of_versions(self) -> list[str]:
         return [

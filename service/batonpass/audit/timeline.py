@@ -62,10 +62,10 @@ first one."""
 
 WARMUPS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_at_ms bigint, from_ms bigint, to_seq bigint,"
-    " to_at_ms bigint, to_ms bigint, outcome varchar, lag bigint"
+    " to_at_ms bigint, to_ms bigint, outcome varchar, lag bigint, fresh boolean"
 )
 """One row for each warmup; ``outcome`` is promoted, standby, dropped, or open. ``lag`` is what it had to restore: by
-the record of its grant, else by the first sample of it."""
+the record of its grant, else by the first sample of it. ``fresh``: the member had had nothing of the task before."""
 
 INTERVALS: Final = columns(
     "group_id varchar, task varchar, member varchar, from_seq bigint, from_ms bigint, to_seq bigint, to_ms bigint,"
@@ -319,13 +319,14 @@ def warmups(part: Part) -> None:
             select *
               from (select copy, mark, seq as from_seq, at_ms as from_at_ms, ms as from_ms,
                            lead(seq) over following as to_seq, lead(at_ms) over following as to_at_ms,
-                           lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome
+                           lead(ms) over following as to_ms, coalesce(lead(mark) over following, 'open') as outcome,
+                           coalesce(lag(mark) over following, 'dropped') = 'dropped' as fresh
                       from marked
                     window following as (partition by copy order by nth))
              where mark = 'warmup' and outcome <> 'warmup'
         )
         select c.group_id, c.task, c.member, from_seq, from_at_ms, from_ms, to_seq, to_at_ms, to_ms, outcome,
-               arg_min(lag, (l.at_ms, lag)) as lag
+               arg_min(lag, (l.at_ms, lag)) as lag, fresh
           from found
           join copies c using (copy)
           left join lags l on l.group_id = c.group_id and l.task = c.task and l.member = c.member

@@ -5,7 +5,6 @@ One Spark task plays one group under one set of settings. What comes back to the
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from batonpass.audit.damage import COPIES, DAMAGE, WHOLE_LAG, read_group, read_record
 from batonpass.audit.findings import Finding, GroupDay, Recommendation, Severity
 from batonpass.audit.plan import DAY_MS
 from batonpass.audit.whatif_grid import Trial, attempt, grid, recommendation
 from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
-from batonpass.codec.groups import UnreadableGroup, decode_group
-from batonpass.codec.records import StoredRecord, UnreadableRecord, decode_record
+from batonpass.codec.records import StoredRecord
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.core.records import Record
@@ -66,11 +65,11 @@ TRIED: Final = pa.schema(
 )
 """What each came to; the row of the present settings has the story, without its steps."""
 
+_RATE: Final = r"case when copy ->> 5 ~ '^\d{1,15}(\.\d+)?([eE]-?\d{1,2})?$' then (copy ->> 5)::float8 end"
 _SAMPLES: Final = (
-    "select group_id, (date_part('epoch', at) * 1000)::bigint as at_ms, copy ->> 0 as task, copy ->> 1 as member,"
-    " (copy ->> 4)::bigint as lag, (copy ->> 5)::float8 as rate, at"
-    " from samples cross join lateral json_array_elements(copies) as copy where (copy ->> 4)::bigint > 0"
-    " and copy ->> 2 <> 'none'"
+    "select group_id, (date_part('epoch', at) * 1000)::bigint as at_ms, copy ->> 0 as task, copy ->> 1 as member,"  # noqa: S608 - constants
+    f" {WHOLE_LAG} as lag, {_RATE} as rate, at"
+    f" from samples cross join lateral {COPIES} as copy where {WHOLE_LAG} > 0 and copy ->> 2 <> 'none'"
 )
 
 
@@ -291,16 +290,16 @@ class _Reading:
                 self._speeds[said] = fact.number
         elif fact.rank == SNAPSHOT:
             try:
-                self._base = decode_group(fact.form, zlib.decompress(fact.payload))
-            except (UnreadableGroup, zlib.error):
+                self._base = read_group(fact.form, fact.payload)
+            except DAMAGE:
                 self._broken = self._broken or f"the snapshot of version {fact.version} cannot be read"
         else:
             due = self._base.version + len(self._records) + 1
             if fact.version != due:
                 self._broken = self._broken or f"record {due} is missing"
             try:
-                record = decode_record(StoredRecord(fact.kind, fact.form, fact.payload))
-            except UnreadableRecord:
+                record = read_record(StoredRecord(fact.kind, fact.form, fact.payload))
+            except DAMAGE:
                 self._broken = self._broken or f"record {fact.version} cannot be read"
             else:
                 self._records.append((fact.epoch, fact.at_ms, record))
@@ -309,7 +308,7 @@ class _Reading:
         """Return the day, once for each set of settings; one row with the reason where it cannot be told."""
         try:
             story = self._story(begin_ms, end_ms)
-        except NoStory as error:
+        except (NoStory, *DAMAGE) as error:
             rows = [{"group_id": self.group_id, "place": NOT_TOLD, "settings": "", "story": str(error)}]
         else:
             text = _json(story)

@@ -9,10 +9,12 @@ import msgspec
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation, Moved
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.reasons import Reason
 from batonpass.postgres.connect import reaching
-from batonpass.runtime.history import Asked, Change, Event, Generation, Moved, StoredCommand, StoredEvent
+from batonpass.runtime.history import Asked, Event, StoredCommand, StoredEvent
 
 
 def _ms(column: str) -> str:

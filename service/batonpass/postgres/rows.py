@@ -7,13 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
 from batonpass.codec.records import VERSIONS, StoredRecord, encode_records
 from batonpass.codec.subjects import subject_of
 from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core import records as r
 from batonpass.core.ids import MemberId
 from batonpass.core.model import Member
-from batonpass.runtime.history import Change, Generation, History
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 
 Row = tuple[Any, ...]

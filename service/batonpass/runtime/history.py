@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
 from batonpass.codec.traces import Trace
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import (
@@ -26,7 +28,6 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
 )
-from batonpass.core.reasons import Reason
 
 
 class Asked(NamedTuple):
@@ -65,62 +66,6 @@ def command_of(item: Input) -> str:
 
 NOBODY_ASKED: Final = Asked()
 """What is done on the coordinator's own account: a deadline, a start."""
-
-
-class Moved(NamedTuple):
-    """One line of the difference between two generations: a task whose target changed."""
-
-    task: TaskId
-    owner_before: MemberId | None
-    owner: MemberId | None
-    standbys_before: tuple[MemberId, ...]
-    standbys: tuple[MemberId, ...]
-    why: str
-
-
-class Generation(NamedTuple):
-    """A committed version of the target assignment, and how it came about.
-
-    ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
-    ``warmups`` is how many warmups run after the decision. Durations are milliseconds.
-    """
-
-    number: int
-    group_epoch: int
-    at_ms: int
-    triggers: tuple[str, ...]
-    members: int
-    tasks: int
-    moves: int
-    lower_bound: int
-    warmups: int
-    score_before: float
-    score: float
-    decide_ms: float
-    moved: tuple[Moved, ...]
-    reasons: tuple[Reason, ...]
-
-
-class Change(NamedTuple):
-    """One task of one member changed: its role (``active``, ``standby``, ``warmup``, ``none``) or its state.
-
-    ``kind`` is ``granted``, ``revoked`` (told to give it up), ``released`` (known not to run it), ``reported``
-    (state of an active), ``adopted`` (after lost commits) or ``gone`` (lost with its member). ``warm`` says
-    of a granted active whether its copy was ready.
-    """
-
-    task: TaskId
-    member: MemberId
-    kind: str
-    role_before: str
-    role: str
-    at_ms: int
-    generation: int
-    member_epoch: int = 0
-    token: int = 0
-    state: str = ""
-    warm: bool | None = None
-    why: str = ""
 
 
 class Event(NamedTuple):

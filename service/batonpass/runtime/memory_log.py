@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import msgspec
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
 from batonpass.codec.subjects import subject_of
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group
-from batonpass.runtime.history import Change, Generation, History, Sample, StoredCommand, StoredEvent
+from batonpass.runtime.history import History, Sample, StoredCommand, StoredEvent
 from batonpass.runtime.ports import Commit, Loaded, Superseded, VersionConflict
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
 from batonpass.core.errors import ProtocolError
-from batonpass.runtime.history import NO_HISTORY, Change, Generation, History, Sample, StoredCommand, StoredEvent
+from batonpass.runtime.history import NO_HISTORY, History, Sample, StoredCommand, StoredEvent
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision

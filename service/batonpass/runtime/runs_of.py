@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from batonpass.codec.changes import Change
 from batonpass.core.ids import MemberId
 from batonpass.core.model import ActiveState, Role
-from batonpass.runtime.history import Change
 
 
 @dataclass(slots=True)

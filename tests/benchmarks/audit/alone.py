@@ -16,6 +16,8 @@ from typing import NamedTuple
 from tests.benchmarks.audit import alone_downtime, alone_laws, alone_log, alone_measures, alone_read, alone_story
 from tests.benchmarks.audit.digest import told
 
+from batonpass.audit import source
+from batonpass.audit.checks import edges, told_beyond
 from batonpass.audit.evidence import cut
 from batonpass.audit.findings import Finding, GroupDay
 from batonpass.audit.measures import notices
@@ -42,15 +44,19 @@ def audit(url: str) -> Audited:
     days = alone_measures.group_measures(day, runs, warmups, gaps, worst)
     found = chain(
         alone_log.log_laws(day),
-        alone_log.edges(day),
+        edges(day.plan),
+        told_beyond(lambda sql: source.rows(day.url, sql), day.plan),
         alone_log.unreadable(day),
         alone_log.member_epochs(day),
-        alone_log.generations_told(day),
-        alone_log.histories_shown(day),
-        alone_laws.one_owner(day, story),
-        alone_laws.cold_promotions(day, moved),
-        alone_laws.handovers_per_target(day, moved),
-        alone_laws.warmup_budgets(day, warmups),
+        alone_laws.unproven(
+            day,
+            chain(
+                alone_laws.one_owner(day, story),
+                alone_laws.cold_promotions(day, moved),
+                alone_laws.handovers_per_target(day, moved),
+                alone_laws.warmup_budgets(day, warmups),
+            ),
+        ),
         alone_downtime.stuck_tasks(gaps),
         alone_measures.flapping_members(gone, worst),
         alone_measures.stuck_warmups(day, warmups),

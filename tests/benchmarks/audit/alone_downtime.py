@@ -36,7 +36,7 @@ def gaps(day: Day, runs: pd.DataFrame, names: pd.DataFrame) -> pd.DataFrame:
     gone = down["down_what"] == "gone"
     is_expired, is_suspected = gone & (down["down_word"] == "expired"), down["down_what"] == "waived"
     patience = down[[GROUP]].astype(str).merge(_patience(day), how="left", on=GROUP)
-    silence = patience["session_ms"].where(is_expired, patience["suspect_ms"].fillna(0))
+    silence = patience["session_ms"].where(is_expired, patience["suspect_ms"]).fillna(0)
     since = chosen(
         [down["run"] == 0, is_expired | is_suspected],
         [down["taken_ms"], np.fmax(down["up_ms"], down["down_ms"] - silence)],

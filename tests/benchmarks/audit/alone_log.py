@@ -5,32 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tests.benchmarks.audit.alone_read import GROUP, Day, finding, time_of, told
 
-from batonpass.audit import source
-from batonpass.audit.checks import changes_shown
+from batonpass.audit.checks import ASTRAY_MS
 from batonpass.audit.findings import Finding, Severity
 
 FATAL, NOTICE = Severity.FATAL, Severity.NOTICE
-RECORD = [GROUP, "seq", "at_ms", "coordinator_epoch"]
+RECORD = [GROUP, "seq", "at_ms", "coordinator_epoch", "what"]
 
 
-def log_laws(day: Day) -> Iterator[Finding]:
-    """Yield where records are missing or there twice (L2), and where a deposed coordinator wrote (L4)."""
+def _breaks(day: Day) -> pd.DataFrame:
+    """Return the records that do not go on where the log was (``checks.BREAKS``)."""
+    bounds = day.bounds.set_index(GROUP)
     records = day.changes.loc[day.changes["place"] == 0, RECORD].sort_values(
         [GROUP, "seq", "coordinator_epoch", "at_ms"], ignore_index=True
     )
     of_group = records.groupby(GROUP, observed=True)
-    records["after_seq"] = of_group["seq"].shift()
+    base = records[GROUP].map(bounds["base"]).astype("int64")
+    base_epoch = records[GROUP].map(bounds["base_epoch"]).astype("float64")
+    records["after_seq"] = of_group["seq"].shift().fillna(base.where(base_epoch.notna()))
     records["after_at"] = of_group["at_ms"].shift()
     epochs = of_group["coordinator_epoch"].cummax()
-    records["highest"] = epochs.groupby(records[GROUP], observed=True).shift()
-    base = records[GROUP].map(day.bounds.set_index(GROUP)["base"]).astype("int64")
+    records["highest"] = np.fmax(epochs.groupby(records[GROUP], observed=True).shift(), base_epoch)
     records["after"] = records["after_seq"].fillna(base)
+    records["next_at"] = of_group["at_ms"].shift(-1)
+    at, is_between = records["at_ms"], records["after_at"] <= records["next_at"] + ASTRAY_MS
+    is_beside = (at < records["after_at"] - ASTRAY_MS) | (at > records["next_at"] + ASTRAY_MS)
+    records["is_astray"] = is_between & is_beside & (records["what"] != "unreadable")
     is_off = (records["seq"] != records["after"] + 1) | (records["coordinator_epoch"] < records["highest"])
-    for row in day.today(records[is_off]).itertuples():
+    return day.today(records[is_off | records["is_astray"]])
+
+
+def log_laws(day: Day) -> Iterator[Finding]:
+    """Yield where records are missing or there twice (L2), and where a deposed coordinator wrote (L4)."""
+    for row in _breaks(day).itertuples():
         yield from _broken(row)
+
+
+def leaps(day: Day) -> dict[str, list[int]]:
+    """Return for each group the records that are not known: unreadable ones, and those behind missing ones."""
+    rows = day.of("unreadable")
+    breaks = _breaks(day)
+    found = pd.concat(
+        [rows.loc[rows["place"] >= 0, [GROUP, "seq"]], breaks.loc[breaks["seq"] > breaks["after"] + 1, [GROUP, "seq"]]]
+    )
+    return {str(group): sorted(some["seq"].astype(int)) for group, some in found.groupby(GROUP, observed=True)}
 
 
 def _broken(row: Any) -> Iterator[Finding]:
@@ -43,22 +64,14 @@ def _broken(row: Any) -> Iterator[Finding]:
         yield finding("L2", FATAL, missing, row, proof)
     if row.seq == row.after_seq:
         yield finding("L2", FATAL, f"record {told(row.seq)} is there twice", row, proof[1:])
+    if row.is_astray:
+        beside = f"the one before it is of {time_of(row.after_at)}, the one behind it of {time_of(row.next_at)}"
+        yield finding("L2", FATAL, f"record {told(row.seq)} is dated {at}; {beside}", row, proof[1:])
     if row.coordinator_epoch < row.highest:
         detail = (
             f"a coordinator of epoch {told(row.coordinator_epoch)} appended after one of epoch {told(row.highest)} at"
         )
         yield finding("L4", FATAL, f"{detail} {at}", row, proof)
-
-
-def edges(day: Day) -> Iterator[Finding]:
-    """Yield what is missing at the end of the log (L2), or before its beginning."""
-    for row in day.bounds[day.bounds["missing"] > 0].itertuples():
-        head = f"the head counts {row.last + row.missing}, the last one there is {row.last}"
-        lost = "record is" if row.missing == 1 else f"{row.missing} records are"
-        yield finding("L2", FATAL, f"the last {lost} missing: {head}", row, [(row.last, None)])
-    for row in day.bounds[~day.bounds["known"]].itertuples():
-        detail = f"no snapshot says what was so before record {row.base + 1}; who had what before it is not known"
-        yield finding("unknown-beginning", NOTICE, detail, row)
 
 
 def unreadable(day: Day) -> Iterator[Finding]:
@@ -73,55 +86,25 @@ def unreadable(day: Day) -> Iterator[Finding]:
 
 def member_epochs(day: Day) -> Iterator[Finding]:
     """Yield members whose epoch fell, or grew by more than one an assignment (L2: an assignment was lost or undone)."""
-    # Lost commits and adoptions raise epochs out of turn.
-    raised = day.of("raised", "adopted")[GROUP].unique()
-    rows = day.of("active", "standby", "warmup", "revoked", "demoted")
-    rows = rows.loc[(rows["place"] == 0) & ~rows[GROUP].isin(raised), [GROUP, "member", "seq", "at_ms", "number"]]
-    pictures = rows.sort_values([GROUP, "member", "seq", "number"], ignore_index=True)
-    of_member = pictures.groupby([GROUP, "member"], observed=True)
-    for name in ("number", "seq", "at_ms"):
-        pictures[f"{name}_before"] = of_member[name].shift()
-    is_off = pictures["number_before"].notna() & (pictures["number"] != pictures["number_before"] + 1)
-    for row in day.today(pictures[is_off]).itertuples():
-        follows = f"its epoch {told(row.number)} follows {told(row.number_before)} at {time_of(row.at_ms)}"
+    assigned = ["active", "standby", "warmup", "revoked", "demoted"]
+    rows = day.of("joined", "raised", *assigned)
+    rows = rows[(rows["place"] == 0) | ~rows["what"].isin(assigned)]
+    rows = rows[[GROUP, "member", "seq", "place", "at_ms", "what", "number"]]
+    rows = rows.sort_values([GROUP, "member", "seq", "place", "number"], ignore_index=True)
+    of_member = rows.groupby([GROUP, "member"], observed=True)
+    for name in ("number", "seq", "at_ms", "what"):
+        rows[f"{name}_before"] = of_member[name].shift()
+    highest = of_member["number"].cummax().groupby([rows[GROUP], rows["member"]], observed=True).shift()
+    rows["known"] = highest.where(rows["what_before"] == "raised", rows["number_before"])
+    is_off = rows["what"].isin(assigned) & rows["known"].notna() & (rows["number"] != rows["known"] + 1)
+    # Lost commits and adoptions raise epochs out of turn, and nobody knows what a record that is missing said.
+    adopted = day.of("adopted")
+    raised = leaps(day)
+    for group, seq in zip(adopted[GROUP].astype(str), adopted["seq"], strict=True):
+        raised.setdefault(group, []).append(int(seq))
+    for row in day.today(rows[is_off]).itertuples():
+        if row.number > row.known and any(row.seq_before < seq <= row.seq for seq in raised.get(str(row.group_id), ())):
+            continue
+        follows = f"its epoch {told(row.number)} follows {told(row.known)} at {time_of(row.at_ms)}"
         proof = [(row.seq_before, row.at_ms_before), (row.seq, row.at_ms)]
         yield finding("L2", FATAL, f"{follows}; each change of an assignment adds one", row, proof, of="member")
-
-
-def generations_told(day: Day) -> Iterator[Finding]:
-    """Yield generations that the log has and readers are not shown, the other way round, or told otherwise (L2)."""
-    placed = day.today(day.of("placed"))
-    placed = placed.loc[placed["token"] > 0, [GROUP, "number", "seq", "at_ms", "until_ms"]].astype({GROUP: str})
-    shown = day.generations[[GROUP, "number", "moves", "at_ms", "version"]]
-    both = placed.merge(shown, on=[GROUP, "number"], how="outer", suffixes=("_placed", "_shown"))
-    differ = both["seq"].isna() | both["version"].isna() | (both["until_ms"] != both["moves"])
-    for row in both[differ].itertuples():
-        if pd.isna(row.version):
-            detail = f"generation {told(row.number)} is in the log, and not among the generations"
-        elif pd.isna(row.seq):
-            detail = f"generation {told(row.number)} is told, and not in the log"
-        else:
-            tasks = "task" if row.until_ms == 1 else "tasks"
-            moved = f"moved {told(row.until_ms)} {tasks} by the log, {told(row.moves)} as told"
-            detail = f"generation {told(row.number)} {moved}"
-        at = row.at_ms_shown if pd.isna(row.at_ms_placed) else row.at_ms_placed
-        yield finding("L2", FATAL, detail, row, [(row.seq, at)])
-
-
-def histories_shown(day: Day) -> list[Finding]:
-    """Return the groups whose task histories, as readers are shown them, are not what the log says (L2).
-
-    The log's side is counted here; the other one the database counts where it lies, in either way.
-    """
-    rows = day.today(day.of("active", "reported"))
-    grants = rows[rows["what"] == "active"]
-    counts = pd.DataFrame(
-        {
-            "grants": grants.groupby(GROUP, observed=True).size(),
-            "tokens": grants.groupby(GROUP, observed=True)["token"].sum(),
-            "reports": rows[rows["what"] == "reported"].groupby(GROUP, observed=True).size(),
-        }
-    )
-    counts = counts.reindex(day.bounds[GROUP]).fillna(0).astype("int64")
-    logged = {str(group): (one, two, three) for group, one, two, three in counts.itertuples()}
-    return changes_shown(logged, lambda sql: source.rows(day.url, sql), day.plan)

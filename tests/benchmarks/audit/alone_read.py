@@ -58,8 +58,8 @@ def read(url: str) -> Day:
     lags = rows.loc[is_lag, [GROUP, "task", "member", "ms", "number"]].rename(columns={"ms": "at_ms", "number": "lag"})
     generations = _generations(rows[is_told])
     changes = rows[~(is_lag | is_told)]
-    bounds = [(one.group, one.base, one.first, one.last, one.missing, one.known) for one in plan.groups]
-    columns = [GROUP, "base", "first", "last", "missing", "known"]
+    bounds = [(one.group, one.base, one.first, one.last, one.known, one.base_epoch) for one in plan.groups]
+    columns = [GROUP, "base", "first", "last", "known", "base_epoch"]
     return Day(url, plan, pd.DataFrame(bounds, columns=columns), changes, generations, lags)
 
 

@@ -80,12 +80,21 @@ def followed(told: pd.DataFrame) -> pd.DataFrame:
     a task, ``held_no`` for a task and member, ``stretch`` for a task and run.
     """
     told["held_no"] = told.groupby(HELD, observed=True, dropna=False, sort=False).ngroup()
-    told["role_before"] = before(told["what"].astype(object).map(ROLES), told["held_no"]).fillna("none")
+    role = told["what"].astype(object).map(ROLES)
+    told["role_before"] = before(role, told["held_no"]).fillna("none")
+    told["was_gone"] = _was_gone(told, role)
     told = told[(told["what"] != "standby") | (told["role_before"] == "warmup")].reset_index(drop=True)
     told["task_no"] = told.groupby(TASK, observed=True, sort=False).ngroup()
     _follow_rights(told)
     _follow_tasks(told)
     return told
+
+
+def _was_gone(told: pd.DataFrame, role: pd.Series) -> pd.Series:
+    """Return whether a member has had nothing of the task since it went, nor was the task meant for it."""
+    went = (told["what"] == "gone") & (told["until_ms"] <= told["ms"]).fillna(value=False)
+    counts = role.notna() | told["what"].isin(["target", "claimed"])
+    return before(went.astype(float).where(counts), told["held_no"]).fillna(0) > 0
 
 
 def _follow_rights(told: pd.DataFrame) -> None:
@@ -118,10 +127,10 @@ def _follow_tasks(told: pd.DataFrame) -> None:
     told["run"] = told["is_up"].astype(int).groupby(key).cumsum()
     told["stretch"] = (told["is_up"] | (key != key.shift())).cumsum()
     told["runner"] = before(member.where(told["is_up"]), key)
-    # The place of a member that went is inherited, or lost: the task is meant for somebody else then.
+    # The place of a member that went is inherited, or lost: the task is meant for somebody else then, if it had one.
     is_target = what == "target"
     target = member.cat.codes.where(is_target)
-    is_new = (what == "gone") | (is_target & (target != before(target, key)))
+    is_new = ((what == "gone") & ~told["was_gone"]) | (is_target & (target != before(target, key)))
     told["target_no"] = is_new.astype(int).groupby(key).cumsum()
     told["is_mine"] = member == told["runner"]
     told["fell"] = told["is_mine"] & is_report & ~runs
@@ -169,6 +178,7 @@ def warmups(told: pd.DataFrame) -> pd.DataFrame:
     for name in ("seq", "at_ms", "ms"):
         marked[f"to_{name}"] = of_held[name].shift(-1)
     marked["outcome"] = of_held["mark"].shift(-1).fillna("open")
+    marked["fresh"] = of_held["mark"].shift().fillna("dropped") == "dropped"
     names = {"seq": "from_seq", "at_ms": "from_at_ms", "ms": "from_ms"}
     found = marked[(marked["mark"] == "warmup") & (marked["outcome"] != "warmup")]
     return found.rename(columns=names).drop(columns=["held_no", "mark"])

@@ -1,18 +1,40 @@
-"""What a decision changed, one line per task and member: the rows that an audit rebuilds ownership from."""
+"""What a decision changed, one line per task and member: the rows that ownership is rebuilt from.
+
+They follow from the records and the group alone, for who writes them and for who compares what was written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from batonpass.core import records as r
-from batonpass.core.model import Cause, Grant, Group, Member, Role
-from batonpass.runtime.history import Change
-
-if TYPE_CHECKING:
-    from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Cause, Grant, Group, Role
 
 NO_ROLE = "none"
+
+
+class Change(NamedTuple):
+    """One task of one member changed: its role (``active``, ``standby``, ``warmup``, ``none``) or its state.
+
+    ``kind`` is ``granted``, ``revoked`` (told to give it up), ``released`` (known not to run it), ``reported``
+    (state of an active), ``adopted`` (after lost commits) or ``gone`` (lost with its member). ``warm`` says
+    of a granted active whether its copy was ready.
+    """
+
+    task: TaskId
+    member: MemberId
+    kind: str
+    role_before: str
+    role: str
+    at_ms: int
+    generation: int
+    member_epoch: int = 0
+    token: int = 0
+    state: str = ""
+    warm: bool | None = None
+    why: str = ""
 
 
 def changes_of(
@@ -20,20 +42,23 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """Return the changes that the records made, in their order. ``why`` names the reason of each task that has one.
 
-    Costs a pass over what the records name, whatever the size of the group.
+    What each of them says is the same however many records are read at once; but for the generation, which is that of
+    ``after``. Costs a pass over what the records name, whatever the size of the group.
     """
     return tuple(_Reader(before, after, why, at_ms).read(records))
 
 
 class _Reader:
-    """Follows what each member holds from record to record."""
+    """Follows what each member holds, and what it is to give up, from record to record."""
 
     def __init__(self, before: Group, after: Group, why: Mapping[TaskId, str], at_ms: int) -> None:
         self._before = before
         self._generation = after.generation
         self._why = why
         self._at_ms = at_ms
-        self._held: dict[tuple[MemberId, TaskId], Grant | None] = {}
+        # What is otherwise than before, by member; of one that has joined since, everything.
+        self._held: dict[MemberId, dict[TaskId, Grant | None]] = {}
+        self._revoking: dict[MemberId, dict[TaskId, bool]] = {}
         self._fresh: set[MemberId] = set()
 
     def read(self, records: Iterable[r.Record]) -> Iterator[Change]:
@@ -49,10 +74,11 @@ class _Reader:
                 case r.MemberAway(member_id=member_id):
                     yield from self._gone(member_id, Cause.RESTARTED)
                 case r.GroupDeleted():
-                    for member_id in self._before.members:
+                    for member_id in dict.fromkeys([*self._before.members, *self._held]):
                         yield from self._gone(member_id, Cause.EVICTED)
                 case r.TaskReleased(task=task, member_id=member_id):
                     yield self._line(task, member_id, "released")
+                    self._revoking.setdefault(member_id, {})[task] = False
                 case r.ActiveReported(task=task, member_id=member_id, state=state):
                     yield self._line(task, member_id, "reported")._replace(state=state)
                 case r.TasksAdopted():
@@ -63,11 +89,12 @@ class _Reader:
     def _assignment_changed(self, record: r.AssignmentChanged) -> Iterator[Change]:
         member_id, epoch = record.member_id, record.epoch
         ready = frozenset(record.ready)
+        held = self._held.setdefault(member_id, {})
         for task, grant in record.granted.items():
             warm = task in ready if grant.role is Role.ACTIVE else None
             why = self._why.get(task, "")
             was = self._role(member_id, task)
-            self._held[member_id, task] = grant
+            held[task] = grant
             yield Change(
                 task,
                 member_id,
@@ -83,22 +110,36 @@ class _Reader:
             )
         for task in record.revoked:
             line = self._line(task, member_id, "revoked")
-            self._held[member_id, task] = None
+            held[task] = None
             yield line._replace(role=NO_ROLE, member_epoch=epoch)
+        if record.revoked or record.demoted:
+            self._revoking.setdefault(member_id, {}).update(dict.fromkeys((*record.revoked, *record.demoted), True))
 
     def _adopted(self, record: r.TasksAdopted) -> Iterator[Change]:
+        member_id = record.member_id
         for task, token in record.tokens.items():
-            yield self._line(task, record.member_id, "adopted")._replace(role=Role.ACTIVE, token=token)
+            yield self._line(task, member_id, "adopted")._replace(role=Role.ACTIVE, token=token)
+            known = self._before.tasks.get(task)
+            if known is not None and known.owner is not None and known.owner != member_id:
+                self._give_up(known.owner, task)
+            self._held.setdefault(member_id, {})[task] = Grant(Role.ACTIVE, 0, record.at_ms, token)
+            self._revoking.setdefault(member_id, {})[task] = False
         for task in record.dropped:
-            yield self._line(task, record.member_id, "revoked")._replace(role=NO_ROLE)
+            yield self._line(task, member_id, "revoked")._replace(role=NO_ROLE)
+            self._give_up(member_id, task)
+
+    def _give_up(self, member_id: MemberId, task: TaskId) -> None:
+        self._held.setdefault(member_id, {})[task] = None
+        self._revoking.setdefault(member_id, {})[task] = True
 
     def _gone(self, member_id: MemberId, cause: Cause) -> Iterator[Change]:
-        member = self._before.members.get(member_id)
-        if member is None:
-            return
-        for task in _everything_of(member):
-            yield self._line(task, member_id, "gone")._replace(role=NO_ROLE, why=cause)
-            self._held[member_id, task] = None
+        held, revoking = self._held.setdefault(member_id, {}), self._revoking.setdefault(member_id, {})
+        member = None if member_id in self._fresh else self._before.members.get(member_id)
+        before = member.revoking if member is not None else {}
+        for task in dict.fromkeys([*(member.assignment if member is not None else ()), *before, *held, *revoking]):
+            if self._role(member_id, task) != NO_ROLE or revoking.get(task, task in before):
+                yield self._line(task, member_id, "gone")._replace(role=NO_ROLE, why=cause)
+                held[task], revoking[task] = None, False
 
     def _line(self, task: TaskId, member_id: MemberId, kind: str) -> Change:
         """Return a change that leaves the role as it is."""
@@ -107,19 +148,12 @@ class _Reader:
         return Change(task, member_id, kind, role, role, self._at_ms, self._generation, why=why)
 
     def _role(self, member_id: MemberId, task: TaskId) -> str:
-        key = member_id, task
-        if key in self._held:
-            grant = self._held[key]
+        held = self._held.get(member_id)
+        if held is not None and task in held:
+            grant = held[task]
         elif member_id in self._fresh:
             grant = None
         else:
             member = self._before.members.get(member_id)
             grant = member.assignment.get(task) if member is not None else None
         return grant.role if grant is not None else NO_ROLE
-
-
-def _everything_of(member: Member) -> Iterator[TaskId]:
-    yield from member.assignment
-    for task in member.revoking:
-        if task not in member.assignment:
-            yield task

@@ -1,0 +1,111 @@
+"""A new version of a group's target, and how it came about: the row that stands beside the records of its decision.
+
+It follows from the records, the group and the reasons of the decision, for who writes it and for who compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.model import Group
+from batonpass.core.reasons import Reason
+from batonpass.core.records import RebalanceScheduled, Record, TargetPlaced
+
+
+class Moved(NamedTuple):
+    """One line of the difference between two generations: a task whose target changed."""
+
+    task: TaskId
+    owner_before: MemberId | None
+    owner: MemberId | None
+    standbys_before: tuple[MemberId, ...]
+    standbys: tuple[MemberId, ...]
+    why: str
+
+
+class Generation(NamedTuple):
+    """A committed version of the target assignment, and how it came about.
+
+    ``score`` is the difference between the highest and the lowest active stateful load per capacity, before and after.
+    ``warmups`` is how many warmups run after the decision. Durations are milliseconds.
+    """
+
+    number: int
+    group_epoch: int
+    at_ms: int
+    triggers: tuple[str, ...]
+    members: int
+    tasks: int
+    moves: int
+    lower_bound: int
+    warmups: int
+    score_before: float
+    score: float
+    decide_ms: float
+    moved: tuple[Moved, ...]
+    reasons: tuple[Reason, ...]
+
+
+def why_of(reasons: Iterable[Reason]) -> dict[TaskId, str]:
+    """Return for each task that has any the first of its reasons."""
+    why: dict[TaskId, str] = {}
+    for reason in reasons:
+        if reason.task is not None:
+            why.setdefault(reason.task, reason.code)
+    return why
+
+
+def generation_of(
+    before: Group, records: Sequence[Record], after: Group, reasons: Sequence[Reason], *, at: tuple[int, float]
+) -> Generation | None:
+    """Return the generation that a decision's records began, None where they began none.
+
+    ``at`` is the instant of the decision, and how many milliseconds it took.
+    """
+    placed = next((one for one in records if isinstance(one, TargetPlaced)), None)
+    if placed is None or after.generation == before.generation:
+        return None
+    why, moved = why_of(reasons), []
+    for task_id, (owner, standbys, _) in placed.changes.items():
+        task = before.tasks.get(task_id)
+        owner_before, standbys_before = (task.target, task.target_standbys) if task else (None, ())
+        moved.append(Moved(task_id, owner_before, owner, standbys_before, standbys, why.get(task_id, "")))
+    return Generation(
+        number=placed.generation,
+        group_epoch=placed.group_epoch,
+        at_ms=at[0],
+        triggers=_triggers(before, records),
+        members=len(after.members),
+        tasks=len(after.table.ids),
+        moves=placed.moves,
+        lower_bound=placed.lower_bound,
+        warmups=sum(len(after.tasks[task].warmups) for task in after.open_tasks()),
+        score_before=_score(before, after),
+        score=_score(after, after),
+        decide_ms=at[1],
+        moved=tuple(moved),
+        reasons=tuple(one for one in reasons if one.task is None or one.tasks > 1),
+    )
+
+
+def _triggers(before: Group, records: Iterable[Record]) -> tuple[str, ...]:
+    new = [one.trigger for one in records if isinstance(one, RebalanceScheduled)]
+    return tuple(dict.fromkeys((*before.triggers, *new)))
+
+
+def _score(group: Group, present: Group) -> float:
+    """Return by how much target load per capacity differs between the members that are ``present``, most to least.
+
+    The load is the weight of the stateful tasks whose target a member is in ``group``.
+    """
+    load: dict[MemberId | None, float] = dict.fromkeys(present.members, 0.0)
+    table = group.table
+    for task_index, task_id in enumerate(table.ids):
+        if table.stateful[task_index]:
+            target = group.tasks[task_id].target
+            if target in load:
+                load[target] += table.weight[task_index]
+    shares = [load[one] / member.capacity for one, member in present.members.items() if member.drain is None]
+    return round(max(shares) - min(shares), 6) if shares else 0.0

@@ -1,0 +1,81 @@
+"""One group's day made again from its rows, without a database: what `again` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from tests.audit.planted import MIDNIGHT_MS
+
+from batonpass.audit.again import Again, Of
+from batonpass.audit.replay import GENERATION, HISTORY, RECORD, TRACE
+from batonpass.codec.code import code_version
+from batonpass.codec.records import StoredRecord
+from batonpass.days.rows import EPOCH, GroupRows, rows_of_table
+
+
+def _ms(at: Any) -> int:
+    since: timedelta = at - EPOCH
+    return since // timedelta(milliseconds=1)
+
+
+def _json(*values: Any) -> bytes:
+    return msgspec.json.encode(values)
+
+
+def _beside(rows: GroupRows) -> Iterator[tuple[int, int, Any]]:
+    """Yield what comes in the order of versions: at each its record, trace, history and generation."""
+    for one in rows_of_table(rows, "record_log"):
+        yield one["seq"], RECORD, one
+    for one in rows_of_table(rows, "traces"):
+        yield one["version"], TRACE, one
+    histories: dict[int, list[dict[str, Any]]] = {}
+    for one in rows_of_table(rows, "assignment_events"):
+        histories.setdefault(one["version"], []).append(one)
+    for version, changes in histories.items():
+        yield version, HISTORY, changes
+    for one in rows_of_table(rows, "generations"):
+        yield one["version"], GENERATION, one
+
+
+def retold(rows: GroupRows, first: int = 1, **known: Any) -> Again:
+    """Return what comes of a day that begins with the first record of a group."""
+    snapshot = known.pop("snapshot", None)
+    of = Of(first, MIDNIGHT_MS, **({"is_end": True, "is_cut": False, "has_histories": True} | known))
+    again = Again(rows.group_id, code_version(), of)
+    if snapshot is not None:
+        again.snapshot(snapshot[1], snapshot[2], snapshot[4])
+    else:
+        again.begin_empty()
+    for version, rank, one in sorted(_beside(rows), key=lambda row: row[:2]):
+        if rank == RECORD:
+            stored = StoredRecord(one["kind"], one["version"], one["payload"].encode())
+            again.record(version, stored, _ms(one["at"]))
+        elif rank == TRACE:
+            again.trace(version, one["format"], one["payload"].encode(), _ms(one["at"]))
+        elif rank == HISTORY:
+            names = ("task_id", "member_id", "kind", "role_before", "role", "at", "generation", "member_epoch", "token")
+            lines = [
+                [_ms(row[name]) if name == "at" else row[name] for name in (*names, "state", "warm", "why")]
+                for row in one
+            ]
+            again.history(version, msgspec.json.encode(lines), _ms(one[0]["at"]))
+        else:
+            names = (
+                "triggers",
+                "members",
+                "tasks",
+                "moves",
+                "lower_bound",
+                "warmups",
+                "score_before",
+                "score",
+                "decide_ms",
+            )
+            said = [one["number"], one["group_epoch"], _ms(one["at"]), *(one[name] for name in names)]
+            said += [msgspec.Raw(one[name].encode()) for name in ("moved", "reasons")]
+            again.generation(version, msgspec.json.encode(said), _ms(one["at"]))
+    again.end()
+    return again

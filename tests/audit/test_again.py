@@ -1,0 +1,106 @@
+"""A day that was written down is made again to the same, with and without its traces; what is altered is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+from tests.runtime.stories import STORIES, Told, fails_to_be_placed
+from tests.runtime.test_historian import Written, played
+
+from batonpass.audit.again import Again, Of
+from batonpass.codec.records import encode_record
+from batonpass.codec.traces import TRACE_VERSION, encode_trace
+from batonpass.core.inputs import Input
+from batonpass.core.records import ProbeScheduled
+from batonpass.core.replies import Reply
+from batonpass.runtime.historian import Historian
+from batonpass.runtime.history import NOBODY_ASKED
+
+CODE = "code-1"
+
+
+def made_again(group: str, written: Sequence[Written], *, traced: bool) -> Again:
+    """Return what comes of decisions that were written down, all of one day."""
+    again = Again(group, CODE, Of(1, 0, is_end=True, is_cut=False, has_histories=True))
+    again.begin_empty()
+    version = 0
+    for one in written:
+        at_ms, history = one.history.at_ms, one.history
+        if traced:
+            again.trace(version, TRACE_VERSION, one.trace, at_ms)
+        if history.changes:
+            again.history(version, msgspec.json.encode(history.changes), at_ms)
+        if history.generation is not None:
+            again.generation(version, msgspec.json.encode(history.generation), at_ms)
+        for record in one.records:
+            version += 1
+            again.record(version, encode_record(record), at_ms)
+    again.end()
+    return again
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
+    """Collect what a coordinator would write of every story that is told."""
+    found: list[Written] = []
+    plain = Told.do
+    historians: dict[int, Historian] = {}
+
+    def do(scene: Told, item: Input) -> Reply:
+        before = scene.group, scene.soft
+        reply = plain(scene, item)
+        assert scene.last is not None
+        if scene.last.records:
+            historian = historians.setdefault(id(scene), Historian(scene.policy, CODE))
+            history = historian.history(NOBODY_ASKED, (item,), before, scene.last, at=(scene.now_ms, 0.5))
+            assert history.trace is not None
+            found.append(Written(scene.last.records, history, encode_trace(history.trace)))
+            historian.committed(before[1])
+        return reply
+
+    monkeypatch.setattr(Told, "do", do)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("story", "traced"),
+    # Whose solver fails is a stand-in; decided again, there is a solver.
+    [(story, traced) for story in STORIES for traced in (True, False) if not traced or story is not fails_to_be_placed],
+)
+def test_a_story_is_made_again_to_the_same(story: Callable[[], Told], written: list[Written], *, traced: bool) -> None:
+    """Handovers, storms, drains, restarts, suspicions, lost commits: nobody is accused of any."""
+    scene = story()
+    again = made_again(scene.group.id, written, traced=traced)
+    assert [one for one in again.told if not one.detail.startswith("when the day ended")] == []
+    assert again.replayed == (len(written) if traced else 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("traced", [True, False])
+def test_whatever_happens_is_made_again_to_the_same(seed: int, *, traced: bool) -> None:
+    """Some hundred random things, several of them at one instant."""
+    scene = played(seed)
+    assert made_again(scene.group.id, scene.written, traced=traced).told == []
+
+
+def test_what_follows_from_a_decision_that_comes_out_otherwise_is_not_told_again() -> None:
+    """A record that was altered has later decisions come out otherwise, too; it says which field, then and now."""
+    scene = played(0)
+    place, record = next(
+        (place, one)
+        for place, written in enumerate(scene.written)
+        for one in written.records
+        if isinstance(one, ProbeScheduled) and one.at_ms is not None
+    )
+    decision = scene.written[place]
+    altered = tuple(replace(one, at_ms=1) if one is record else one for one in decision.records)
+    again = made_again(scene.group.id, [*scene.written[:place], replace(decision, records=altered)], traced=True)
+    (found,) = [one for one in again.told if one.law == "L10"]
+    assert f"probe-scheduled: at_ms 1 then, {record.at_ms} now (the same code)" in found.detail
+    whole = [*scene.written[:place], replace(decision, records=altered), *scene.written[place + 1 :]]
+    assert [one.detail for one in made_again(scene.group.id, whole, traced=True).told if one.law == "L10"] == [
+        found.detail
+    ]
