@@ -124,7 +124,9 @@ def test_what_was_stored_is_stored_again_under_the_same_names() -> None:
         assert again["fields"][name][: len(known)] == known
     assert list(again["group"])[: len(payload["group"])] == list(payload["group"])
     changed = {name for name, value in payload["group"].items() if again["group"][name] != value}
-    # Tasks have had weights of their own since then, groups a word on Kafka, and an unsettled task is queued, open or
-    # waiting.
-    assert changed <= {"topology", "config", "unsettled"}
+    # Tasks have had weights of their own since then, groups a word on Kafka, members a limit on their disks, and an
+    # unsettled task is queued, open or waiting.
+    assert changed <= {"topology", "config", "unsettled", "members"}
+    members = {name: one | {"max_disk_bytes": None} for name, one in payload["group"]["members"].items()}
+    assert again["group"]["members"] == members
     assert again["group"]["config"] == payload["group"]["config"] | {"kafka_heartbeats": False, "kafka_streams": False}

@@ -143,6 +143,20 @@ async def test_bytes_on_disk_are_shown(api: Api) -> None:
     assert {task: one["disk_bytes"] for task, one in shown["reports"].items()} == {"0_0": 70, "0_1": 5}
 
 
+async def test_a_member_whose_disk_is_full_is_given_nothing_more(api: Api) -> None:
+    """What it takes is said at the join and shown; what does not fit there stays where it is."""
+    await run_both_tasks(api)
+    await api.beat("m1", 3, 2, {task: RUNNING | {"disk_bytes": 70} for task in ("0_0", "0_1")})
+    joined = await api.join("m2", max_disk_bytes=69)
+    assert (joined.status_code, joined.json()["status"]) == (201, [])
+    await settle(api)
+    shown = (await api.call("GET", "/orders/members/m2")).json()
+    assert (shown["max_disk_bytes"], shown["assignment"]) == (69, {"active": [], "standby": [], "warmup": []})
+    await api.join("m3", max_disk_bytes=70)
+    await settle(api)
+    assert len((await api.call("GET", "/orders/members/m3")).json()["assignment"]["warmup"]) == 1
+
+
 async def test_a_made_up_epoch_takes_no_task_from_who_runs_it(api: Api) -> None:
     """A member that claims what a live owner runs, at an epoch that was never given, gets none of it."""
     await run_both_tasks(api)
@@ -254,6 +268,7 @@ async def test_every_fault_of_a_heartbeat_is_named_by_its_path(api: Api, body: A
     [
         ({"capacity": 0}, ["capacity"]),
         ({"capacity": -1, "max_tasks": -1}, ["capacity", "max_tasks"]),
+        ({"max_disk_bytes": 0}, ["max_disk_bytes"]),
         ({"client_tags": {str(number): "x" for number in range(6)}}, ["client_tags"]),
         ({"client_tags": {"k" * 21: "x"}}, [f"client_tags.{'k' * 21}"]),
         ({"client_tags": {"zone": "v" * 31}}, ["client_tags.zone"]),

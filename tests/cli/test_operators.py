@@ -35,7 +35,7 @@ def member(name: str, instance: str | None, **more: Any) -> dict[str, Any]:
     } | more
 
 
-MEMBERS = [member(M1, "orders-1"), member(M2, "orders-2", draining=True), member(M3, None)]
+MEMBERS = [member(M1, "orders-1", max_disk_bytes=50_000), member(M2, "orders-2", draining=True), member(M3, None)]
 
 
 def group(**more: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_a_member_that_is_not_clear_is_refused(server: Canned, name: str, code: 
 def test_members_are_listed_and_shown(server: Canned) -> None:
     """All pages, with counts by role; one member with its tasks, tokens, lags and rates."""
     listed = server.run("members", "orders").stdout
-    for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a"):
+    for word in ("orders-1", "orders-2", M3, "stable, draining", "zone=a", "12.3 kB of 50.0 kB"):
         assert word in listed
     reload(server)
     assert len(json.loads(server.run("members", "orders", "--json").stdout)["members"]) == 3

@@ -9,6 +9,7 @@ from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.invariants import Transition
 from batonpass.core.model import ActiveState, Task
+from batonpass.core.room import has_limit
 
 
 def stopped_in_vain(transition: Transition) -> list[str]:
@@ -52,7 +53,7 @@ def stopped_in_vain(transition: Transition) -> list[str]:
 
 def _has_a_limit(transition: Transition, member_id: MemberId) -> bool:
     member = transition.after.members.get(member_id)
-    return member is not None and member.max_tasks is not None
+    return member is not None and has_limit(member)
 
 
 def _nobody_has(task: Task) -> bool:

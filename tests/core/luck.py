@@ -41,6 +41,7 @@ from batonpass.core.model import Group, OnLeaseLost, PauseScope, Role, Subtopolo
 from batonpass.core.policy import Policy
 from batonpass.core.probing import is_at_rest
 from batonpass.core.replies import Answer, Reply
+from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft, TaskReport
 from batonpass.core.view import View
 
@@ -73,6 +74,8 @@ class Luck:
     def __init__(self, seed: int, *, together: bool = False) -> None:
         self.together = together
         self.chance = Random(seed)
+        # Limits on disks came later, and change nothing else of what a seed stands for.
+        self.disks = Random(f"disks of {seed}")
         self.now_ms = 1_000_000
         self.group, self.soft, self.policy = Group(GroupId("g")), Soft(), Policy()
         self.history: list[tuple[Input, int]] = []
@@ -144,8 +147,9 @@ class Luck:
                 replaces=replaces,
                 capacity=self.chance.choice([1.0] * 6 + [2.0]),
                 max_tasks=self.chance.choice([None] * 8 + [4, 8]),
+                max_disk_bytes=self.disks.choice([None] * 8 + [300, 600]),
                 on_lease_lost=self.chance.choice(list(OnLeaseLost)),
-                tasks={task: copy("none", lag) for task, lag in worker.disk.items()},
+                tasks={task: copy("none", lag, disk_bytes=self.bytes_of(task)) for task, lag in worker.disk.items()},
             )
         )
         if isinstance(joined, Answer):
@@ -203,7 +207,7 @@ class Luck:
         table = self.group.table
         for task in [task for task in worker.disk if task not in worker.assignment and self.chance.random() < 0.7]:
             del worker.disk[task]
-        reports = {task: copy("none", lag) for task, lag in worker.disk.items()}
+        reports = {task: copy("none", lag, disk_bytes=self.bytes_of(task)) for task, lag in worker.disk.items()}
         for task, role in worker.assignment.items():
             if table.stateful[table.index_of[task]]:
                 worker.disk.setdefault(task, self.chance.choice(COLD))
@@ -217,7 +221,13 @@ class Luck:
                 reports[task] = failed()
             else:
                 reports[task] = running(lost=lost) if lost or lag == 0 else restoring(lag)
+            if task in worker.disk:
+                reports[task] = reports[task]._replace(disk_bytes=self.bytes_of(task))
         return reports
+
+    def bytes_of(self, task: TaskId) -> int:
+        """Return what the state of a task takes, which grows with time, on every disk alike."""
+        return 50 + 7 * (self.group.table.index_of.get(task, 0) % 5) + (self.now_ms - 1_000_000) // 100_000
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -364,5 +374,5 @@ class Luck:
     def _is_too_small(self) -> bool:
         """Say whether all that is left waits for another member, since every one has a limit on its copies."""
         left = [self.group.tasks[task] for task in self.group.unsettled]
-        is_limited = all(one.max_tasks is not None for one in self.group.members.values())
+        is_limited = all(map(has_limit, self.group.members.values()))
         return is_limited and all(task.target is None and task.waiting_reason == "no-capacity" for task in left)

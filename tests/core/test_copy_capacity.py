@@ -28,8 +28,8 @@ def test_a_full_member_keeps_what_is_wanted_of_it_and_gives_up_the_rest() -> Non
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.take_back_excess(view, task_plans)
     assert [plan.copies for plan in task_plans] == [{M1: Role.STANDBY}, {}]
-    assert not copy_capacity.allows(M1)
-    assert copy_capacity.allows(M2)
+    assert not copy_capacity.allows(M1, other.id)
+    assert copy_capacity.allows(M2, other.id)
 
 
 def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
@@ -43,5 +43,5 @@ def test_what_cannot_go_takes_up_room_where_it_stays() -> None:
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.take_back_excess(view, task_plans)
     assert [(plan.choice.active, plan.choice.held) for plan in task_plans] == [(M1, Held.NO_CAPACITY), (M2, None)]
-    assert not copy_capacity.allows(M1)
-    assert not copy_capacity.allows(M2)
+    assert not copy_capacity.allows(M1, TaskId("0_1"))
+    assert not copy_capacity.allows(M2, TaskId("0_0"))

@@ -185,7 +185,7 @@ def test_a_task_that_fits_nowhere_says_so() -> None:
     task = next(task for task, owner in scene.owners().items() if owner is None)
     found = of_task(scene, task)
     assert found.waits[0].what is WaitsFor.ROOM
-    assert "It has no target: no member has room for it (max_tasks)." in found.sentences
+    assert "It has no target: no member has room for it (max_tasks, max_disk_bytes)." in found.sentences
 
 
 def test_a_warmup_that_stalled_is_not_tried_again_for_a_while() -> None:

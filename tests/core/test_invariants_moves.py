@@ -29,10 +29,10 @@ from tests.core.laws import (
 )
 
 from batonpass.core import records as r
-from batonpass.core.ids import MemberId
+from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.invariants import check_step
 from batonpass.core.invariants.moves import is_caught_up_copy, recomputed_lags, slots_used
-from batonpass.core.model import ActiveState, Cause, Drain, Group, Subtopology, Topology
+from batonpass.core.model import ActiveState, Cause, Drain, Group, Revocation, Subtopology, Topology
 from batonpass.core.pmap import PMap
 from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, TaskReport
 
@@ -253,6 +253,31 @@ def test_a_member_takes_no_more_than_it_said() -> None:
     over = with_member(group(), M1, max_tasks=1)
     assert broken(step([r.AssignmentChanged(M1, 3, NOW, {B: active(3, 1)})], before=over)) == ["L8"]
     assert broken(step([r.AssignmentChanged(M1, 3, NOW, {A: active(3, 2)})], before=over)) == ["L1"]
+
+
+def test_a_member_takes_no_more_state_than_fits_on_its_disk() -> None:
+    """What it has there stays, whatever it comes to; what it has nothing of yet must fit, with all that is there."""
+    m5 = MemberId("m5")
+    two = r.AssignmentChanged(m5, 2, NOW, {A: standby(2), B: standby(2)})
+    sizes = {A: 30, B: 20}
+    elsewhere = {one: MeasuredReport(TaskReport("standby", disk_bytes=size), NOW) for one, size in sizes.items()}
+
+    def found(limit: int, there: dict[TaskId, TaskReport], *, is_leaving: bool = False) -> str:
+        mine = {one: MeasuredReport(report, NOW) for one, report in there.items()}
+        soft_then = Soft(members=PMap({M1: MemberSoft(NOW, reports=elsewhere), m5: MemberSoft(NOW, reports=mine)}))
+        leaving = PMap({one: Revocation(1, NOW, active=False) for one in (A, B) if is_leaving})
+        newcomer = r.MemberJoined(member(m5, max_disk_bytes=limit, revoking=leaving))
+        return details(check_step(step([two], before=group(newcomer), known=soft_then)))
+
+    told = "its state would take 50 bytes; its max_disk_bytes is 49"
+    assert told in found(49, {})
+    assert "max_disk_bytes" not in found(50, {})
+    assert told in found(49, {A: TaskReport("none", disk_bytes=5)})
+    assert "its state would take 57 bytes" in found(50, {TaskId("1_0"): TaskReport("none", disk_bytes=7)})
+    assert "max_disk_bytes" not in found(
+        1, {A: TaskReport("none", disk_bytes=30), B: TaskReport("none", disk_bytes=20)}
+    )
+    assert "max_disk_bytes" not in found(1, {}, is_leaving=True)
 
 
 def test_an_heir_is_no_extra_copy() -> None:

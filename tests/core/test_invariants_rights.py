@@ -294,6 +294,16 @@ def test_what_is_adopted_is_taken_from_whoever_the_log_says() -> None:
     assert broken(step([hold, r.TasksAdopted(M1, {C: 7}, (A,), NOW)])) == []
 
 
+def test_an_owner_is_adopted_again_under_its_own_token() -> None:
+    """It has been granted that token, whoever else has yet to release the task under an older one."""
+    last = revoked().tasks[A].token
+    hold, raised = r.GrantsHeld(NOW + SESSION, "recovery", adopting=True), r.EpochsRaised({M3: 5}, 40)
+    held = evolve(revoked(), [hold, raised, r.TasksAdopted(M3, {A: last + 1}, (), NOW)])
+    assert held.tasks[A].unreleased
+    silent = soft(m1=replace(heard(), reports={}))
+    assert broken(step([r.TasksAdopted(M3, {A: last + 1, B: 7}, (), NOW)], before=held, known=silent)) == []
+
+
 @pytest.mark.parametrize("before", [group(), revoked()], ids=["its owner", "not released"])
 def test_no_word_takes_a_task_from_who_runs_it(before: Group) -> None:
     """What a live member of the log says that it runs is adopted by nobody else, nor under the token that it had."""

@@ -115,7 +115,8 @@ class Chaos:
     def copy(self, role: str) -> TaskReport:
         """Return what the holder of a copy says of it."""
         lag = self.random.choice([0, 0, 0, 5, 11, 90, None])
-        return copy(role, lag, lost=self.random.random() < 0.03)
+        size = self.random.choice([None, 10, 50, 90])
+        return copy(role, lag, lost=self.random.random() < 0.03, disk_bytes=size)
 
     def join(self) -> Join:
         """Return the join of a new run, or of an old one again."""
@@ -129,6 +130,7 @@ class Chaos:
             replaces=self.someone() if chance.random() < 0.3 else None,
             capacity=chance.choice([1.0, 1.0, 2.0]),
             max_tasks=chance.choice([None, None, 1, 3]),
+            max_disk_bytes=chance.choice([None, None, 50, 200]),
             topology_epoch=chance.choice([None, None, 1]),
             on_lease_lost=chance.choice(list(OnLeaseLost)),
             tasks=disk,

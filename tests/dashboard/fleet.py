@@ -34,6 +34,7 @@ def member(name: str, active: list[str], standby: list[str], **more: Any) -> dic
         "state": "stable",
         "capacity": 1.0,
         "max_tasks": None,
+        "max_disk_bytes": 50_000,
         "client_tags": {"zone": "abc"[len(active) % 3]},
         "topology_epoch": 1,
         "on_lease_lost": "stop",
@@ -113,6 +114,7 @@ class Fleet:
         joined: dict[str, Any] = {
             "capacity": 1.0,
             "max_tasks": None,
+            "max_disk_bytes": None,
             "client_tags": {},
             "endpoint": None,
             "on_lease_lost": "stop",

@@ -151,6 +151,7 @@ def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) 
         ("join", "capacity", "4"),
         ("join", "max_tasks", -1),
         ("join", "max_tasks", 1.5),
+        ("join", "max_disk_bytes", 0),
         ("join", "takeover", "yes"),
         ("join", "on_lease_lost", "go-on"),
         ("join", "instance_id", ""),

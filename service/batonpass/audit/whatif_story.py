@@ -16,6 +16,7 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
 from batonpass.core.policy import GroupConfig
+from batonpass.core.room import has_limits
 from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
 from batonpass.simulate.staged.tally import Counted, Tally
 
@@ -389,6 +390,6 @@ def _left_out(group: Group) -> list[str]:
     found = []
     if any(weight != 1.0 for weight in group.table.weight):
         found.append("weights of tasks are left out")
-    if any(member.max_tasks is not None for member in group.members.values()):
-        found.append("limits of tasks per member are left out")
+    if has_limits(group):
+        found.append("limits of members on tasks and on their disks are left out")
     return found

@@ -55,7 +55,7 @@ def _row(one: dict[str, Any]) -> list[Any]:
         state,
         one["capacity"],
         *counts,
-        _size(one["disk_bytes"]),
+        _disk(one),
         ago(one["last_heard_at"]),
         one["client_tags"],
     ]
@@ -86,6 +86,12 @@ def _tasks(body: dict[str, Any]) -> list[list[Any]]:
             ]
         )
     return rows
+
+
+def _disk(one: dict[str, Any]) -> str | None:
+    """Return what is on a member's disk, and how much it takes at most where it said so."""
+    most = _size(one.get("max_disk_bytes"))
+    return _size(one["disk_bytes"]) if most is None else f"{_size(one['disk_bytes']) or '?'} of {most}"
 
 
 def _size(count: int | None) -> str | None:

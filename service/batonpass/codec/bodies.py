@@ -22,6 +22,7 @@ TAGS_MAX: Final = 5
 
 Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
 Count = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+Bytes = Annotated[int, Meta(ge=1, le=OFFSET_MAX)]
 DurationMs = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
 WaitMs = Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)]
 # A name stands in a path and in a key of Kafka, so it holds no slash, no blank and nothing that cannot be printed.
@@ -69,6 +70,7 @@ class JoinBody(Struct, forbid_unknown_fields=True):
     replaces: Name | None = None
     capacity: Share = 1.0
     max_tasks: Count | None = None
+    max_disk_bytes: Bytes | None = None
     client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
     topology_epoch: Count | None = None
     on_lease_lost: Literal["stop", "continue"] = "stop"

@@ -75,6 +75,7 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
         replaces=None if said.replaces is None else MemberId(said.replaces),
         capacity=said.capacity,
         max_tasks=said.max_tasks,
+        max_disk_bytes=said.max_disk_bytes,
         client_tags=said.client_tags,
         topology_epoch=said.topology_epoch,
         on_lease_lost=OnLeaseLost(said.on_lease_lost),

@@ -133,6 +133,7 @@ def member_body(soft: Soft, member: Member, next_owners: frozenset[MemberId]) ->
         "state": _member_state(member, next_owners),
         "capacity": member.capacity,
         "max_tasks": member.max_tasks,
+        "max_disk_bytes": member.max_disk_bytes,
         "client_tags": dict(member.client_tags),
         "topology_epoch": member.topology_epoch,
         "on_lease_lost": member.on_lease_lost.value,

@@ -88,7 +88,7 @@ class Slots:
         held = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
         if held is not None:
             return held
-        if not self.copy_capacity.allows(request.member_id):
+        if not self.copy_capacity.allows(request.member_id, request.task.id):
             return Held.NO_CAPACITY
         if request.needs_no_slot:
             return None
@@ -99,13 +99,12 @@ class Slots:
         return None
 
     def may_begin(self, member_id: MemberId) -> bool:
-        """Say whether the member is here, and may begin one more warmup."""
-        is_full = self._warmups[member_id] >= self._per_member or not self.copy_capacity.allows(member_id)
-        return not is_full and self._view.present_member(member_id) is not None
+        """Say whether the member, which has no limit of its own, is here, and may begin one more warmup."""
+        return self._warmups[member_id] < self._per_member and self._view.present_member(member_id) is not None
 
     def take(self, request: CopyRequest) -> Role:
         """Give the copy that is requested; return its role."""
-        self.copy_capacity.take(request.member_id)
+        self.copy_capacity.take(request.member_id, request.task.id)
         if request.needs_no_slot:
             return Role.STANDBY
         if request.for_drain:

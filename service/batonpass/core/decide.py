@@ -21,11 +21,12 @@ from batonpass.core.model import ActiveState, Group, Member
 from batonpass.core.placement import Solver, minimum_flow
 from batonpass.core.policy import Policy
 from batonpass.core.probing import probe_sooner, schedule_probe
-from batonpass.core.reach import has_limits, is_nothing_under_way
+from batonpass.core.reach import is_nothing_under_way
 from batonpass.core.reasons import NoChange, Reason
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, DrainProgress, Reply
 from batonpass.core.retarget import place_now
+from batonpass.core.room import has_limits
 from batonpass.core.soft import Soft
 from batonpass.core.step import take_step
 

@@ -38,6 +38,7 @@ from batonpass.core.ids import MemberId
 from batonpass.core.lag import Copy, Readiness, level_in_ms
 from batonpass.core.model import ActiveState, Member, Task
 from batonpass.core.reasons import Held, Why
+from batonpass.core.room import has_limit
 from batonpass.core.view import View
 
 
@@ -212,7 +213,8 @@ def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
     """Choose who gets a task that nobody has: ready copies at once, others only once a target is placed."""
     next_owner = None if task.next_owner is None else view.present_member(task.next_owner)
-    if next_owner is not None:
+    # What waits for a disk that is full meanwhile goes elsewhere: nobody has anything of it there yet.
+    if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
@@ -272,7 +274,7 @@ def _cold_elsewhere(view: View, task: Task) -> Choice | None:
     free = [
         member
         for member in (view.present_member(one) for one in sorted(view.group.members))
-        if member is not None and member.drain is None and member.id not in holders and member.max_tasks is None
+        if member is not None and member.drain is None and member.id not in holders and not has_limit(member)
     ]
     ranked = sorted((view.load(member.id), member.id) for member in free if member.topology_epoch >= epoch)
     return Choice(ranked[0][1], Why.COLD_START) if ranked else None

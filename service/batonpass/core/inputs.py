@@ -50,6 +50,7 @@ class Join:
     endpoint: str | None = None
     tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
     unknown_fields: tuple[str, ...] = ()
+    max_disk_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def _new_member(draft: DecisionDraft, item: Join) -> Member:
         on_lease_lost=item.on_lease_lost,
         endpoint=item.endpoint,
         epoch=FIRST_EPOCH,
+        max_disk_bytes=item.max_disk_bytes,
     )
 
 
@@ -135,7 +136,7 @@ def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
     new = draft.group.members[item.member_id]
     same = (
         new.capacity == old.capacity
-        and new.max_tasks == old.max_tasks
+        and (new.max_tasks, new.max_disk_bytes) == (old.max_tasks, old.max_disk_bytes)
         and new.client_tags == old.client_tags
         and new.topology_epoch == old.topology_epoch
         and old.drain is None

@@ -239,8 +239,8 @@ class Pending(IntEnum):
 
     ``QUEUED`` runs, has as many standbys as it should, and waits for a slot for a warmup, at its target or where one of
     its standbys is to move. ``WAITING`` is also what nobody has and no member may have: it waits for a target. Any of
-    them turns into any other as its records say (``evolve``). Where a member has a limit on its copies (``max_tasks``)
-    tasks share room, and every step looks at what is queued too.
+    them turns into any other as its records say (``evolve``). Where a member takes only so much (``room``) tasks share
+    room, and every step looks at what is queued too.
     """
 
     WAITING = 0
@@ -284,6 +284,7 @@ class Member:
     drain: Drain | None = None
     away_until_ms: int | None = None
     suspected: bool = False
+    max_disk_bytes: int | None = None
 
 
 class GoneMember(NamedTuple):

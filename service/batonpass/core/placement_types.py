@@ -106,6 +106,7 @@ class PlacementMember:
         id: who it is.
         capacity: its share of the load relative to the other members, above 0.
         max_tasks: the most copies of any kind that it takes, or None for no limit.
+        max_stateful: the most copies of stateful tasks among them, what it has included, or None for no limit.
         tags: its client tags.
         topology_epoch: the newest topology that its program knows.
         open: False while it drains: it is then the target of nothing.
@@ -117,6 +118,7 @@ class PlacementMember:
     tags: Mapping[str, str] = field(default_factory=dict)
     topology_epoch: int = 0
     open: bool = True
+    max_stateful: int | None = None
 
 
 Copies = Mapping[int, Mapping[int, Warmth]]

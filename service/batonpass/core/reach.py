@@ -1,6 +1,6 @@
 """What of a target can be reached: moves that wait for room which nothing will ever make.
 
-A member that has as many copies as it takes (``max_tasks``) gets another one only once one of its own has gone, and a
+A member that has as much as it takes (``room``) gets another one only once one of its own has gone, and a
 copy goes only once its successor is caught up elsewhere. Where full members wait for one another in a ring, each for
 the room that the next one has still to make, nobody moves, however long the group waits. Nothing healthy is given up to
 break such a ring: what waits in it stays where it is.
@@ -12,7 +12,6 @@ is under way, room may yet be made.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -22,6 +21,7 @@ from batonpass.core.copy_capacity import CopyCapacity
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Group, Member, Task, with_target
 from batonpass.core.reasons import Held
+from batonpass.core.room import has_limit, has_limits
 from batonpass.core.targets import Target
 from batonpass.core.view import View
 
@@ -41,11 +41,6 @@ class Reachability(NamedTuple):
 
 _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
 """What keeps a task where it is for as long as nobody joins and no operator speaks."""
-
-
-def has_limits(group: Group) -> bool:
-    """Say whether any member has a limit on its copies."""
-    return any(member.max_tasks is not None for member in group.members.values())
 
 
 def is_nothing_under_way(group: Group) -> bool:
@@ -73,11 +68,12 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
     task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.take_back_excess(view, task_plans)
-    asked = Counter([request.member_id for plan in task_plans for request in plan.requests])
+    asked = [request for plan in task_plans for request in plan.requests]
     refused = tuple([plan for plan in task_plans if _is_refused(plan, copy_capacity)])
-    if not refused and not any(copy_capacity.has_less_than(member_id, copies) for member_id, copies in asked.items()):
+    if not refused and copy_capacity.allows_all(asked):
         return Reachability()
-    if any(map(copy_capacity.allows, asked)) or any(_is_under_way(view, plan) for plan in task_plans):
+    is_any_allowed = any(copy_capacity.allows(request.member_id, request.task.id) for request in asked)
+    if is_any_allowed or any(_is_under_way(view, plan) for plan in task_plans):
         return Reachability(may_free_up=True)
     return Reachability(refused, in_their_way=tuple([plan for plan in task_plans if _runs_without_target(group, plan)]))
 
@@ -94,7 +90,7 @@ def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
     """Say whether a task finds no room where it is to go; what has no target waits for somebody else's leave."""
     if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
-    return any(not copy_capacity.allows(request.member_id) for request in plan.requests)
+    return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)
 
 
 def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
@@ -122,7 +118,7 @@ def may_be_target(member: Member) -> bool:
 
 def full_member_of(plan: TaskPlan, room_for: Mapping[MemberId, Member]) -> MemberId | None:
     """Return the full member that a stuck task waits for."""
-    asked = [request.member_id for request in plan.requests if room_for[request.member_id].max_tasks is not None]
+    asked = [request.member_id for request in plan.requests if has_limit(room_for[request.member_id])]
     return asked[0] if asked else plan.task.target
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from itertools import repeat
 
 from batonpass.core.copies import TaskPlan
+from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import Choice
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import Grant, Member, OnLeaseLost, Role, Task
@@ -132,7 +133,8 @@ def _lags(view: View, member_id: MemberId, granted: Mapping[TaskId, Grant]) -> d
 
 def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int) -> dict[TaskId, Grant]:
     """Return the grants for which the member has room: actives first, then standbys, then warmups."""
-    copies_left = None if member.max_tasks is None else member.max_tasks - len(member.assignment)
+    copies = {} if member.max_tasks is None else {member.id: member.max_tasks - len(member.assignment)}
+    left = RoomLeft(view, copies) if member.id in view.limited else None
     grants: dict[TaskId, Grant] = {}
     as_copy = {role: Grant(role, epoch, view.now_ms) for role in (Role.STANDBY, Role.WARMUP)}
     actives: dict[tuple[int, Positions], Grant] = {}
@@ -140,13 +142,13 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
     tasks, floor = view.tasks, view.group.tokens_from
     for task_id, role in (
         sorted(changes.granted.items(), key=lambda item: order[item[1]])
-        if copies_left is not None
+        if left is not None
         else changes.granted.items()
     ):
-        if copies_left is not None and task_id not in member.assignment:
-            if copies_left <= 0:
+        if left is not None and task_id not in member.assignment:
+            if not left.allows(member.id, task_id):
                 continue
-            copies_left -= 1
+            left.take(member.id, task_id)
         if role is not Role.ACTIVE:
             grants[task_id] = as_copy[role]
             continue

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Final
 
+from batonpass.core.copy_capacity import RoomLeft
 from batonpass.core.handover import choose_active
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.lag import Readiness, copy_as_reported
@@ -57,6 +60,8 @@ def build_request(view: View) -> PlacementRequest:
     if pause_held:
         # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
         special.keep_going(placed, home)
+    if view.disk_room:
+        placed = _with_room_on_disks(view, placed, special.bound)
     return PlacementRequest(
         table=table,
         members=placed,
@@ -83,6 +88,20 @@ def _placement_member(member: Member) -> PlacementMember:
         # A suspected member may be dead: it is the target of nothing until it speaks.
         open=member.drain is None and not member.suspected,
     )
+
+
+def _with_room_on_disks(view: View, members: list[PlacementMember], bound: Mapping[int, int]) -> list[PlacementMember]:
+    """Return the members with the most tasks with state that each takes: what it has, and what fits beside that.
+
+    What is bound to it is not taken back from it for want of room, and drives out nothing that it has.
+    """
+    ids = view.group.table.ids
+    to_come = Counter([index for task, index in bound.items() if view.takes_room_on_disk(members[index].id, ids[task])])
+    return [
+        one if room is None else replace(one, max_stateful=len(room.has) + max(room.more, to_come[index]))
+        for index, one in enumerate(members)
+        for room in [view.disk_room.get(one.id)]
+    ]
 
 
 def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int], list[tuple[int, ...]]]:
@@ -135,10 +154,10 @@ class _Special:
         view, number = self._view, self._number
         target = task.target if task.target in number else None
         is_away = target is not None and view.present_member(target) is None
-        owner = task.owner
-        if owner is None and task.next_owner is not None and view.present_member(task.next_owner) is not None:
-            owner = task.next_owner
-            self.bound[task_index] = number[task.next_owner]
+        owner, next_owner = task.owner, task.next_owner if view.present_member(task.next_owner) is not None else None
+        if owner is None and next_owner is not None and not view.has_full_disk_for(next_owner, task.id):
+            owner = next_owner
+            self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
             # Whoever takes over has it for good: it does not go back to the member on which it failed.
             taker = choose_active(view, task).active
@@ -257,20 +276,19 @@ class _Special:
         A drain suspends the pins on its member: until it is taken back, placement has them as if there were none.
         """
         table, number = self._view.group.table, self._number
-        room = {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
-        for index in self.bound.values():
-            member_id = self._ordered[index].id
-            if member_id in room:
-                room[member_id] -= 1
+        room = RoomLeft(
+            self._view, {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
+        )
+        for task_index, index in self.bound.items():
+            room.take(self._ordered[index].id, table.ids[task_index])
         staying = {one.id for one in self._members.values() if one.drain is None}
         pinned = [task for task in self._marked if task.pin in staying and task.id in table.index_of]
         for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.index_of[one.id])):
             task_index, pin = table.index_of[task.id], task.pin
-            if pin is None or task_index in self.bound or room.get(pin, 1) <= 0:
+            if pin is None or task_index in self.bound or not room.allows(pin, task.id):
                 continue
             self.bound[task_index] = number[pin]
-            if pin in room:
-                room[pin] -= 1
+            room.take(pin, task.id)
 
     def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
         """Return how warm what these members have of these tasks is, state on disk included."""

@@ -9,6 +9,7 @@ from batonpass.core.lag import Copy, copy_as_reported
 from batonpass.core.model import Group, Member, PauseScope, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held
+from batonpass.core.room import DiskRoom, has_limit, room_on_disks
 from batonpass.core.soft import MemberSoft, Soft
 
 
@@ -21,6 +22,7 @@ class View:
 
     __slots__ = (
         "_disk",
+        "_disk_room",
         "_is_any_member_overdue",
         "_is_held",
         "_limited",
@@ -49,7 +51,8 @@ class View:
         self.member_softs: Mapping[MemberId, MemberSoft] = soft.members.plain()
         self._disk: dict[TaskId, list[MemberId]] | None = None
         self._load: dict[MemberId, float] = {}
-        self._limited: dict[MemberId, int] | None = None
+        self._limited: frozenset[MemberId] | None = None
+        self._disk_room: Mapping[MemberId, DiskRoom] | None = None
         self._next_owners: frozenset[MemberId] | None = None
         self._is_any_member_overdue: bool | None = None
         self._is_held = self.why_moves_are_held(for_balance=False) is not None
@@ -95,18 +98,33 @@ class View:
         return found
 
     @property
-    def limited(self) -> Mapping[MemberId, int]:
-        """The members with a limit on their copies (``max_tasks``), and that limit."""
+    def limited(self) -> frozenset[MemberId]:
+        """The members that take only so much."""
         if self._limited is None:
-            members = self.members.items()
-            self._limited = {one: member.max_tasks for one, member in members if member.max_tasks is not None}
+            self._limited = frozenset([one for one, member in self.members.items() if has_limit(member)])
         return self._limited
+
+    @property
+    def disk_room(self) -> Mapping[MemberId, DiskRoom]:
+        """What each member with a limit on its disk takes."""
+        if self._disk_room is None:
+            self._disk_room = room_on_disks(self.group, self.soft) if self.limited else {}
+        return self._disk_room
+
+    def takes_room_on_disk(self, member_id: MemberId, task_id: TaskId) -> bool:
+        """Say whether a copy of the task there would be state that a member with a limit on its disk has not yet."""
+        room = self.disk_room.get(member_id)
+        return room is not None and task_id not in room.has and self.is_stateful(task_id)
+
+    def has_full_disk_for(self, member_id: MemberId, task_id: TaskId) -> bool:
+        """Say whether the disk of a member, which has nothing of the task yet, takes no further state."""
+        return self.takes_room_on_disk(member_id, task_id) and self.disk_room[member_id].more <= 0
 
     @property
     def next_owners(self) -> frozenset[MemberId]:
         """The members that are to take over a task that nobody runs: told to stop another, they would get it later.
 
-        One with a limit on its copies is left out: it may need the room of what it stops.
+        One that takes only so much is left out: it may need the room of what it stops.
         """
         if self._next_owners is None:
             tasks = self.tasks.pick(self.group.open_tasks())
@@ -116,7 +134,7 @@ class View:
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
         """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
-        return not self._is_held and self.limited.keys().isdisjoint(member_ids)
+        return not self._is_held and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
         """Return the stateful active load of a member per capacity."""

@@ -17,7 +17,7 @@ HELD: Final[Mapping[str, str]] = {
     "warmup-budget": "all warmup slots of the group are taken (max_warmup_replicas)",
     "member-warmup-budget": "all warmup slots of the member are taken (max_warmups_per_member)",
     "drain-budget": "all warmup slots for drains are taken (max_drain_warmups)",
-    "no-capacity": "no member has room for it (max_tasks)",
+    "no-capacity": "no member has room for it (max_tasks, max_disk_bytes)",
     "no-eligible-member": "no member may take it: all drain, or there is none",
     "stale-topology": "no member knows the newest topology yet: deploy the workers",
     "state-unknown": "a copy exists whose lag nobody knows; its member has to report it",

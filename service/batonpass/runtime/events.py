@@ -82,7 +82,16 @@ MEANINGS: Final[Mapping[EventType, tuple[str, tuple[str, ...]]]] = {
     _E.COMMITS_LOST: ("Alarm: the store lost commits; what members run is adopted.", ("reason", "until_at")),
     _E.MEMBER_JOINED: (
         "A member joined.",
-        ("instance_id", "capacity", "max_tasks", "client_tags", "endpoint", "on_lease_lost", "in_place_of"),
+        (
+            "instance_id",
+            "capacity",
+            "max_tasks",
+            "max_disk_bytes",
+            "client_tags",
+            "endpoint",
+            "on_lease_lost",
+            "in_place_of",
+        ),
     ),
     _E.MEMBER_GONE: (
         "A member is no longer one.",

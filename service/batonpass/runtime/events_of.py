@@ -397,6 +397,7 @@ def _profile(member: Member, place: r.PlaceInherited | None) -> dict[str, object
         "instance_id": member.instance_id,
         "capacity": member.capacity,
         "max_tasks": member.max_tasks,
+        "max_disk_bytes": member.max_disk_bytes,
         "client_tags": dict(member.client_tags),
         "endpoint": member.endpoint,
         "on_lease_lost": member.on_lease_lost.value,

@@ -20,6 +20,7 @@ from batonpass.core.leases import fenced_by_ms
 from batonpass.core.model import ActiveState, Group, Member, Role, Task
 from batonpass.core.policy import Policy
 from batonpass.core.reasons import Held, Why
+from batonpass.core.room import has_limit
 from batonpass.core.soft import Soft
 from batonpass.core.step import plan_step
 from batonpass.core.view import View
@@ -102,7 +103,7 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "warmup-budget": (WaitsFor.SLOT, "all warmup slots of the group are taken (max_warmup_replicas)"),
     "member-warmup-budget": (WaitsFor.SLOT, "all warmup slots of the member are taken (max_warmups_per_member)"),
     "drain-budget": (WaitsFor.SLOT, "all warmup slots for drains are taken (max_drain_warmups)"),
-    "no-capacity": (WaitsFor.ROOM, "no member has room for it (max_tasks)"),
+    "no-capacity": (WaitsFor.ROOM, "no member has room for it (max_tasks, max_disk_bytes)"),
     "no-eligible-member": (WaitsFor.MEMBER, "no member may take it; all drain, or there is none"),
     "stale-topology": (WaitsFor.MEMBER, "no member knows the topology epoch of the task yet"),
     "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
@@ -167,7 +168,7 @@ def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
     if task.id not in view.group.unsettled:
         return None, None
     alone = plan_task(view, task)
-    if alone.requests or any(member.max_tasks is not None for member in view.members.values()):
+    if alone.requests or view.limited:
         # The whole step, because slots and room are shared: alone, the task would get what others have taken.
         task_plans, held = plan_step(view)
     else:
@@ -366,7 +367,7 @@ def _sentences(
 def _pin(view: View, task: Task, pin: MemberId) -> str:
     member, is_placed = view.group.members.get(pin), view.group.placement_due_ms is None
     if member is None or member.drain is None:
-        has_no_room = is_placed and member is not None and member.max_tasks is not None and task.target != pin
+        has_no_room = is_placed and member is not None and has_limit(member) and task.target != pin
         return f"An operator pinned it to {pin}{', which has no room for it' if has_no_room else ''}."
     return f"An operator pinned it to {pin}, which drains: the pin is suspended until the drain is taken back."
 

@@ -237,17 +237,59 @@ def is_of_a_drain(group: Group, task: Task) -> bool:
 
 
 def check_capacity(transition: Transition) -> list[Violation]:
-    """Return the members that a step gave more than they take: ``max_tasks`` bounds all copies together."""
+    """Return the members that a step gave more than they take.
+
+    ``max_tasks`` bounds all copies together, ``max_disk_bytes`` what all state on the disk will come to.
+    """
     violations = []
     for record in transition.records:
         member = transition.after.members.get(record.member_id) if isinstance(record, r.AssignmentChanged) else None
-        if member is None or member.max_tasks is None or len(member.assignment) <= member.max_tasks:
+        if member is None:
             continue
         before = transition.before.members.get(member.id)
-        if len(member.assignment) > (len(before.assignment) if before is not None else 0):
+        held = before.assignment.plain() if before is not None else {}
+        if member.max_tasks is not None and len(member.assignment) > max(member.max_tasks, len(held)):
             detail = f"holds {len(member.assignment)} tasks; its max_tasks is {member.max_tasks}"
             violations.append(Violation("L8", detail, None, member.id))
+        new = [task_id for task_id in member.assignment if task_id not in held]
+        if member.max_disk_bytes is not None and _brings_state(transition, member.id, new):
+            to_be = _bytes_to_be(transition, member)
+            if to_be > member.max_disk_bytes:
+                detail = f"its state would take {to_be} bytes; its max_disk_bytes is {member.max_disk_bytes}"
+                violations.append(Violation("L8", detail, None, member.id))
     return violations
+
+
+def _brings_state(transition: Transition, member_id: MemberId, task_ids: list[TaskId]) -> bool:
+    """Say whether any of these tasks has state elsewhere and, as far as anybody knows, none on the member yet."""
+    member_soft = transition.soft_after.members.get(member_id)
+    there = member_soft.reports if member_soft is not None else {}
+    before = transition.before.members.get(member_id)
+    leaving = before.revoking if before is not None else {}
+    return any(
+        _size_of(transition, task_id) and (task_id not in there or there[task_id].report.lost)
+        for task_id in task_ids
+        if task_id not in leaving and _is_stateful(transition, task_id)
+    )
+
+
+def _is_stateful(transition: Transition, task_id: TaskId) -> bool:
+    table = transition.after.table
+    return task_id in table.index_of and table.stateful[table.index_of[task_id]]
+
+
+def _size_of(transition: Transition, task_id: TaskId) -> int:
+    """Return the most bytes that anybody says the state of a task takes."""
+    said = [_report(transition.soft_after, one, task_id) for one in transition.soft_after.members]
+    return max([one.report.disk_bytes or 0 for one in said if one is not None], default=0)
+
+
+def _bytes_to_be(transition: Transition, member: Member) -> int:
+    """Return what the state on a member's disk will come to once all that it holds is as large as elsewhere."""
+    member_soft = transition.soft_after.members.get(member.id)
+    there = {task: one.report.disk_bytes or 0 for task, one in member_soft.reports.items()} if member_soft else {}
+    sizes = {task: _size_of(transition, task) for task in member.assignment if _is_stateful(transition, task)}
+    return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
 
 def _new_copies(transition: Transition) -> dict[TaskId, list[MemberId]]:

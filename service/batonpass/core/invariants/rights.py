@@ -301,7 +301,8 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
             return _check_adoption_from_kafka(transition, ledger, record, item)
     for task_id, token in sorted(record.tokens.items()):
         others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, member_id}
-        if others and token <= transition.before.tasks[task_id].token:
+        # Its owner goes on under its own token, whoever else has yet to release the task under an older one.
+        if others and ledger.owner(task_id) != member_id and token <= transition.before.tasks[task_id].token:
             detail = f"taken from {min(map(str, others))} under the token {token} that it had"
             violations.append(Violation("L3", detail, task_id, member_id))
         violations += [

@@ -42,6 +42,7 @@ def stateful_tasks(state: PlacementState) -> Kind:
     """Return the stateful tasks; limits leave them what is beside the stateless ones that are bound to a member."""
     taken = bound_stateless(state).tolist()
     limit = [max(0, limit - count) for limit, count in zip(state.limit, taken, strict=True)]
+    limit = list(map(min, limit, state.stateful_limit))
     return Kind(state, stateful=True, limit=limit, slots=running_stateless(state), load=None)
 
 
@@ -108,7 +109,8 @@ class Kind:
         held = state.count(state.home[at_home])
         self.have = np.where(state.is_open[:-1], held + self.bound, 0)
         orphans = np.flatnonzero(free & ~at_home).tolist()
-        self.orphans = fit(state, orphans, (self.have + slots).tolist())
+        free = np.minimum(np.array(state.limit) - slots, limit) - self.have
+        self.orphans = fit(state, orphans, free.tolist())
         at_home[self.orphans] = True
         self.tasks = np.flatnonzero(at_home)
         bound = self.bound.tolist()
@@ -123,13 +125,13 @@ class Kind:
         return min(total, sum(self.most[one] for one in state.open))
 
 
-def fit(state: PlacementState, orphans: list[int], taken: Sequence[int]) -> list[int]:
+def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list[int]:
     """Return the tasks without a member that find a slot, the warmest first where there are too few; the others wait.
 
     Args:
         state: what is being placed.
         orphans: the tasks.
-        taken: per member, the slots that are taken already.
+        slots: per member, how many more tasks it may have.
     """
     request = state.request
     need = request.table.topology_epoch
@@ -141,7 +143,7 @@ def fit(state: PlacementState, orphans: list[int], taken: Sequence[int]) -> list
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
-    free = {one: state.limit[one] - taken[one] for one in state.open}
+    free = {one: slots[one] for one in state.open}
     # Members that may take a task may take every older one too: what asks for an epoch, or a newer one, has to fit.
     room = {
         epoch: sum(free[one] for one in state.open if not state.restricted or epochs[one] >= epoch)

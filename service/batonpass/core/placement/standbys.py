@@ -95,7 +95,8 @@ class _Standbys:
         self._there = list(self.copies)
         self._owned = state.count(self._owner[standing])
         actives = state.count(self._owner)
-        self._most = np.minimum(np.maximum(0, np.array(state.limit) - actives), int(standing.sum()) - self._owned)
+        room = np.minimum(np.array(state.limit) - actives, np.array(state.stateful_limit) - self._owned)
+        self._most = np.minimum(np.maximum(0, room), int(standing.sum()) - self._owned)
         self._most[~state.is_open[:-1]] = 0
         # As many standbys of one owner's tasks as another member should have, at most.
         self._part: list[int] = (-(-self._owned * request.num_standby_replicas // max(1, len(state.open) - 1))).tolist()

@@ -32,6 +32,7 @@ class PlacementState:
         width: per member, its capacity relative to the mean of the open ones.
         shares: per member, a whole number in proportion to its capacity.
         limit: per member, the most copies that it takes.
+        stateful_limit: per member, the most copies of stateful tasks among them.
         limited: whether some open member has a limit.
         restricted: whether some open member does not know the newest topology.
     """
@@ -50,7 +51,8 @@ class PlacementState:
         self.width = np.array(self.capacity, float) / mean
         self.shares = whole_shares(self.capacity)
         self.limit = [UNLIMITED if one.max_tasks is None else one.max_tasks for one in members]
-        self.limited = any(members[one].max_tasks is not None for one in self.open)
+        self.stateful_limit = [UNLIMITED if one.max_stateful is None else one.max_stateful for one in members]
+        self.limited = any(min(self.limit[one], self.stateful_limit[one]) < UNLIMITED for one in self.open)
         oldest = min((members[one].topology_epoch for one in self.open), default=0)
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
