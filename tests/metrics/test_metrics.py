@@ -133,7 +133,7 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
     epoch = (await counted.join("m1")).json()["member_epoch"]
     running = {f"0_{number}": {"role": "active", "state": "running"} for number in range(8)}
     await counted.beat("m1", 1, epoch, running)
-    await counted.join("m2")
+    await counted.join("m2", max_disk_bytes=1_000)
     shown = (await counted.assignment("m2", 0)).json()
     (task,) = shown["assignment"]["warmup"]
     await counted.beat("m2", 1, shown["member_epoch"], {task: {"role": "warmup", "lag": 700, "disk_bytes": 90}})
@@ -152,7 +152,9 @@ async def test_how_a_group_stands_is_shown(counted: Api) -> None:
     assert seen["batonpass_group_probe_timestamp_seconds{group=orders}"] * 1_000 > counted.clock.at_ms
     assert seen["batonpass_member_tasks{group=orders,member=m2,role=warmup}"] == 1
     assert seen["batonpass_member_disk_bytes{group=orders,member=m2}"] == 90
-    assert "batonpass_member_disk_bytes{group=orders,member=m1}" not in seen
+    assert seen["batonpass_member_max_disk_bytes{group=orders,member=m2}"] == 1_000
+    for name in ("disk_bytes", "max_disk_bytes"):
+        assert f"batonpass_member_{name}{{group=orders,member=m1}}" not in seen
     assert seen["batonpass_member_heartbeat_age_seconds{group=orders,member=m1}"] == 2.5
     await counted.call("POST", "/orders/members/m1/drain")
     seen = await scrape(counted)

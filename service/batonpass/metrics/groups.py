@@ -66,6 +66,7 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "What the state on a member's disk takes, of all its tasks; absent where it is not reported.",
         ("group", "member"),
     ),
+    "member_max_disk_bytes": ("The most that it takes there; absent where it has no limit.", ("group", "member")),
     "member_heartbeat_age_seconds": ("How long ago a member was heard.", ("group", "member")),
 }
 
@@ -175,6 +176,8 @@ class GroupGauges(Collector):
                 on_disk = member_soft.disk_bytes if member_soft is not None else None
                 if on_disk is not None:
                     yield "member_disk_bytes", (str(member.id),), on_disk
+                if member.max_disk_bytes is not None:
+                    yield "member_max_disk_bytes", (str(member.id),), member.max_disk_bytes
                 held = Counter(grant.role.value for grant in member.assignment.values())
                 for role in Role:
                     yield "member_tasks", (str(member.id), role.value), held[role.value]
