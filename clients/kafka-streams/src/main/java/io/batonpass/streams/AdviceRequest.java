@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Collection;
+import java.util.List;
 import java.util.Locale;
 import java.util.function.Predicate;
 import org.apache.kafka.common.utils.AppInfoParser;
@@ -77,7 +78,7 @@ final class AdviceRequest {
         ObjectNode tags = member.putObject("client_tags");
         state.clientTags().forEach(tags::put);
         ObjectNode tasks = member.putObject("tasks");
-        for (TaskId task : state.previousActiveTasks()) {
+        for (TaskId task : known(state.previousActiveTasks(), snapshot)) {
             boolean restores = snapshot.stateful().contains(task) && !snapshot.isRunning(task, process);
             ObjectNode copy = tasks.putObject(task.toString());
             copy.put("role", "active");
@@ -86,13 +87,18 @@ final class AdviceRequest {
                 lag(copy, task, process, snapshot);
             }
         }
-        for (TaskId task : state.previousStandbyTasks()) {
+        for (TaskId task : known(state.previousStandbyTasks(), snapshot)) {
             if (!state.previousActiveTasks().contains(task)) {
                 ObjectNode copy = tasks.putObject(task.toString());
                 copy.put("role", "none");
                 lag(copy, task, process, snapshot);
             }
         }
+    }
+
+    /** Without what an application had once: its state stays on disks for a while. */
+    private static List<TaskId> known(Collection<TaskId> tasks, Snapshot snapshot) {
+        return tasks.stream().filter(snapshot.tasks()::containsKey).toList();
     }
 
     private static void lag(ObjectNode copy, TaskId task, ProcessId process, Snapshot snapshot) {

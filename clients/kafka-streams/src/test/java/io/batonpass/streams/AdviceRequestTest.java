@@ -22,6 +22,9 @@ class AdviceRequestTest {
             .standbys(1).rackTags("zone");
         application.member(1).threads(2).tag("zone", "a").running("0_0").restoring("0_1", 812).copy("0_2", 10);
         application.member(2).copy("0_0", Applications.UNKNOWN).actives.addAll(Applications.ids("1_0"));
+        // What the application had before it was changed.
+        application.member(2).copies.addAll(Applications.ids("2_0"));
+        application.member(2).actives.addAll(Applications.ids("2_1"));
         return application;
     }
 

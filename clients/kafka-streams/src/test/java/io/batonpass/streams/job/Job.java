@@ -29,9 +29,9 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * One instance of a job to measure by: a total for each key of {@code orders}, kept as state and written to {@code totals}.
+ * One instance of a job to measure by: a total for each key of the orders, kept as state and written down with each order.
  *
- * <p>Exactly once. As many tasks as the topics have partitions, one thread, and outputs stand in the partition of their
+ * <p>It reads {@code APPLICATION-orders} and writes {@code APPLICATION-totals}, exactly once. As many tasks as the topics have partitions, one thread, and outputs stand in the partition of their
  * task. Each says who wrote it and for which input: {@code INSTANCE OFFSET TOTAL COUNT}.
  *
  * <p>What happens goes to standard output, a JSON object a line: {@code state}, {@code has}, {@code restoring}, {@code
@@ -39,7 +39,7 @@ import org.apache.kafka.streams.state.Stores;
  *
  * <pre>
  * java -cp ... io.batonpass.streams.job.Job --instance A --bootstrap HOST:PORT --state-dir FOLDER
- *     [--application NAME] [--assignor kafka|batonpass] [--set KEY=VALUE]...
+ *     [--application totals] [--assignor kafka|batonpass] [--set KEY=VALUE]...
  * </pre>
  */
 public final class Job {
@@ -57,7 +57,8 @@ public final class Job {
             BatonpassTaskAssignor.check(properties);
         }
         CountDownLatch over = new CountDownLatch(1);
-        KafkaStreams streams = new KafkaStreams(topology(instance), properties);
+        KafkaStreams streams = new KafkaStreams(
+            topology(instance, properties.getProperty(StreamsConfig.APPLICATION_ID_CONFIG)), properties);
         streams.setStateListener((now, before) -> {
             say("state", "\"now\": \"" + now + "\", \"before\": \"" + before + "\"");
             if (now == KafkaStreams.State.ERROR || now == KafkaStreams.State.NOT_RUNNING) {
@@ -108,16 +109,16 @@ public final class Job {
         return properties;
     }
 
-    private static Topology topology(String instance) {
+    private static Topology topology(String instance, String application) {
         Topology topology = new Topology();
-        topology.addSource("orders", new StringDeserializer(), new StringDeserializer(), "orders");
+        topology.addSource("orders", new StringDeserializer(), new StringDeserializer(), application + "-orders");
         topology.addProcessor("total", () -> new Total(instance), "orders");
         topology.addStateStore(
             Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("store"), Serdes.String(), Serdes.ByteArray())
                 .withLoggingEnabled(Map.of())
                 .withCachingDisabled(),
             "total");
-        topology.addSink("totals", "totals", new StringSerializer(), new StringSerializer(), "total");
+        topology.addSink("totals", application + "-totals", new StringSerializer(), new StringSerializer(), "total");
         return topology;
     }
 

@@ -20,19 +20,21 @@ import org.apache.kafka.common.utils.Utils;
 /**
  * The orders of the job: every key once, so that there is state, and then one record for each partition at a steady pace.
  *
- * <p>Topics are made where they are missing. A key belongs to the partition that it hashes to, in {@code orders} and {@code
- * totals} alike. What happens goes to standard output as with the job: {@code preloaded}, and every second {@code sent}.
+ * <p>Topics are made where they are missing. A key belongs to the partition that it hashes to, in orders and totals
+ * alike. What happens goes to standard output as with the job: {@code preloaded}, and every second {@code sent}.
  *
  * <pre>
  * java -cp ... io.batonpass.streams.job.Load --bootstrap HOST:PORT
- *     [--partitions 12] [--keys 1000] [--preload yes] [--rate 1200] [--seconds 60]
+ *     [--application totals] [--partitions 12] [--keys 1000] [--preload yes] [--rate 1200] [--seconds 60]
  * </pre>
  */
 public final class Load {
+    private final String topic;
     private final KafkaProducer<String, String> producer;
     private final AtomicReference<Exception> failure = new AtomicReference<>();
 
-    private Load(String bootstrap) {
+    private Load(String bootstrap, String topic) {
+        this.topic = topic;
         producer = new KafkaProducer<>(
             Map.of(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap, ProducerConfig.LINGER_MS_CONFIG, 2),
             new StringSerializer(), new StringSerializer());
@@ -41,11 +43,12 @@ public final class Load {
     /** Run for as long as it is told to, or until SIGTERM. */
     public static void main(String[] words) throws Exception {
         Arguments arguments = new Arguments(
-            words, List.of("bootstrap", "partitions", "keys", "preload", "rate", "seconds"));
+            words, List.of("bootstrap", "application", "partitions", "keys", "preload", "rate", "seconds"));
         int partitions = arguments.number("partitions", 12);
         String[][] keys = keys(partitions, arguments.number("keys", 1_000));
-        makeTopics(arguments.one("bootstrap"), partitions);
-        Load load = new Load(arguments.one("bootstrap"));
+        String application = arguments.one("application", "totals");
+        makeTopics(arguments.one("bootstrap"), application, partitions);
+        Load load = new Load(arguments.one("bootstrap"), application + "-orders");
         if ("yes".equals(arguments.one("preload", "no"))) {
             load.preload(keys);
         }
@@ -53,12 +56,13 @@ public final class Load {
         load.producer.close();
     }
 
-    private static void makeTopics(String bootstrap, int partitions) throws Exception {
+    private static void makeTopics(String bootstrap, String application, int partitions) throws Exception {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             // Silence is measured by when the broker wrote an output down.
-            NewTopic totals = new NewTopic("totals", Optional.of(partitions), Optional.empty())
+            NewTopic totals = new NewTopic(application + "-totals", Optional.of(partitions), Optional.empty())
                 .configs(Map.of("message.timestamp.type", "LogAppendTime"));
-            for (NewTopic topic : List.of(new NewTopic("orders", Optional.of(partitions), Optional.empty()), totals)) {
+            NewTopic orders = new NewTopic(application + "-orders", Optional.of(partitions), Optional.empty());
+            for (NewTopic topic : List.of(orders, totals)) {
                 try {
                     admin.createTopics(List.of(topic)).all().get();
                 } catch (ExecutionException error) {
@@ -123,7 +127,7 @@ public final class Load {
     }
 
     private void send(int partition, String key) {
-        producer.send(new ProducerRecord<>("orders", partition, key, "1"), (sent, error) -> {
+        producer.send(new ProducerRecord<>(topic, partition, key, "1"), (sent, error) -> {
             if (error != null) {
                 failure.compareAndSet(null, error);
             }
