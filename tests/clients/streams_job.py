@@ -6,8 +6,9 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +20,7 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.io.batonpass=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
 PATIENCE_S = 120
 PARTITIONS = 12
@@ -27,11 +28,20 @@ PARTITIONS = 12
 Event = dict[str, Any]
 
 
-def command(java: str, program: str) -> tuple[str, ...]:
+def command(java: tuple[str, ...], program: str) -> tuple[str, ...]:
     """Return what starts a program of the module, after `mvn package` has built it."""
     target = MODULE / "target"
     path = f"{target / 'classes'}:{target / 'test-classes'}:{(target / 'classpath.txt').read_text().strip()}"
-    return (java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *LOGGING, "-cp", path, f"{PACKAGE}.{program}")
+    return (
+        *java,
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        *LOGGING,
+        "-cp",
+        path,
+        f"{PACKAGE}.{program}",
+    )
 
 
 class Program:
@@ -91,7 +101,7 @@ class Program:
 class Job:
     """The instances of one application with their load."""
 
-    def __init__(self, java: str, bootstrap: str, application: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, java: tuple[str, ...], bootstrap: str, application: str, folder: Path, stack: ExitStack) -> None:
         """Name where it runs; nothing is started."""
         self.application = application
         self.instances: dict[str, Program] = {}
@@ -103,9 +113,9 @@ class Job:
         until(lambda: load.last("preloaded") is not None, lambda: f"the load did not start: {load.log.read_text()}")
         return load
 
-    def start(self, instance: str, *, assignor: str = "batonpass", **settings: object) -> Program:
-        """Start an instance; settings are named with underscores for dots."""
-        sets = [f"--set={key.replace('_', '.')}={value}" for key, value in settings.items()]
+    def start(self, instance: str, settings: Mapping[str, object], *, assignor: str = "batonpass") -> Program:
+        """Start an instance with settings of Kafka Streams and of the plug-in."""
+        sets = [f"--set={key}={value}" for key, value in settings.items()]
         state = f"--state-dir={self._folder / instance}"
         program = self._start(instance, "Job", f"--instance={instance}", state, f"--assignor={assignor}", *sets)
         self.instances[instance] = program
@@ -117,6 +127,11 @@ class Job:
         started = Program((*command(self._java, program), *words), self._folder / f"{name}.log")
         return self._stack.enter_context(started)
 
+    @property
+    def leader(self) -> Program:
+        """The instance that was the last to ask a coordinator, by what its log says."""
+        return max(self.instances.values(), key=lambda each: _last_asked(each.log))
+
     def counts(self) -> dict[str, int]:
         """Return how many actives each instance has that runs."""
         return {name: len(each.active) for name, each in self.instances.items() if each.process.poll() is None}
@@ -126,8 +141,13 @@ class Job:
         until(lambda: self.counts() == counts, lambda: f"{counts} were expected: {self.counts()}", within_s)
 
 
+def _last_asked(log: Path) -> str:
+    """Return the time at which a log speaks of a coordinator last."""
+    return max((line.split()[0] for line in log.read_text().splitlines() if " Batonpass: " in line), default="")
+
+
 @contextmanager
-def running(java: str, bootstrap: str, application: str, folder: Path) -> Iterator[Job]:
+def running(java: tuple[str, ...], bootstrap: str, application: str, folder: Path) -> Iterator[Job]:
     """An application without instances; whatever it starts is ended."""
     with ExitStack() as stack:
         yield Job(java, bootstrap, application, folder, stack)
@@ -187,7 +207,7 @@ def writers(read: list[Output]) -> list[str]:
 def silence_ms(read: list[Output], since_ms: int) -> int:
     """Return the longest time without an output since a moment."""
     times = [since_ms, *(each.at_ms for each in read if each.at_ms >= since_ms)]
-    return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0)
+    return max((later - earlier for earlier, later in pairwise(times)), default=0)
 
 
 def assert_exactly_once(read: dict[int, list[Output]]) -> None:

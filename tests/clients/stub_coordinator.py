@@ -25,13 +25,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class StubCoordinator:
-    """Answers leaders of one group; `fault` makes it fail instead."""
+    """Answers leaders of one group, or fails."""
 
     def __init__(self) -> None:
         """Listen on any free port."""
-        self.fault = ""
-        self.asked: list[Json] = []
+        self.rests = False
         self.hanging = threading.Event()
+        self._fault = ""
+        self._failed = threading.Event()
         self._released = threading.Event()
         self._target: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -42,9 +43,9 @@ class StubCoordinator:
 
             def do_POST(self) -> None:
                 question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                answer = stub.answered(question)
+                status, answer = stub.answered(question)
                 try:
-                    self.send_response(503 if stub.fault == "unavailable" else 200)
+                    self.send_response(status)
                     self.send_header("Content-Length", str(len(answer)))
                     self.end_headers()
                     self.wfile.write(answer)
@@ -63,6 +64,18 @@ class StubCoordinator:
         """Where it listens."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    def fail(self, fault: str) -> None:
+        """Fail in a way from now on: hang, incomplete, unknown-process, no-json, unavailable; or not any more."""
+        with self._lock:
+            self._fault = fault
+            self._failed.clear()
+            if fault != "hang":
+                self._released.set()
+
+    def has_failed(self) -> bool:
+        """Tell whether anybody has been answered in that way."""
+        return self._failed.is_set()
+
     def close(self) -> None:
         """Stop, and let go of whoever waits."""
         self._released.set()
@@ -70,12 +83,19 @@ class StubCoordinator:
         self._thread.join()
         self._server.server_close()
 
-    def answered(self, question: Json) -> bytes:
-        """Return the answer to a question, or what is sent instead of one."""
+    def answered(self, question: Json) -> tuple[int, bytes]:
+        """Return the status and the answer to a question, or what is sent instead of one."""
         with self._lock:
-            self.asked.append(question)
-            answer = self._decide(question)
-        match self.fault:
+            fault = self._fault
+            decided = self._decide(question)
+            self.rests = not fault and decided["followup_ms"] is None
+        answer = json.dumps(decided) if not fault else self._failing(fault, decided)
+        if fault:
+            self._failed.set()
+        return 503 if fault == "unavailable" else 200, answer.encode()
+
+    def _failing(self, fault: str, answer: Json) -> str:
+        match fault:
             case "hang":
                 self.hanging.set()
                 self._released.wait(60)
@@ -84,9 +104,9 @@ class StubCoordinator:
                 fullest["active"].pop()
             case "unknown-process":
                 answer["assignment"]["nobody"] = {"active": []}
-            case "no-json":
-                return b"<html>bad gateway</html>"
-        return json.dumps(answer).encode()
+            case _:
+                return "<html>bad gateway</html>"
+        return json.dumps(answer)
 
     def _decide(self, question: Json) -> Json:
         members = {each["id"]: each["tasks"] for each in question["members"]}

@@ -1,12 +1,9 @@
 package io.batonpass.streams;
 
-import com.fasterxml.jackson.databind.DeserializationFeature;
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
-import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -19,17 +16,14 @@ import org.apache.kafka.streams.processor.assignment.ProcessId;
 final class Advice {
     static final String BY = "Batonpass";
 
-    private static final ObjectMapper JSON = new ObjectMapper()
-        .enable(DeserializationFeature.FAIL_ON_READING_DUP_TREE_KEY)
-        .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
     private static final long MAX_FOLLOWUP_MS = Duration.ofDays(1).toMillis();
 
     private final Snapshot snapshot;
-    private final JsonNode answer;
+    private final Map<?, ?> answer;
     private final Map<String, TaskId> taskIds = new HashMap<>();
     private final Set<TaskId> given = new TreeSet<>();
 
-    private Advice(Snapshot snapshot, JsonNode answer) {
+    private Advice(Snapshot snapshot, Map<?, ?> answer) {
         this.snapshot = snapshot;
         this.answer = answer;
         snapshot.tasks().keySet().forEach(task -> taskIds.put(task.toString(), task));
@@ -41,27 +35,25 @@ final class Advice {
      * @throws NoAdvice if it is anything else
      */
     static Decision read(byte[] body, Snapshot snapshot) throws NoAdvice {
-        JsonNode answer;
+        Object answer;
         try {
-            answer = JSON.readTree(body);
+            answer = Json.read(body);
         } catch (IOException error) {
             throw new NoAdvice("the answer is no JSON: " + Words.shown(String.valueOf(error.getMessage())));
         }
-        return new Advice(snapshot, answer).decision();
+        return new Advice(snapshot, answer instanceof Map<?, ?> map ? map : Map.of()).decision();
     }
 
     private Decision decision() throws NoAdvice {
-        JsonNode assignment = answer.get("assignment");
-        if (assignment == null || !assignment.isObject()) {
+        if (!(answer.get("assignment") instanceof Map<?, ?> assignment)) {
             throw new NoAdvice("the answer has no assignment");
         }
         SortedMap<ProcessId, Decision.Tasks> tasks = Decision.nothingYet(snapshot.processes().keySet());
         for (ProcessId process : tasks.keySet()) {
-            JsonNode given = assignment.get(Snapshot.name(process));
-            if (given == null || !given.isObject()) {
+            if (!(assignment.get(Snapshot.name(process)) instanceof Map<?, ?> roles)) {
                 throw new NoAdvice("the answer does not name the process " + Snapshot.name(process));
             }
-            read(process, given, tasks.get(process));
+            read(process, roles, tasks.get(process));
         }
         if (assignment.size() > tasks.size()) {
             throw new NoAdvice("the answer names " + assignment.size() + " processes where there are " + tasks.size());
@@ -71,18 +63,18 @@ final class Advice {
                 throw new NoAdvice("the answer gives the task " + task + " to nobody");
             }
         }
-        return new Decision(BY, tasks, followup(), answer.path("followup_everyone").asBoolean(false));
+        return new Decision(BY, tasks, followup(), Boolean.TRUE.equals(answer.get("followup_everyone")));
     }
 
-    private void read(ProcessId process, JsonNode node, Decision.Tasks tasks) throws NoAdvice {
-        for (TaskId task : named(node, "active")) {
+    private void read(ProcessId process, Map<?, ?> roles, Decision.Tasks tasks) throws NoAdvice {
+        for (TaskId task : named(roles, "active")) {
             if (!given.add(task)) {
                 throw new NoAdvice("the answer has two actives of the task " + task);
             }
             tasks.active().add(task);
         }
         for (String role : new String[] {"standby", "warmup"}) {
-            for (TaskId task : named(node, role)) {
+            for (TaskId task : named(roles, role)) {
                 if (!snapshot.stateful().contains(task)) {
                     throw new NoAdvice("the answer has a " + role + " of the task " + task + ", which has no state");
                 }
@@ -94,20 +86,18 @@ final class Advice {
         }
     }
 
-    private Set<TaskId> named(JsonNode node, String role) throws NoAdvice {
+    private Set<TaskId> named(Map<?, ?> roles, String role) throws NoAdvice {
         Set<TaskId> named = new TreeSet<>();
-        JsonNode list = node.path(role);
-        if (list.isMissingNode()) {
+        if (!roles.containsKey(role)) {
             return named;
         }
-        if (!list.isArray()) {
+        if (!(roles.get(role) instanceof List<?> names)) {
             throw new NoAdvice("the answer's " + role + " is no list");
         }
-        for (Iterator<JsonNode> each = list.elements(); each.hasNext(); ) {
-            JsonNode name = each.next();
-            TaskId task = name.isTextual() ? taskIds.get(name.textValue()) : null;
+        for (Object name : names) {
+            TaskId task = name instanceof String ? taskIds.get(name) : null;
             if (task == null) {
-                throw new NoAdvice("the answer names an unknown task " + Words.shown(name.asText()));
+                throw new NoAdvice("the answer names an unknown task " + Words.shown(String.valueOf(name)));
             }
             if (!named.add(task)) {
                 throw new NoAdvice("the answer names the task " + task + " twice in a list");
@@ -117,15 +107,15 @@ final class Advice {
     }
 
     private Optional<Duration> followup() throws NoAdvice {
-        JsonNode followup = answer.path("followup_ms");
-        if (followup.isMissingNode() || followup.isNull()) {
+        Object followup = answer.get("followup_ms");
+        if (followup == null) {
             return Optional.empty();
         }
-        boolean good = followup.isIntegralNumber() && followup.canConvertToLong()
-            && followup.longValue() >= 0 && followup.longValue() <= MAX_FOLLOWUP_MS;
-        if (!good) {
+        boolean whole = followup instanceof Integer || followup instanceof Long;
+        long millis = whole ? ((Number) followup).longValue() : -1;
+        if (millis < 0 || millis > MAX_FOLLOWUP_MS) {
             throw new NoAdvice("the answer's followup_ms is not from 0 to " + MAX_FOLLOWUP_MS);
         }
-        return Optional.of(Duration.ofMillis(followup.longValue()));
+        return Optional.of(Duration.ofMillis(millis));
     }
 }

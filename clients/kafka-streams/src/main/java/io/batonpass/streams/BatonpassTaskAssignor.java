@@ -149,7 +149,7 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         return decision;
     }
 
-    private Decision answered(byte[] question, Snapshot snapshot, Counters counters) throws NoAdvice, InterruptedException {
+    private Decision answered(byte[] question, Snapshot snapshot, Counters counters) throws NoAdvice {
         long began = System.nanoTime();
         Decision decision = Coordinator.ask(settings, question, snapshot);
         counters.answer(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
