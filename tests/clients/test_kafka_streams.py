@@ -48,7 +48,7 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
             "batonpass.url": coordinator.url,
             "batonpass.timeout.ms": 2000,
             "batonpass.retry.ms": 500,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 10000,
             "heartbeat.interval.ms": 500,
             "max.warmup.replicas": 12,
         }

@@ -122,7 +122,7 @@ class AdviceTest {
     @Test
     void answersWithFaultsAreRefusedOrComplete() throws Exception {
         Random random = new Random(21);
-        String letters = "{}[]\",:0_1P2n\\ tru";
+        String letters = "{}[]\",:0_1P2n\\ r";
         int complete = 0;
         for (int round = 0; round < 5_000; round++) {
             StringBuilder answer = new StringBuilder(new String(bytes(GOOD), StandardCharsets.UTF_8));
