@@ -170,13 +170,16 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         return KafkaAssignor.decide(snapshot);
     }
 
-    /** Ask again after a while that doubles up to a minute: while nobody answers, each rebalance is for nothing. */
     private Decision kept(Snapshot snapshot, Counters counters, String why, Throwable error) {
-        long before = counters.noAnswer(why) - 1;
-        Duration doubled = settings.retry().multipliedBy(1L << Math.min(before, 10));
-        Duration retry = doubled.compareTo(MAX_RETRY) < 0 ? doubled : MAX_RETRY;
+        Duration pause = pause(settings.retry(), counters.noAnswer(why));
         LOG.warn("Batonpass: no answer for {}, so owners keep their tasks, and the next question is in {} ms: {}",
-            settings.group(), retry.toMillis(), why, error);
-        return KeepOwners.decide(snapshot, retry);
+            settings.group(), pause.toMillis(), why, error);
+        return KeepOwners.decide(snapshot, pause);
+    }
+
+    /** Ask again after as long as nobody has answered, within limits: until somebody does, rebalances are for nothing. */
+    static Duration pause(Duration least, Duration silent) {
+        Duration pause = silent.compareTo(least) > 0 ? silent : least;
+        return pause.compareTo(MAX_RETRY) < 0 ? pause : MAX_RETRY;
     }
 }

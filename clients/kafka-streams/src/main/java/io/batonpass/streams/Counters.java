@@ -1,6 +1,7 @@
 package io.batonpass.streams;
 
 import java.lang.management.ManagementFactory;
+import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
@@ -19,6 +20,7 @@ final class Counters implements CountersMXBean {
     private final AtomicLong noAnswers = new AtomicLong();
     private final AtomicLong inARow = new AtomicLong();
     private final AtomicLong slowestMs = new AtomicLong();
+    private long silentSince;
     private volatile long lastMs;
     private volatile String lastNoAnswer = "";
 
@@ -51,11 +53,15 @@ final class Counters implements CountersMXBean {
         slowestMs.accumulateAndGet(millis, Math::max);
     }
 
-    /** Count that there was no answer; return how many there have been since the last one. */
-    long noAnswer(String why) {
+    /** Count that there was no answer; return for how long there has been none. */
+    synchronized Duration noAnswer(String why) {
         noAnswers.incrementAndGet();
         lastNoAnswer = why;
-        return inARow.incrementAndGet();
+        long now = System.nanoTime();
+        if (inARow.getAndIncrement() == 0) {
+            silentSince = now;
+        }
+        return Duration.ofNanos(now - silentSince);
     }
 
     @Override
