@@ -69,6 +69,7 @@ class StubCoordinator:
         with self._lock:
             self._fault = fault
             self._failed.clear()
+            self.rests = False
             if fault != "hang":
                 self._released.set()
 
@@ -90,8 +91,10 @@ class StubCoordinator:
             decided = self._decide(question)
             self.rests = not fault and decided["followup_ms"] is None
         answer = json.dumps(decided) if not fault else self._failing(fault, decided)
-        if fault:
-            self._failed.set()
+        with self._lock:
+            # One that hung may have been let go into another fault.
+            if fault and fault == self._fault:
+                self._failed.set()
         return 503 if fault == "unavailable" else 200, answer.encode()
 
     def _failing(self, fault: str, answer: Json) -> str:

@@ -63,6 +63,7 @@ async def test_an_application_goes_on_whatever_its_coordinator_does(
         job.leader.kill()
         until(lambda: sum(job.counts().values()) == 12, lambda: f"not every task runs: {job.counts()}")
         coordinator.fail("")
+        until(lambda: coordinator.rests, lambda: "nobody asked any more")
         job.until(dict.fromkeys(job.counts(), 6))
 
         # Answers that are none: a newcomer waits until there is one, and then gets its tasks warm.

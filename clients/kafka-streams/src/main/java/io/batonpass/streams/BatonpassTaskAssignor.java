@@ -114,10 +114,12 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
 
     /** Ask, and wait for as long as the time limit has it. */
     private Decision advised(Snapshot snapshot, Counters counters) throws Throwable {
+        long began = System.nanoTime();
         Future<Decision> answer = ASKING.submit(
-            () -> answered(AdviceRequest.body(Settings.Mode.ASSIGN, snapshot), snapshot, counters));
+            () -> Coordinator.ask(settings, AdviceRequest.body(Settings.Mode.ASSIGN, snapshot), snapshot));
         try {
             Decision decision = answer.get(settings.timeout().toMillis(), TimeUnit.MILLISECONDS);
+            counters.answer(Duration.ofNanos(System.nanoTime() - began));
             LOG.info("Batonpass: {} decided for {}", settings.group(), Words.described(decision));
             return decision;
         } catch (TimeoutException late) {
@@ -134,9 +136,11 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         Decision decision = kafkas(snapshot);
         try {
             ASKING.execute(() -> {
+                long began = System.nanoTime();
                 try {
-                    Decision other = answered(
-                        AdviceRequest.body(Settings.Mode.SHADOW, snapshot, decision), snapshot, counters);
+                    byte[] question = AdviceRequest.body(Settings.Mode.SHADOW, snapshot, decision);
+                    Decision other = Coordinator.ask(settings, question, snapshot);
+                    counters.answer(Duration.ofNanos(System.nanoTime() - began));
                     LOG.info("Batonpass: in the shadow of {}, for {}: {}",
                         decision.by(), settings.group(), Words.described(other));
                 } catch (Throwable error) {
@@ -146,13 +150,6 @@ public final class BatonpassTaskAssignor implements TaskAssignor {
         } catch (Throwable error) {
             unheard(counters, error);
         }
-        return decision;
-    }
-
-    private Decision answered(byte[] question, Snapshot snapshot, Counters counters) throws NoAdvice {
-        long began = System.nanoTime();
-        Decision decision = Coordinator.ask(settings, question, snapshot);
-        counters.answer(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
         return decision;
     }
 

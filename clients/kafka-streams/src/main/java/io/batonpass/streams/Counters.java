@@ -46,7 +46,8 @@ final class Counters implements CountersMXBean {
         rebalances.incrementAndGet();
     }
 
-    void answer(long millis) {
+    void answer(Duration after) {
+        long millis = after.toMillis();
         answers.incrementAndGet();
         inARow.set(0);
         lastMs = millis;
