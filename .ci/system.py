@@ -1,4 +1,4 @@
-"""See to the parts outside of Python that `make test` needs: Java for Spark, a Chromium, and Prometheus with promtool.
+"""See to the parts outside of Python that `make test` needs: Java, Maven, a Chromium, and Prometheus with promtool.
 
 And to what fetches a Kafka broker, for whatever starts one. Each is looked for by trying it, wherever it came from. On
 Debian and Ubuntu what is missing is fetched with apt-get, said before it is done: packages are installed where the user
@@ -63,12 +63,22 @@ def answers(program: str | Path, *arguments: str) -> str | None:
 
 def has_java() -> bool:
     """Tell whether there is a Java that Spark and a Kafka broker run on, in JAVA_HOME or on the path."""
+    return has_of_java("java", r'version "(?:1\.)?(\d+)')
+
+
+def has_of_java(program: str, says: str) -> bool:
+    """Tell whether a program of Java's is there, in JAVA_HOME or on the path, that says a version new enough."""
     home = os.environ.get("JAVA_HOME")
-    for java in ([f"{home}/bin/java"] if home else []) + ["java"]:
-        version = re.search(r'version "(?:1\.)?(\d+)', answers(java, "-version") or "")
+    for each in ([f"{home}/bin/{program}"] if home else []) + [program]:
+        version = re.search(says, answers(each, "-version") or "")
         if version and int(version.group(1)) >= JAVA_MIN:
             return True
     return False
+
+
+def has_maven() -> bool:
+    """Tell whether there is a Maven, and a compiler of Java for it."""
+    return answers("mvn", "--version") is not None and has_of_java("javac", r"javac (?:1\.)?(\d+)")
 
 
 def has_chromium() -> bool:
@@ -90,6 +100,14 @@ PARTS = (
         packages=(("openjdk-17-jre-headless",), ("openjdk-21-jre-headless",)),
         fedora="dnf install java-latest-openjdk-headless",
         macos="brew install openjdk@17, then export JAVA_HOME=$(brew --prefix openjdk@17)",
+    ),
+    Part(
+        name="maven",
+        what="Maven with a compiler for Java 17 or later, for the plug-in for Kafka Streams",
+        works=has_maven,
+        packages=(("maven", "openjdk-17-jdk-headless"), ("maven", "openjdk-21-jdk-headless")),
+        fedora="dnf install maven java-latest-openjdk-devel",
+        macos="brew install maven",
     ),
     Part(
         name="chromium",

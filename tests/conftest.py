@@ -12,7 +12,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Parts that some machines lack. A test that needs one says so by `@pytest.mark.needs("kafka")` and fails where it
 # is missing; BATONPASS_TEST_WITHOUT=kafka,spark leaves out the tests that need these, and the run says so at its end.
-PARTS = frozenset({"chromium", "kafka", "promtool", "spark"})
+PARTS = frozenset({"chromium", "kafka", "maven", "promtool", "spark"})
 
 
 def left_out() -> frozenset[str]:

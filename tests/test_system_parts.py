@@ -13,6 +13,7 @@ from tests.programs import CHROMIUMS
 
 SCRIPT = Path(__file__).resolve().parent.parent / ".ci" / "system.py"
 GOOD_JAVA = "echo 'openjdk version \"17.0.15\"' >&2"
+GOOD_JAVAC = "echo javac 17.0.15"
 
 
 @pytest.fixture
@@ -49,14 +50,15 @@ def apt_get(tmp_path: Path) -> Path:
 import pathlib, sys
 arguments = [word for word in sys.argv[1:] if not word.startswith("-") and "::" not in word]
 pathlib.Path({str(asked)!r}).open("a").write(" ".join(arguments) + "\\n")
-path, java = pathlib.Path({str(tmp_path / "path")!r}), {GOOD_JAVA!r}
+path, java, javac = pathlib.Path({str(tmp_path / "path")!r}), {GOOD_JAVA!r}, {GOOD_JAVAC!r}
 for package in arguments[1:]:
     if arguments[0] == "download":
         pathlib.Path(f"{{package}}_1.deb").touch()
-    elif package == "openjdk-17-jre-headless":
+    elif package in ("openjdk-17-jre-headless", "openjdk-17-jdk-headless"):
         sys.exit(100)
     else:
-        name, says = ("java", java) if "jre" in package else (package, "echo 1.0")
+        name, says = ("java", java) if "jre" in package else ("javac", javac) if "jdk" in package else (package, "echo 1.0")
+        name = "mvn" if name == "maven" else name
         (path / name).write_text(f"#!/bin/sh\\n{{says}}\\n")
         (path / name).chmod(0o755)
 """
@@ -89,7 +91,8 @@ def test_what_works_is_left_alone(system: ModuleType, tmp_path: Path) -> None:
     """On a machine that has everything nothing is fetched, wherever it came from."""
     asked = apt_get(tmp_path)
     program(tmp_path / "path", "java", GOOD_JAVA)
-    for name in ("chromium", "prometheus", "promtool"):
+    program(tmp_path / "path", "javac", GOOD_JAVAC)
+    for name in ("chromium", "mvn", "prometheus", "promtool"):
         program(tmp_path / "path", name)
     system.prepare()
     assert not asked.exists()
@@ -109,6 +112,18 @@ def test_java_is_tried_and_its_version_read(system: ModuleType, tmp_path: Path, 
     """A Java that is too old, or only pretends to be there as on macOS, is none."""
     program(tmp_path / "path", "java", script)
     assert system.has_java() is good
+
+
+@pytest.mark.parametrize(
+    ("script", "good"),
+    [(GOOD_JAVAC, True), ("echo javac 21", True), ("echo javac 1.8.0_392 >&2", False), ("exit 127", False)],
+)
+def test_maven_needs_a_compiler(system: ModuleType, tmp_path: Path, script: str, *, good: bool) -> None:
+    """A Java that runs programs and compiles none, or only old ones, is not enough to build with."""
+    program(tmp_path / "path", "javac", script)
+    assert not system.has_maven()
+    program(tmp_path / "path", "mvn")
+    assert system.has_maven() is good
 
 
 def test_java_home_is_looked_at(system: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +159,8 @@ def test_root_gets_what_is_missing(
         "update",
         "install openjdk-17-jre-headless",
         "install openjdk-21-jre-headless",
+        "install maven openjdk-17-jdk-headless",
+        "install maven openjdk-21-jdk-headless",
         "install chromium fonts-dejavu-core",
         "download prometheus",
     ]
@@ -170,12 +187,12 @@ def test_where_there_is_no_apt_get(system: ModuleType, monkeypatch: pytest.Monke
     with pytest.raises(SystemExit) as stopped:
         system.prepare()
     words = str(stopped.value)
-    assert all(words.count(f"  {name}") == 3 for name in ("Debian, Ubuntu:", "Fedora:", "macOS:"))
+    assert all(words.count(f"  {name}") == 4 for name in ("Debian, Ubuntu:", "Fedora:", "macOS:"))
 
 
 def test_what_is_left_out_is_not_looked_for(system: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that the run leaves out by name need not be there."""
-    monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool")
+    monkeypatch.setenv("BATONPASS_TEST_WITHOUT", "spark, chromium,promtool,maven")
     system.prepare()
 
 

@@ -15,6 +15,7 @@ TOP_LEVEL = {
     "LICENSE",
     "Makefile",
     "README.md",
+    "clients",
     "deploy",
     "docker-compose.yml",
     "docs",

@@ -1,0 +1,120 @@
+package io.batonpass.streams;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.HttpURLConnection;
+import java.net.URI;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Asks the coordinators over HTTP, one after the other, within one time limit.
+ *
+ * <p>By {@link HttpURLConnection}, because {@code java.net.http} needs most of that limit to load in a process that asks
+ * for the first time. Each question has a connection of its own: they are seldom, and one that was kept may be dead.
+ */
+final class Coordinator {
+    private static final int OK = 200;
+    private static final int PART = 1 << 14;
+
+    private Coordinator() { }
+
+    /**
+     * Return what the first coordinator decides that gives a complete answer. Each has an even share of the time left.
+     *
+     * @throws NoAdvice if none does; it says what each did instead
+     */
+    static Decision ask(Settings settings, byte[] question, Snapshot snapshot) throws NoAdvice {
+        long endsAt = System.nanoTime() + settings.timeout().toNanos();
+        List<String> failures = new ArrayList<>();
+        for (int tried = 0; tried < settings.urls().size(); tried++) {
+            URI url = settings.urls().get(tried);
+            Duration share = Duration.ofNanos((endsAt - System.nanoTime()) / (settings.urls().size() - tried));
+            try {
+                return Advice.read(answer(url, settings, question, share), snapshot);
+            } catch (NoAdvice failure) {
+                failures.add(url + ": " + failure.getMessage());
+            } catch (IOException | IllegalArgumentException failure) {
+                failures.add(url + ": " + Words.shown(failure.toString()));
+            }
+        }
+        throw new NoAdvice(String.join("; ", failures));
+    }
+
+    private static byte[] answer(URI url, Settings settings, byte[] question, Duration limit)
+        throws IOException, NoAdvice {
+        int millis = (int) Math.max(1, limit.toMillis());
+        long endsAt = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+        String path = "/v1/groups/" + URLEncoder.encode(settings.group(), StandardCharsets.UTF_8).replace("+", "%20");
+        HttpURLConnection connection = (HttpURLConnection) URI.create(url + path + "/advice").toURL().openConnection();
+        // Time limits of a connection are for each read, and there is none for a write: this one is for all of it.
+        CompletableFuture<Void> end = CompletableFuture.runAsync(connection::disconnect,
+            CompletableFuture.delayedExecutor(millis, TimeUnit.MILLISECONDS, Runnable::run));
+        try {
+            connection.setConnectTimeout(millis);
+            connection.setReadTimeout(millis);
+            send(connection, settings.currentToken(), question);
+            int status = connection.getResponseCode();
+            if (status == OK) {
+                return read(connection.getInputStream(), connection.getContentLengthLong(), settings, endsAt);
+            }
+            // There is none for 401 and for redirections.
+            InputStream why = connection.getErrorStream();
+            byte[] said = why == null ? new byte[0] : read(why, 0, settings, endsAt);
+            throw new NoAdvice("it answered " + status + " " + Words.shown(new String(said, StandardCharsets.UTF_8)));
+        } catch (IOException failure) {
+            if (System.nanoTime() >= endsAt) {
+                throw new NoAdvice("no answer within " + millis + " ms");
+            }
+            throw failure;
+        } finally {
+            end.cancel(false);
+            connection.disconnect();
+        }
+    }
+
+    private static void send(HttpURLConnection connection, Optional<String> token, byte[] question) throws IOException {
+        connection.setRequestMethod("POST");
+        connection.setInstanceFollowRedirects(false);
+        connection.setRequestProperty("Content-Type", "application/json");
+        connection.setRequestProperty("Accept", "application/json");
+        connection.setRequestProperty("Connection", "close");
+        token.ifPresent(word -> connection.setRequestProperty("Authorization", "Bearer " + word));
+        // Sent as it is, and never a second time by itself.
+        connection.setFixedLengthStreamingMode(question.length);
+        connection.setDoOutput(true);
+        try (OutputStream out = connection.getOutputStream()) {
+            out.write(question);
+        }
+    }
+
+    private static byte[] read(InputStream from, long announced, Settings settings, long endsAt)
+        throws IOException, NoAdvice {
+        int most = settings.maxAnswerBytes();
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        try (InputStream in = from) {
+            byte[] part = new byte[PART];
+            for (int length = in.read(part); length >= 0; length = in.read(part)) {
+                if (length > most - body.size()) {
+                    throw new NoAdvice("the answer is longer than " + most + " bytes");
+                }
+                if (System.nanoTime() >= endsAt) {
+                    throw new IOException("it takes too long");
+                }
+                body.write(part, 0, length);
+            }
+        }
+        if (announced > body.size()) {
+            throw new NoAdvice("the answer ends after " + body.size() + " of " + announced + " bytes");
+        }
+        return body.toByteArray();
+    }
+}

@@ -1,0 +1,187 @@
+package io.batonpass.streams.job;
+
+import io.batonpass.streams.BatonpassTaskAssignor;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.CommonClientConfigs;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.ThreadMetadata;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.processor.TaskId;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+
+/**
+ * One instance of a job to measure by: a total for each key of the orders, kept as state and written down with each order.
+ *
+ * <p>It reads {@code APPLICATION-orders} and writes {@code APPLICATION-totals}, exactly once. As many tasks as the topics have partitions, one thread, and outputs stand in the partition of their
+ * task. Each says who wrote it and for which input: {@code INSTANCE OFFSET TOTAL COUNT}.
+ *
+ * <p>What happens goes to standard output, a JSON object a line: {@code state}, {@code has}, {@code restoring}, {@code
+ * restored}, {@code failed}. SIGTERM closes the instance.
+ *
+ * <pre>
+ * java -cp ... io.batonpass.streams.job.Job --instance A --bootstrap HOST:PORT --state-dir FOLDER
+ *     [--application totals] [--assignor kafka|batonpass] [--set KEY=VALUE]...
+ * </pre>
+ */
+public final class Job {
+    private static final int FILLER_BYTES = 200;
+
+    private Job() { }
+
+    /** Run until SIGTERM, or until the instance has failed. */
+    public static void main(String[] words) throws InterruptedException {
+        Arguments arguments = new Arguments(
+            words, List.of("instance", "bootstrap", "state-dir", "application", "assignor", "set"));
+        String instance = arguments.one("instance");
+        Properties properties = properties(arguments);
+        if (BatonpassTaskAssignor.class.getName().equals(properties.get(StreamsConfig.TASK_ASSIGNOR_CLASS_CONFIG))) {
+            BatonpassTaskAssignor.check(properties);
+        }
+        CountDownLatch over = new CountDownLatch(1);
+        KafkaStreams streams = new KafkaStreams(
+            topology(instance, properties.getProperty(StreamsConfig.APPLICATION_ID_CONFIG)), properties);
+        streams.setStateListener((now, before) -> {
+            say("state", "\"now\": \"" + now + "\", \"before\": \"" + before + "\"");
+            if (now == KafkaStreams.State.ERROR || now == KafkaStreams.State.NOT_RUNNING) {
+                over.countDown();
+            }
+        });
+        streams.setGlobalStateRestoreListener(new Restores());
+        streams.setUncaughtExceptionHandler(error -> {
+            say("failed", "\"error\": \"" + String.valueOf(error).replaceAll("[\\p{Cntrl}\"\\\\]", " ") + "\"");
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(30))));
+        streams.start();
+        String had = "";
+        while (!over.await(100, TimeUnit.MILLISECONDS)) {
+            String has = has(streams);
+            if (!has.equals(had)) {
+                say("has", has);
+                had = has;
+            }
+        }
+    }
+
+    private static Properties properties(Arguments arguments) {
+        Properties properties = new Properties();
+        properties.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments.one("application", "totals"));
+        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments.one("bootstrap"));
+        properties.put(StreamsConfig.CLIENT_ID_CONFIG, arguments.one("instance"));
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments.one("state-dir"));
+        properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 1);
+        properties.put(CommonClientConfigs.METADATA_MAX_AGE_CONFIG, 30_000);
+        // What the producer waits for more records would be added to every silence.
+        properties.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 5);
+        switch (arguments.one("assignor", "kafka")) {
+            case "kafka" -> { }
+            case "batonpass" ->
+                properties.put(StreamsConfig.TASK_ASSIGNOR_CLASS_CONFIG, BatonpassTaskAssignor.class.getName());
+            default -> throw new IllegalArgumentException("--assignor is kafka or batonpass");
+        }
+        for (String set : arguments.all("set")) {
+            String[] pair = set.split("=", 2);
+            if (pair.length < 2) {
+                throw new IllegalArgumentException("--set takes KEY=VALUE");
+            }
+            properties.put(pair[0], pair[1]);
+        }
+        return properties;
+    }
+
+    private static Topology topology(String instance, String application) {
+        Topology topology = new Topology();
+        topology.addSource("orders", new StringDeserializer(), new StringDeserializer(), application + "-orders");
+        topology.addProcessor("total", () -> new Total(instance), "orders");
+        topology.addStateStore(
+            Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("store"), Serdes.String(), Serdes.ByteArray())
+                .withLoggingEnabled(Map.of())
+                .withCachingDisabled(),
+            "total");
+        topology.addSink("totals", application + "-totals", new StringSerializer(), new StringSerializer(), "total");
+        return topology;
+    }
+
+    private static final class Total implements Processor<String, String, String, String> {
+        private final String instance;
+        private ProcessorContext<String, String> context;
+        private KeyValueStore<String, byte[]> store;
+
+        Total(String instance) {
+            this.instance = instance;
+        }
+
+        @Override
+        public void init(ProcessorContext<String, String> given) {
+            context = given;
+            store = given.getStateStore("store");
+        }
+
+        @Override
+        public void process(Record<String, String> order) {
+            byte[] before = store.get(order.key());
+            ByteBuffer had = before == null ? ByteBuffer.allocate(Long.BYTES * 2) : ByteBuffer.wrap(before);
+            long total = had.getLong() + Long.parseLong(order.value());
+            long count = had.getLong() + 1;
+            store.put(order.key(),
+                ByteBuffer.allocate(Long.BYTES * 2 + FILLER_BYTES).putLong(total).putLong(count).array());
+            long offset = context.recordMetadata().orElseThrow().offset();
+            context.forward(order.withValue(instance + " " + offset + " " + total + " " + count));
+        }
+    }
+
+    private static final class Restores implements StateRestoreListener {
+        @Override
+        public void onRestoreStart(TopicPartition changelog, String store, long from, long to) {
+            say("restoring", "\"partition\": " + changelog.partition() + ", \"from\": " + from + ", \"to\": " + to);
+        }
+
+        @Override
+        public void onBatchRestored(TopicPartition changelog, String store, long end, long records) { }
+
+        @Override
+        public void onRestoreEnd(TopicPartition changelog, String store, long records) {
+            say("restored", "\"partition\": " + changelog.partition() + ", \"records\": " + records);
+        }
+    }
+
+    private static String has(KafkaStreams streams) {
+        TreeSet<TaskId> active = new TreeSet<>();
+        TreeSet<TaskId> standby = new TreeSet<>();
+        for (ThreadMetadata thread : streams.metadataForLocalThreads()) {
+            thread.activeTasks().forEach(task -> active.add(task.taskId()));
+            thread.standbyTasks().forEach(task -> standby.add(task.taskId()));
+        }
+        return "\"active\": " + names(active) + ", \"standby\": " + names(standby);
+    }
+
+    private static String names(TreeSet<TaskId> tasks) {
+        return tasks.stream().map(task -> "\"" + task + "\"").toList().toString();
+    }
+
+    static void say(String event, String fields) {
+        synchronized (System.out) {
+            System.out.println("{\"at\": " + System.currentTimeMillis() + ", \"event\": \"" + event + "\", " + fields + "}");
+        }
+    }
+}

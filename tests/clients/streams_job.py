@@ -1,0 +1,216 @@
+"""The Kafka Streams job of `clients/kafka-streams` as processes, and what stands in its topics."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+MODULE = Path(__file__).resolve().parents[2] / "clients" / "kafka-streams"
+PACKAGE = "io.batonpass.streams.job"
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.io.batonpass=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+)
+PATIENCE_S = 120
+PARTITIONS = 12
+
+Event = dict[str, Any]
+
+
+def command(java: tuple[str, ...], program: str) -> tuple[str, ...]:
+    """Return what starts a program of the module, after `mvn package` has built it."""
+    target = MODULE / "target"
+    path = f"{target / 'classes'}:{target / 'test-classes'}:{(target / 'classpath.txt').read_text().strip()}"
+    return (
+        *java,
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        *LOGGING,
+        "-cp",
+        path,
+        f"{PACKAGE}.{program}",
+    )
+
+
+class Program:
+    """A program of the module that says on standard output what happens; its log is a file."""
+
+    def __init__(self, arguments: tuple[str, ...], log: Path) -> None:
+        """Start it."""
+        self.log = log
+        self.events: list[Event] = []
+        with log.open("a") as file:
+            self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=file, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+
+    def last(self, event: str) -> Event | None:
+        """Return what was said last about one kind of event."""
+        return next((each for each in reversed(self.events) if each["event"] == event), None)
+
+    @property
+    def active(self) -> set[str]:
+        """The tasks that an instance has as active."""
+        return set((self.last("has") or {"active": ()})["active"])
+
+    @property
+    def state(self) -> str:
+        """What Kafka Streams says of an instance."""
+        return str((self.last("state") or {"now": "CREATED"})["now"])
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it in good order, and wait for that."""
+        self.process.terminate()
+        self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        """Nothing more than has been done."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class Job:
+    """The instances of one application with their load."""
+
+    def __init__(self, java: tuple[str, ...], bootstrap: str, application: str, folder: Path, stack: ExitStack) -> None:
+        """Name where it runs; nothing is started."""
+        self.application = application
+        self.instances: dict[str, Program] = {}
+        self._java, self._bootstrap, self._folder, self._stack = java, bootstrap, folder, stack
+
+    def load(self, *, rate: int = 240, keys: int = 500) -> Program:
+        """Start the load, and wait until every key has been written once."""
+        load = self._start("load", "Load", f"--rate={rate}", f"--keys={keys}", "--preload=yes")
+        until(lambda: load.last("preloaded") is not None, lambda: f"the load did not start: {load.log.read_text()}")
+        return load
+
+    def start(self, instance: str, settings: Mapping[str, object], *, assignor: str = "batonpass") -> Program:
+        """Start an instance with settings of Kafka Streams and of the plug-in."""
+        sets = [f"--set={key}={value}" for key, value in settings.items()]
+        state = f"--state-dir={self._folder / instance}"
+        program = self._start(instance, "Job", f"--instance={instance}", state, f"--assignor={assignor}", *sets)
+        self.instances[instance] = program
+        return program
+
+    def _start(self, name: str, program: str, *options: str) -> Program:
+        given = [f"--bootstrap={self._bootstrap}", f"--application={self.application}", *options]
+        words = [word for option in given for word in option.split("=", 1)]
+        started = Program((*command(self._java, program), *words), self._folder / f"{name}.log")
+        return self._stack.enter_context(started)
+
+    @property
+    def leader(self) -> Program:
+        """The instance that was the last to ask a coordinator, by what its log says."""
+        return max(self.instances.values(), key=lambda each: _last_asked(each.log))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many actives each instance has that runs."""
+        return {name: len(each.active) for name, each in self.instances.items() if each.process.poll() is None}
+
+    def until(self, counts: dict[str, int], within_s: float = PATIENCE_S) -> None:
+        """Wait until the instances have so many actives."""
+        until(lambda: self.counts() == counts, lambda: f"{counts} were expected: {self.counts()}", within_s)
+
+
+def _last_asked(log: Path) -> str:
+    """Return the time at which a log speaks of a coordinator last."""
+    return max((line.split()[0] for line in log.read_text().splitlines() if " Batonpass: " in line), default="")
+
+
+@contextmanager
+def running(java: tuple[str, ...], bootstrap: str, application: str, folder: Path) -> Iterator[Job]:
+    """An application without instances; whatever it starts is ended."""
+    with ExitStack() as stack:
+        yield Job(java, bootstrap, application, folder, stack)
+
+
+def until(holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float = PATIENCE_S) -> None:
+    """Wait until something holds; fail with what is the case otherwise."""
+    ends_at = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends_at, otherwise()
+        time.sleep(0.05)
+
+
+class Output(NamedTuple):
+    """A record of the job's output: who wrote it, for which input, and when the broker had it."""
+
+    writer: str
+    offset: int
+    at_ms: int
+
+
+async def outputs(bootstrap: str, application: str) -> dict[int, list[Output]]:
+    """Return all that was committed, by partition, once every order has its output.
+
+    Outputs that do not come are an error that says how many there are.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=5000,
+    )
+    await consumer.start()
+    try:
+        orders = [TopicPartition(f"{application}-orders", each) for each in range(PARTITIONS)]
+        ends = {each.partition: end for each, end in (await consumer.end_offsets(orders)).items()}
+        read: dict[int, list[Output]] = {each: [] for each in range(PARTITIONS)}
+        consumer.assign([TopicPartition(f"{application}-totals", each) for each in range(PARTITIONS)])
+        ends_at = time.monotonic() + PATIENCE_S
+        while lacking := {each: end - len(read[each]) for each, end in ends.items() if end > len(read[each])}:
+            assert time.monotonic() < ends_at, f"outputs are missing, by partition: {lacking}"
+            for found, records in (await consumer.getmany(timeout_ms=500)).items():
+                for record in records:
+                    writer, offset, _, _ = record.value.decode().split()
+                    read[found.partition].append(Output(writer, int(offset), record.timestamp))
+        return read
+    finally:
+        await consumer.stop()
+
+
+def writers(read: list[Output]) -> list[str]:
+    """Return who wrote a partition, one after the other."""
+    return [each.writer for at, each in enumerate(read) if at == 0 or read[at - 1].writer != each.writer]
+
+
+def silence_ms(read: list[Output], since_ms: int) -> int:
+    """Return the longest time without an output since a moment."""
+    times = [since_ms, *(each.at_ms for each in read if each.at_ms >= since_ms)]
+    return max((later - earlier for earlier, later in pairwise(times)), default=0)
+
+
+def assert_exactly_once(read: dict[int, list[Output]]) -> None:
+    """Every order has one output, and they stand in their order."""
+    for partition, found in read.items():
+        assert [each.offset for each in found] == list(range(len(found))), f"partition {partition}"

@@ -1,0 +1,85 @@
+"""The plug-in for Kafka Streams: its build, and a real application on a real broker whose coordinator fails.
+
+What it does with each answer is tested in the module itself; what the coordinator answers is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.streams_job import MODULE, assert_exactly_once, outputs, running, until, writers
+from tests.clients.stub_coordinator import StubCoordinator
+
+pytestmark = [pytest.mark.needs("maven"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def coordinator() -> Iterator[StubCoordinator]:
+    """A coordinator that fails when it is told to."""
+    stub = StubCoordinator()
+    yield stub
+    stub.close()
+
+
+@pytest.mark.usefixtures("java")
+def test_the_jar_brings_nothing_of_others() -> None:
+    """The module builds, its tests pass, and the jar holds its own classes alone."""
+    [jar] = (MODULE / "target").glob("batonpass-kafka-streams-*.jar")
+    with zipfile.ZipFile(jar) as file:
+        names = [name for name in file.namelist() if not name.endswith("/")]
+    assert "io/batonpass/streams/BatonpassTaskAssignor.class" in names
+    assert not [name for name in names if not name.startswith(("io/batonpass/streams/", "META-INF/"))]
+
+
+@pytest.mark.long
+@pytest.mark.needs("kafka")
+async def test_an_application_goes_on_whatever_its_coordinator_does(
+    java: tuple[str, ...], bootstrap: str, coordinator: StubCoordinator, tmp_path: Path
+) -> None:
+    """Tasks move warm, a leader dies while it asks, answers are wrong; every order counts once."""
+    application = f"app-{uuid.uuid4().hex[:8]}"
+    with running(java, bootstrap, application, tmp_path) as job:
+        load = job.load()
+        settings: dict[str, object] = {
+            "batonpass.url": coordinator.url,
+            "batonpass.timeout.ms": 2000,
+            "batonpass.retry.ms": 500,
+            "session.timeout.ms": 10000,
+            "heartbeat.interval.ms": 500,
+            "max.warmup.replicas": 12,
+        }
+        for name in "AB":
+            job.start(name, settings)
+        job.until({"A": 6, "B": 6})
+
+        # A leader that waits for an answer dies, and the next one has none either: what it had goes to who is there.
+        coordinator.fail("hang")
+        job.start("C", settings)
+        until(coordinator.hanging.is_set, lambda: "nobody asked")
+        job.leader.kill()
+        until(lambda: sum(job.counts().values()) == 12, lambda: f"not every task runs: {job.counts()}")
+        coordinator.fail("")
+        until(lambda: coordinator.rests, lambda: "nobody asked any more")
+        job.until(dict.fromkeys(job.counts(), 6))
+
+        # Answers that are none: a newcomer waits until there is one, and then gets its tasks warm.
+        for fault in ("incomplete", "unknown-process", "no-json", "unavailable"):
+            coordinator.fail(fault)
+            if "D" not in job.instances:
+                job.start("D", settings)
+            until(coordinator.has_failed, lambda: "nobody asked while it failed")
+        coordinator.fail("")
+        job.until(dict.fromkeys(job.counts(), 4))
+
+        logs = "".join(each.log.read_text() for each in job.instances.values())
+        for said in ("to nobody", "processes where there are", "is no JSON", "it answered 503"):
+            assert said in logs
+        assert [each.last("failed") for each in job.instances.values()] == [None] * 4
+        load.stop()
+        read = await outputs(bootstrap, application)
+    assert_exactly_once(read)
+    assert len([each for each in read.values() if "D" in writers(each)]) >= 4
