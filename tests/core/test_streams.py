@@ -81,10 +81,13 @@ def test_a_group_that_ran_before_keeps_what_it_runs() -> None:
     assert (advice.moves, advice.at_rest, advice.follow_up_ms) == (0, True, None)
 
 
-def test_a_group_that_begins_is_dealt_out_and_needs_no_further_rebalance() -> None:
-    advice = Leader().ask(process("a"), process("b"))
+def test_a_group_that_begins_is_dealt_out_and_looked_at_until_it_runs() -> None:
+    leader = Leader()
+    advice = leader.ask(process("a"), process("b"))
     assert sorted(map(len, (roles(advice, "a")["active"], roles(advice, "b")["active"]))) == [2, 2]
-    assert advice.follow_up_ms is None
+    assert advice.follow_up_ms == 2_000
+    a, b = (dict.fromkeys(roles(advice, name)["active"], RUNS) for name in ("a", "b"))
+    assert leader.ask(process("a", a), process("b", b)).follow_up_ms is None
 
 
 def test_a_join_warms_up_hands_over_in_two_rebalances_and_rests() -> None:
@@ -119,10 +122,10 @@ def test_whoever_is_told_to_give_up_and_has_not_yet_is_asked_again_soon() -> Non
     leader = Leader()
     leader.ask(process("a", ALL))
     leader.ask(process("a", ALL), process("b"))
-    for _ in range(2):
+    for soon_ms in (150, 1_000):
         advice = leader.ask(process("a", ALL), process("b", {"0_0": 3, "0_1": 50_000}))
         assert roles(advice, "b")["active"] == ["0_0"]
-        assert (advice.follow_up_ms, advice.follow_up_by_everybody) == (150, True)
+        assert (advice.follow_up_ms, advice.follow_up_by_everybody) == (soon_ms, True)
 
 
 def test_the_next_look_is_when_copies_should_be_caught_up() -> None:
@@ -132,6 +135,50 @@ def test_the_next_look_is_when_copies_should_be_caught_up() -> None:
     leader.ask(process("a", ALL), process("b", {"0_0": 100_000, "0_1": 100_000}))
     advice = leader.ask(process("a", ALL), process("b", {"0_0": 80_000, "0_1": 90_000}))
     assert advice.follow_up_ms == 8_000
+
+
+def test_what_never_catches_up_is_asked_for_ever_more_seldom() -> None:
+    leader = Leader(tasks=2)
+    both = {"0_0": RUNS, "0_1": RUNS}
+    leader.ask(process("a", both))
+    waits = []
+    for _ in range(60):
+        advice = leader.ask(process("a", both), process("b", {"0_0": 900}))
+        assert advice.follow_up_ms is not None
+        waits.append(advice.follow_up_ms)
+        leader.scene.now_ms += advice.follow_up_ms
+    assert waits[0] == 2_000
+    assert 100_000 < max(waits) <= 600_000
+    assert len(waits) > sum(waits) // 100_000
+
+
+def test_who_does_not_give_up_is_asked_for_it_ever_more_seldom() -> None:
+    leader = Leader(tasks=2)
+    both = {"0_0": RUNS, "0_1": RUNS}
+    leader.ask(process("a", both))
+    leader.ask(process("a", both), process("b"))
+    waits = [leader.ask(process("a", both), process("b", {"0_0": 3})).follow_up_ms for _ in range(6)]
+    assert waits[0] == 150
+    assert waits[-1] == 5_000
+
+
+def test_copies_that_are_not_caught_up_are_looked_at_again_before_the_group_rests() -> None:
+    leader = Leader(tasks=2, num_standby_replicas=1)
+    a: dict[str, int | str] = {"0_0": RUNS, "0_1": 0}
+    b: dict[str, int | str] = {"0_1": RUNS, "0_0": 0}
+    leader.ask(process("a", a), process("b", b))
+    assert leader.ask(process("a", a), process("b", b)).follow_up_ms is None
+    advice = leader.ask(process("a", {"0_0": RUNS, "0_1": 9_000}), process("b", b))
+    assert (advice.at_rest, advice.follow_up_ms) == (False, 2_000)
+
+
+def test_what_restores_is_looked_at_again() -> None:
+    leader = Leader(tasks=1)
+    leader.ask(process("a", {"0_0": RUNS}))
+    advice = leader.ask(process("b"))
+    assert (roles(advice, "b"), advice.follow_up_ms) == ({"active": ["0_0"]}, 2_000)
+    advice = leader.ask(process("b", {"0_0": RUNS}))
+    assert (advice.at_rest, advice.follow_up_ms) == (True, None)
 
 
 def test_a_warm_copy_takes_over_from_a_process_that_is_gone_in_the_same_rebalance() -> None:
@@ -282,6 +329,9 @@ def test_in_shadow_kafka_decides_and_what_would_be_done_is_shown() -> None:
     assert leader.scene.last is not None
     (said,) = [reason for reason in leader.scene.last.reasons if reason.code == "other-assignor"]
     assert said.detail == "HighAvailabilityTaskAssignor decides, and moves 1 tasks: 0_2"
+    # Kafka takes 0_2 from b in one rebalance, and gives it to a in the next, which tells of it only at the one after.
+    advice = leader.ask(process("a", a), process("b", {"0_3": RUNS, "0_2": 5}), process("c"), other=other)
+    assert leader.scene.group.tasks[TaskId("0_2")].owner == "a"
     advice = leader.ask(
         process("a", {"0_1": RUNS, "0_2": RUNS}), process("b", {"0_0": RUNS, "0_3": RUNS}), process("c"), other=other
     )

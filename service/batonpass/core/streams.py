@@ -179,13 +179,18 @@ def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskRep
 def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
     """Make what a process runs its own although the group gave it to somebody else, or to nobody.
 
-    Who was to give a task up and has been answered since that it is to have it goes on without a break.
+    Who was to give a task up and has been answered since that it is to have it goes on without a break. In ``shadow``
+    what nobody runs is taken to be what Kafka's own assignor gives it to.
     """
     runners: dict[TaskId, list[MemberId]] = {}
     for process in item.processes:
         for task_id, report in process.tasks.items():
             if report.role == "active" and task_id in draft.group.table.index_of:
                 runners.setdefault(task_id, []).append(draft.group.instances[process.id])
+    for process_id, tasks in sorted(item.other.actives.items()) if item.other is not None else ():
+        for task_id in tasks:
+            if task_id in draft.group.table.index_of and process_id in draft.group.instances:
+                runners.setdefault(task_id, [draft.group.instances[process_id]])
     adopted: dict[MemberId, dict[TaskId, int]] = {}
     released: list[Record] = []
     for task_id, members in sorted(runners.items()):
@@ -317,18 +322,42 @@ def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
 
 
 def _follow_up(view: View) -> tuple[int | None, bool]:
-    """Return how soon the leader is to ask again, and whether everybody is to come then; None: nothing is to come.
+    """Return how soon the leader is to ask again, and whether everybody is to come then; None at rest.
 
-    An active that was taken away is free as soon as its owner has come back. A copy that warms up is looked at when it
-    should be caught up. What restores, or waits for an operator, tells nothing new before the next rebalance.
+    An active that was taken away is free as soon as its owner has come back. Whatever restores is looked at when it
+    should be done, and ever more seldom where that does not come true. What waits for an operator is looked at after
+    the probing interval.
     """
-    group, config = view.group, view.config
+    group, now_ms = view.group, view.now_ms
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
-    if any(task.unreleased for task in tasks):
-        return NUDGE_MS, True
-    waits = [level_in_ms(view.copy(task, member_id)) for task in tasks for member_id in task.warmups]
+    since = [view.members[one.member_id].revoking[task.id].since_ms for task in tasks for one in task.unreleased]
+    if since:
+        return max(NUDGE_MS, (now_ms - min(since)) // 2), True
+    interval_ms = view.config.probing_rebalance_interval_ms
+    waits = [_restored_in_ms(view, task, one) for task in tasks for one in _restoring(view, task)]
+    if not tasks and not is_at_rest(view):
+        behind = [(task, member.id) for member in group.members.values() for task in view.tasks.pick(member.assignment)]
+        waits = [_restored_in_ms(view, task, one) for task, one in behind if not view.copy(task, one).is_caught_up]
     if waits:
-        soonest_ms = min(UNKNOWN_MS if wait is None else wait for wait in waits)
-        return min(max(soonest_ms, SOONEST_MS), config.probing_rebalance_interval_ms), False
+        return min(*waits, interval_ms), False
     is_to_move = any(task.target not in (None, task.owner) or task.next_owner is not None for task in tasks)
-    return (config.probing_rebalance_interval_ms if is_to_move else None), False
+    return (interval_ms if is_to_move else None), False
+
+
+def _restoring(view: View, task: Task) -> list[MemberId]:
+    """Return who has a copy of an unsettled task that is still to come, its owner included."""
+    restores = task.owner is not None and task.state is ActiveState.RESTORING
+    copies = [one for one in (*task.standbys, *task.warmups) if not view.copy(task, one).is_caught_up]
+    return [*copies, *([task.owner] if restores and task.owner is not None else [])]
+
+
+def _restored_in_ms(view: View, task: Task, member_id: MemberId) -> int:
+    """Return when to look whether a copy is restored: when it should be, but for a share of the time that it has taken.
+
+    So what never comes true is asked for ever more seldom.
+    """
+    estimate_ms = level_in_ms(view.copy(task, member_id))
+    taken_ms = view.now_ms - view.members[member_id].assignment[task.id].since_ms
+    if estimate_ms is None:
+        return max(UNKNOWN_MS, taken_ms // 2)
+    return max(SOONEST_MS, estimate_ms, taken_ms // 16)

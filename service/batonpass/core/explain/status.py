@@ -107,7 +107,12 @@ def idle_tasks(view: View) -> list[TaskId]:
 
 
 def is_idle(view: View, task: Task) -> bool:
-    """Say whether a task ran on its owner, which says now that it does not run it: not started again, or given up."""
+    """Say whether a task ran on its owner, which says now that it does not run it: not started again, or given up.
+
+    Of a Kafka Streams application nothing is heard between the rebalance that gives a task and the next one.
+    """
+    if view.config.kafka_streams:
+        return False
     member_soft = view.soft.members.get(task.owner) if task.owner is not None else None
     if task.owner is None or task.state is not ActiveState.RUNNING or member_soft is None or not member_soft.full:
         return False

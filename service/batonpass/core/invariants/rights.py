@@ -169,6 +169,14 @@ def _runs(process: StreamsProcess | None, task_id: TaskId) -> bool:
     return report is not None and report.role == Role.ACTIVE
 
 
+def _is_given_by_kafka(item: StreamsRebalance, process: StreamsProcess | None, task_id: TaskId) -> bool:
+    """Say whether Kafka's own assignor, which is followed, gives a task that nobody runs to this process."""
+    is_free = not any(_runs(one, task_id) for one in item.processes)
+    return (
+        is_free and item.other is not None and process is not None and task_id in item.other.actives.get(process.id, ())
+    )
+
+
 def _is_vouched_dead(transition: Transition, member_id: MemberId) -> bool:
     """Say whether the sender of an input answers for the member's running nothing any more."""
     return transition.inputs is None or any(_vouches(transition, one, member_id) for one in transition.inputs)
@@ -327,7 +335,8 @@ def _check_adoption_from_kafka(
     violations = []
     for task_id, token in sorted(record.tokens.items()):
         others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, record.member_id}
-        if not _runs(_process(transition, ledger, item, record.member_id), task_id):
+        process = _process(transition, ledger, item, record.member_id)
+        if not _runs(process, task_id) and not _is_given_by_kafka(item, process, task_id):
             violations.append(Violation("L1", "adopted, but nobody says that it runs it", task_id, record.member_id))
         violations += [
             Violation("L1", f"taken from {other}, who is said to run it", task_id, record.member_id)
