@@ -172,6 +172,14 @@ def lose_first(day: GroupRows) -> None:
     del day.tables["record_log"][0]
 
 
+def lose_first_before_a_snapshot(day: GroupRows) -> None:
+    """Lose the first record of a log that has a snapshot, as retention might in some weeks."""
+    version = middle(day, "assignment_events")[1]["version"]
+    packed = zlib.compress(encode_group(folded(day, version)))
+    lose_first(day)
+    day.tables["snapshots"] = [(day.group_id, version, GROUP_VERSION, MIDNIGHT + timedelta(hours=20), packed)]
+
+
 def head_at(version: Callable[[int], int]) -> Callable[[GroupRows], None]:
     """Return what puts the head elsewhere, and leaves the records."""
 
@@ -360,6 +368,9 @@ PLANTS: Final[Mapping[str, Plant]] = {
     # The ends of the log.
     "first-lost": Plant(lose_first, "L2", "record 1 is missing, and no retention"),
     "first-lost-traced": Plant(lose_first, "L2", "record 1 is missing, and no retention", traced=True),
+    "first-lost-snapshot": Plant(
+        lose_first_before_a_snapshot, "unknown-beginning", "no snapshot says what was so", traced=True
+    ),
     "last-lost": Plant(lose_last_decision, "L2", "the end of the log is missing: histories tell of"),
     "last-lost-traced": Plant(
         lose_last_decision, "L2", "the end of the log is missing: traces, histories tell of", traced=True

@@ -15,6 +15,7 @@ from tests.audit import planted
 
 from batonpass.audit.flatten import (
     CHANGES,
+    INSTANT_MOST,
     LAG,
     RECORD_COLUMNS,
     SNAPSHOT_COLUMNS,
@@ -83,6 +84,22 @@ def test_what_cannot_be_read_is_told_as_such() -> None:
         assert (row["what"], row["seq"], row["place"]) == ("unreadable", 7, -1)
 
 
+def test_a_number_that_cannot_be_leaves_its_record_unread() -> None:
+    """The others of its batch stay as they are, and it has one row; up to the limit a number is as good as another."""
+    stored = [("warmup-stalled", 1, json.dumps({"task": "0_0", "member_id": "m", "until_ms": ms})) for ms in NUMBERS]
+    found = [
+        (row["seq"], row["place"], row["what"], row["until_ms"]) for row in rows_of(flatten_records([records(stored)]))
+    ]
+    last = len(NUMBERS)
+    assert sorted(found) == [
+        *((1, 0, "stalled", 5), (2, 0, "unreadable", None), (3, 0, "stalled", INSTANT_MOST - 1)),
+        *((4, 0, "unreadable", None), (last, 0, "stalled", -5)),
+    ]
+
+
+NUMBERS = (5, 2**70, INSTANT_MOST - 1, INSTANT_MOST, -5)
+
+
 def test_a_snapshot_says_what_its_records_came_to() -> None:
     """Who has which task in which role, and what every task is meant for, is the same by either way."""
     log = planted.lived("calm").tables["record_log"]
@@ -129,7 +146,7 @@ def test_a_snapshot_says_since_when_a_task_is_not_run() -> None:
     assert since_ms == planted.MIDNIGHT_MS + planted.QUIET_MS + 1_000
 
 
-@pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups"])
+@pytest.mark.parametrize("name", ["records", "snapshots", "generations", "traces", "warmups", "histories", "told"])
 def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
     """Each table that is read has the columns that the audit names, of the types that it expects."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - its types need no Java
@@ -142,9 +159,12 @@ def test_the_audit_and_the_schema_agree(planted_url: str, name: str) -> None:
         "generations": tables.GENERATIONS,
         "traces": tables.TRACES,
         "warmups": tables.WARMUP_LAGS,
+        "histories": tables.BESIDE,
+        "told": tables.BESIDE,
     }
     wanted = to_arrow_schema(schemas[name])
-    sql = f"select {', '.join(wanted.names)} from ({tables.SELECTS[name]}) as whole limit 1"  # noqa: S608 - constants
+    select = tables.SELECTS[name].replace("{within}", "true")
+    sql = f"select {', '.join(wanted.names)} from ({select}) as whole limit 1"  # noqa: S608 - constants
     with adbc.connect(planted_url) as connection, connection.cursor() as cursor:
         cursor.execute(sql)
         found = cursor.fetch_record_batch().schema

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.audit.planted import DAY, write_day
+from tests.audit.planted import DAY, MIDNIGHT, write_day
 from tests.audit.plants import PLANTS, planted_days
 
+from batonpass.audit import source
 from batonpass.audit.findings import AuditResult, Finding
+from batonpass.audit.plan import plan_day
 from batonpass.postgres.schema import upgrade
 
 if TYPE_CHECKING:
@@ -23,17 +26,12 @@ pytestmark = [pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def result(
-    spark: SparkSession, server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AuditResult]:
-    """One audit of all plants at once, with everything that it writes."""
-    del spark
+def url(server: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a database with all plants."""
     from tests.postgres.server import beside, numbers, run_sql  # noqa: PLC0415 - as in the fixtures beside
 
-    from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
-
     name = f"plants{next(numbers)}"
-    url, out = beside(server.url, name), tmp_path_factory.mktemp("plants")
+    url = beside(server.url, name)
 
     async def fill() -> None:
         await run_sql(server.url, f"create database {name}")
@@ -44,8 +42,17 @@ def result(
                 await run_sql(url, plant.sql.replace(":name", f"'{group}'"))
 
     asyncio.run(fill())
-    yield run(Audit(url, DAY, out=str(out), what_if=False))
+    yield url
     asyncio.run(run_sql(server.url, f"drop database {name} with (force)"))
+
+
+@pytest.fixture(scope="module")
+def result(spark: SparkSession, url: str, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """One audit of all plants at once, with everything that it writes."""
+    del spark
+    from batonpass.audit.job import Audit, run  # noqa: PLC0415 - needs Spark
+
+    return run(Audit(url, DAY, out=str(tmp_path_factory.mktemp("plants")), what_if=False))
 
 
 def told(result: AuditResult, group: str) -> list[Finding]:
@@ -69,3 +76,14 @@ def test_others_have_their_verdict(result: AuditResult) -> None:
     """A day that nobody touched is measured and found in order, whatever is beside it."""
     assert told(result, "untouched") == []
     assert {one.group for one in result.groups} >= {"untouched", *PLANTS} - {"head-at-nought", "head-gone"}
+
+
+def test_what_is_young_no_retention_took(url: str) -> None:
+    """A snapshot makes records needless; but none that are younger than any retention goes."""
+    lost = []
+    for days in (1, 30):
+        plan = plan_day(
+            lambda sql: source.rows(url, sql), DAY, group="first-lost-snapshot", now=MIDNIGHT + timedelta(days=days)
+        )
+        lost += [one.lost for one in plan.groups]
+    assert lost == [1, 0]
