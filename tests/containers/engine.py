@@ -31,6 +31,10 @@ NEVER = 1e18
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
+class Failed(Exception):
+    """A command of Podman did not end well. The message is what it said."""
+
+
 class Engine:
     """One Podman service and what is run in it, until the block ends."""
 
@@ -92,7 +96,11 @@ class Engine:
         self.podman("network", "prune", "--force")
 
     def podman(self, *arguments: str | Path, stdin: Any = None) -> str:
-        """Run a command of Podman and return what it says."""
+        """Run a command of Podman and return what it says.
+
+        Raises:
+            Failed: when it does not end well.
+        """
         done = subprocess.run(
             ["podman", *map(str, arguments)],
             env=self.environment,
@@ -101,9 +109,8 @@ class Engine:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, (
-            f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        )
+        if done.returncode:
+            raise Failed(f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return done.stdout
 
     def has(self, image: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.containers.engine import CACHE, ROOT, Engine
+from tests.containers.engine import CACHE, ROOT, Engine, Failed
 
 from batonpass.kafka.broker_parts import find_jars, find_java
 
@@ -95,9 +95,15 @@ class Stack:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until something holds. Who does not answer yet, because it has only just started, is asked again."""
     ends_at = time.monotonic() + PATIENCE_S
-    while not holds():
+    while True:
+        try:
+            if holds():
+                return
+        except (Failed, httpx.HTTPError):
+            if time.monotonic() > ends_at:
+                raise
         assert time.monotonic() < ends_at, "it never came to be"
         time.sleep(2)
 
