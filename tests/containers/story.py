@@ -231,8 +231,8 @@ def test_a_coordinator_is_killed_and_the_next_version_takes_over(stack: Stack) -
 
 def test_the_audit_reports(stack: Stack) -> None:
     """The audit's service finds nothing fatal in what the day has been so far, and writes its report to its volume."""
-    said = stack.compose("run", "--rm", "--no-deps", "audit", "audit", "--day", "today", "--out", "/var/lib/batonpass")
-    assert "so far" in said
+    # It ends with 1 when a law was broken.
+    stack.compose("run", "--rm", "--no-deps", "audit", "audit", "--day", "today", "--out", "/var/lib/batonpass")
     look = ("run", "--rm", "--volume=batonpass_audits:/audits:ro", "--entrypoint=sh", NOW, "-c", "ls /audits")
     assert "report-" in stack.engine.podman(*look)
 
