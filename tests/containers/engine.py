@@ -81,16 +81,21 @@ class Engine:
         """End all containers and the service."""
         self._ended.set()
         self._checks.join()
-        self._clear()
         assert self._service is not None
-        self._service.terminate()
-        self._service.wait()
+        try:
+            self._clear()
+        finally:
+            self._service.terminate()
+            self._service.wait()
         for store in (self._run / "storage" / "overlay", self._cache / "store" / "overlay"):
             subprocess.run(["umount", str(store)], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self._run, ignore_errors=True)
 
     def _clear(self) -> None:
         """Remove all but images: also what a run left that was killed."""
+        with contextlib.suppress(Failed):
+            # One that ends at this very moment cannot be stopped; the second time it has ended.
+            self.podman("rm", "--all", "--force", "--volumes", "--time=1")
         self.podman("rm", "--all", "--force", "--volumes", "--time=1")
         self.podman("volume", "rm", "--all", "--force")
         self.podman("network", "prune", "--force")
