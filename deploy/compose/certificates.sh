@@ -24,15 +24,18 @@ make() {
   if lasts "$folder/server.crt" && openssl verify -CAfile "$authority/ca.crt" "$folder/server.crt" >/dev/null 2>&1; then
     return
   fi
-  made="$(mktemp -d)"
+  # Beside their place, where root needs no right to read another's key.
+  made="$(mktemp -d -p "$folder")"
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$name" -keyout "$made/server.key" -out "$made/request" 2>/dev/null
   openssl x509 -req -in "$made/request" -CA "$authority/ca.crt" -CAkey "$authority/ca.key" -days 397 -out "$made/server.crt" \
     -extfile <(echo "subjectAltName=DNS:$name,DNS:localhost") 2>/dev/null
   # Kafka reads key and certificates from one file.
   cat "$made/server.key" "$made/server.crt" "$authority/ca.crt" >"$made/server.pem"
   rm "$made/request"
+  chmod 644 "$made/server.crt"
   chown "$owner:$owner" "$made"/*
   mv --force "$made"/* "$folder/"
+  rmdir "$made"
   echo "certificates: made one for $name"
 }
 

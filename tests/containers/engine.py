@@ -31,6 +31,10 @@ NEVER = 1e18
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
+class Failed(Exception):
+    """A command of Podman did not end well. The message is what it said."""
+
+
 class Engine:
     """One Podman service and what is run in it, until the block ends."""
 
@@ -77,22 +81,31 @@ class Engine:
         """End all containers and the service."""
         self._ended.set()
         self._checks.join()
-        self._clear()
         assert self._service is not None
-        self._service.terminate()
-        self._service.wait()
+        try:
+            self._clear()
+        finally:
+            self._service.terminate()
+            self._service.wait()
         for store in (self._run / "storage" / "overlay", self._cache / "store" / "overlay"):
             subprocess.run(["umount", str(store)], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self._run, ignore_errors=True)
 
     def _clear(self) -> None:
         """Remove all but images: also what a run left that was killed."""
+        with contextlib.suppress(Failed):
+            # One that ends at this very moment cannot be stopped; the second time it has ended.
+            self.podman("rm", "--all", "--force", "--volumes", "--time=1")
         self.podman("rm", "--all", "--force", "--volumes", "--time=1")
         self.podman("volume", "rm", "--all", "--force")
         self.podman("network", "prune", "--force")
 
     def podman(self, *arguments: str | Path, stdin: Any = None) -> str:
-        """Run a command of Podman and return what it says."""
+        """Run a command of Podman and return what it says.
+
+        Raises:
+            Failed: when it does not end well.
+        """
         done = subprocess.run(
             ["podman", *map(str, arguments)],
             env=self.environment,
@@ -101,9 +114,8 @@ class Engine:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, (
-            f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        )
+        if done.returncode:
+            raise Failed(f"podman {' '.join(map(str, arguments))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
         return done.stdout
 
     def has(self, image: str) -> bool:
