@@ -67,6 +67,21 @@ def test_a_task_that_fails_on_three_members_is_parked() -> None:
     assert scene.task("0_0").owner is not None
 
 
+def test_a_task_that_is_parked_and_fails_once_more_is_parked_once() -> None:
+    scene = running_scene(4, 2, max_warmup_replicas=5)
+    for count in range(1, 4):
+        owner = scene.task("0_0").owner
+        assert owner is not None
+        scene.beat(owner, {"0_0": failed("poison pill")})
+        if count < 3:
+            scene.do(Eviction(MemberId(owner), dead=True))
+            for name in sorted(scene.group.members):
+                scene.obey(name)
+    # It has not given the task up yet, and says in one word that this failed, and how another one fares.
+    scene.beat(owner, {"0_0": failed("poison pill"), "0_1": failed("another one")})
+    assert (scene.task("0_0").parked, scene.of(TaskParked)) == (True, [])
+
+
 def test_a_task_that_takes_its_members_down_is_parked() -> None:
     """A task that was running on three members whose leases expired within ten minutes is parked as well."""
     scene = running_scene(4, 1)

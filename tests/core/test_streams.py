@@ -8,6 +8,7 @@ import pytest
 from tests.core.scene import Scene, topology
 
 from batonpass.core.errors import InvalidRequest, InvalidTopology, LimitExceeded, TooLarge
+from batonpass.core.explain.group import explain_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -261,6 +262,27 @@ def test_a_drained_process_hands_over_state_first_at_the_next_rebalance() -> Non
     advice = leader.ask(process("a", a | {"0_2": 0, "0_3": 0}), process("b", b))
     assert roles(advice, "b") == {}
     assert advice.follow_up_by_everybody
+
+
+def told_by(leader: Leader) -> str:
+    """Return what is said of a group, in one line."""
+    scene = leader.scene
+    found = explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=10)
+    return " ".join([*found.sentences, *(obstacle.detail for obstacle in found.obstacles)])
+
+
+def test_people_are_told_that_such_a_group_waits_for_rebalances() -> None:
+    leader = Leader()
+    a, b = {"0_0": RUNS, "0_1": RUNS}, {"0_2": RUNS, "0_3": RUNS}
+    leader.ask(process("a", a), process("b", b))
+    leader.scene.do(DrainRequest(MemberId("b")))
+    assert "What has changed since (drain) is answered at the application's next rebalance." in told_by(leader)
+    leader.ask(process("a", a), process("b", b))
+    assert "asked to rebalance again in 0 ms; between two rebalances nothing moves." in told_by(leader)
+    leader.ask(process("a", a | {"0_2": 0, "0_3": 0}), process("b", b))
+    assert "has not confirmed it; the application's next rebalance tells" in told_by(leader)
+    # It has stopped, and what gets its tasks has not said yet that it runs them.
+    assert "nobody runs" not in told_by(leader)
 
 
 def test_a_pause_holds_moves_until_it_is_over_and_starts_what_nobody_runs() -> None:
