@@ -68,17 +68,19 @@ def test_a_task_that_fails_on_three_members_is_parked() -> None:
 
 
 def test_a_task_that_is_parked_and_fails_once_more_is_parked_once() -> None:
-    scene = running_scene(4, 2, max_warmup_replicas=5)
+    scene = running_scene(4, 8, max_warmup_replicas=5)
+    owner = MemberId("m1")
     for count in range(1, 4):
-        owner = scene.task("0_0").owner
-        assert owner is not None
+        owner = scene.member(scene.task("0_0").owner or "nobody").id
         scene.beat(owner, {"0_0": failed("poison pill")})
         if count < 3:
-            scene.do(Eviction(MemberId(owner), dead=True))
+            scene.do(Eviction(owner, dead=True))
             for name in sorted(scene.group.members):
                 scene.obey(name)
-    # It has not given the task up yet, and says in one word that this failed, and how another one fares.
-    scene.beat(owner, {"0_0": failed("poison pill"), "0_1": failed("another one")})
+    assert scene.task("0_0").parked
+    # It has not given the task up yet, and says in one word that this failed, and another one.
+    also = next(task for task, grant in scene.member(owner).assignment.items() if grant.role is Role.ACTIVE)
+    scene.beat(owner, {"0_0": failed("poison pill"), also: failed("another one")})
     assert (scene.task("0_0").parked, scene.of(TaskParked)) == (True, [])
 
 
