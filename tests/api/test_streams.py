@@ -87,6 +87,7 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
         (said(process("a")) | {"mode": "shadow"}, ["other"]),
         (said(process("a")) | {"mode": "off"}, ["mode"]),
         (said(process("a")) | {"tasks": [{"id": "0_1"}]}, ["tasks"]),
+        (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": f"0_{10**15}"}]}, ["tasks"]),
         (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_0"}]}, ["tasks[1].id"]),
         (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_1", "stateful": False}]}, ["tasks[1].stateful"]),
         (said(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),

@@ -134,9 +134,9 @@ def _topology(tasks: tuple[StreamsTaskBody, ...]) -> tuple[Topology, list[tuple[
             faults.append((f"tasks[{number}].stateful", reason))
         part.partitions.add(partition)
     for name, part in parts.items():
-        missing = sorted(set(range(max(part.partitions))) - part.partitions)[:1]
-        if missing:
-            faults.append(("tasks", f"{name}_{missing[0]} is missing; the tasks of a subtopology are numbered from 0"))
+        missing = next((number for number, one in enumerate(sorted(part.partitions)) if number != one), None)
+        if missing is not None:
+            faults.append(("tasks", f"{name}_{missing} is missing; the tasks of a subtopology are numbered from 0"))
     found = [
         Subtopology(
             name,
