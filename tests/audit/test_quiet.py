@@ -32,7 +32,7 @@ OTHERS = (
 
 
 def test_only_the_usual_lines_are_kept_back() -> None:
-    """A JVM that does not come up, or that warns of anything else, is heard; so is a line without an end, which gets one."""
+    """A JVM that does not come up, or warns of anything else, is heard; a line without an end gets one."""
     said = "\n".join((*USUAL, *OTHERS))
     done = subprocess.run([sys.executable, "-c", SAYS, said], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr.splitlines() == list(OTHERS)
