@@ -91,6 +91,7 @@ async def test_in_shadow_the_answer_is_shown_and_kafkas_decision_beside_it(api: 
         (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_0"}]}, ["tasks[1].id"]),
         (said(process("a")) | {"tasks": [{"id": "0_0"}, {"id": "0_1", "stateful": False}]}, ["tasks[1].stateful"]),
         (said(process("a")) | {"tasks": [{"id": "zero"}]}, ["tasks[0].id"]),
+        (said(process("a")) | {"tasks": [{"id": "0_00"}, {"id": "0_0"}]}, ["tasks[0].id"]),
         (said({"id": "a", "tasks": {"0_0": {"role": "standby"}}}), ["members[0].tasks.0_0.role"]),
         (said(process("a")) | {"config": {"num_standby_replicas": -1}}, ["config.num_standby_replicas"]),
         (b"{", ["body"]),

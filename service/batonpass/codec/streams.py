@@ -125,7 +125,11 @@ def _topology(tasks: tuple[StreamsTaskBody, ...]) -> tuple[Topology, list[tuple[
     parts: dict[str, _Part] = {}
     faults: list[tuple[str, str]] = [] if tasks else [("tasks", "names no task; an application has at least one")]
     for number, task in enumerate(tasks):
-        name, partition = split_task_id(TaskId(task.id))
+        try:
+            name, partition = split_task_id(TaskId(task.id))
+        except ValueError as error:
+            faults.append((f"tasks[{number}].id", str(error)))
+            continue
         part = parts.setdefault(name, _Part(set(), task))
         if partition in part.partitions:
             faults.append((f"tasks[{number}].id", f"task {task.id} is listed twice"))
