@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.core.scene import Scene, topology
 
-from batonpass.core.errors import InvalidRequest, InvalidTopology, LimitExceeded, TooLarge
+from batonpass.core.errors import InvalidRequest, InvalidTopology, TooLarge
 from batonpass.core.explain.group import explain_group
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import (
@@ -384,16 +384,12 @@ def test_its_tasks_are_those_that_the_application_says() -> None:
     assert scene.group.table.ids == ("0_0",)
 
 
-def test_limits_hold() -> None:
+@pytest.mark.parametrize("limit", ["max_members", "max_tasks", "max_tasks_per_heartbeat"])
+def test_what_is_beyond_a_limit_is_refused_and_leaves_nothing(limit: str) -> None:
     leader = Leader()
-    leader.scene.policy = Policy(max_members=1)
-    leader.scene.refused(leader.input(process("a"), process("b")), LimitExceeded)
-    leader = Leader()
-    leader.scene.policy = Policy(max_tasks=3)
-    leader.scene.refused(leader.input(process("a")), TooLarge)
-    leader = Leader()
-    leader.scene.policy = Policy(max_tasks_per_heartbeat=3)
-    leader.scene.refused(leader.input(process("a", ALL)), TooLarge)
+    leader.scene.policy = Policy(**{limit: 1})  # type: ignore[arg-type]
+    leader.scene.refused(leader.input(process("a", ALL), process("b")), TooLarge)
+    assert leader.scene.log == []
 
 
 def test_a_group_is_of_members_that_heartbeat_or_of_kafka_streams() -> None:

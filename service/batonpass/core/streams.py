@@ -15,7 +15,7 @@ the group takes the same steps as any other, with the report of the leader in pl
    lost, or the plug-in fell back;
 4. the target is placed, and steps are taken until only revoked actives are waited for (``_take_steps``).
 
-A lead in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
+A leader in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from batonpass.core.budget import HeldBack
 from batonpass.core.commands import require_size
 from batonpass.core.copies import TaskPlan
 from batonpass.core.decision_draft import DecisionDraft
-from batonpass.core.errors import InvalidRequest, ProtocolError
+from batonpass.core.errors import InvalidRequest, ProtocolError, TooLarge
 from batonpass.core.ids import InstanceId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat, Join, OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.lag import level_in_ms
@@ -71,15 +71,12 @@ OTHER_ASSIGNOR = "other-assignor"
 
 def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     """Take what the leader of a rebalance says, and answer what everybody is to have."""
-    refused = _declare(draft, item)
+    # Whatever may be refused is refused before anything is recorded.
+    refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
         return refused
-    refused = _take_members(draft, item)
-    if refused is not None:
-        return refused
-    refused = _take_reports(draft, item)
-    if refused is not None:
-        return refused
+    _take_members(draft, item)
+    _take_reports(draft, item)
     _adopt(draft, item)
     end_pause_if_over(draft)
     find_stalls(draft)
@@ -90,6 +87,16 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     else:
         _take_steps(draft)
     return _answer(draft, item)
+
+
+def _too_large(draft: DecisionDraft, item: StreamsRebalance) -> TooLarge | None:
+    policy = draft.policy
+    if len(item.processes) > policy.max_members:
+        return TooLarge(f"the application has {len(item.processes)} processes, the limit is {policy.max_members}")
+    most = max(len(process.tasks) for process in item.processes)
+    if most > policy.max_tasks_per_heartbeat:
+        return TooLarge(f"a process may have {policy.max_tasks_per_heartbeat} tasks; one of these has {most}")
+    return None
 
 
 def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | None:
@@ -115,7 +122,7 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
     return None
 
 
-def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | None:
+def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
     processes = {process.id: process for process in item.processes}
     for member in sorted(draft.group.members.values(), key=lambda one: one.id):
         if member.instance_id is None or member.instance_id not in processes:
@@ -124,9 +131,9 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError
     for process in item.processes:
         present_id = draft.group.instances.get(process.id)
         present = None if present_id is None else draft.group.members[present_id]
-        if present is not None and is_same_run(present, process):
+        if present is not None and _is_same_run(present, process):
             continue
-        reply = membership.join(
+        membership.join(
             draft,
             Join(
                 _unused_id(draft, process.id),
@@ -136,12 +143,9 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError
                 client_tags=process.client_tags,
             ),
         )
-        if isinstance(reply, ProtocolError):
-            return reply
-    return None
 
 
-def is_same_run(member: Member, process: StreamsProcess) -> bool:
+def _is_same_run(member: Member, process: StreamsProcess) -> bool:
     """Say whether a process is what its member joined as: its threads and its tags are the same."""
     return member.capacity == process.capacity and member.client_tags == process.client_tags
 
@@ -155,17 +159,14 @@ def _unused_id(draft: DecisionDraft, process_id: InstanceId) -> MemberId:
     return found
 
 
-def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | None:
+def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> None:
     """Take what each process has as the heartbeat of its member, which knows its present assignment."""
     for process in item.processes:
         member = draft.group.members[draft.group.instances[process.id]]
         known = draft.member_soft(member.id)
         tasks = {task_id: _in_its_role(member, task_id, report) for task_id, report in process.tasks.items()}
         seq = 0 if known is None else known.seq + 1
-        reply = reports.heartbeat(draft, Heartbeat(member.id, max(0, seq), member.epoch, tasks))
-        if isinstance(reply, ProtocolError):
-            return reply
-    return None
+        reports.heartbeat(draft, Heartbeat(member.id, max(0, seq), member.epoch, tasks))
 
 
 def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskReport:
