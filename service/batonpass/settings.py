@@ -101,8 +101,12 @@ class Settings(BaseSettings):
     keep_events_days: int = Field(
         default=7, ge=1, le=3_650, description="The event stream; for a publisher that is behind, as long again."
     )
-    keep_commands_days: int = Field(default=400, ge=2, le=36_500, description="The audit trail of mutating calls.")
-
+    keep_commands_days: int = Field(
+        default=400,
+        ge=2,
+        le=36_500,
+        description="The audit trail of mutating calls, and tokens since they were revoked or expired.",
+    )
     keep_audits_days: int = Field(default=400, ge=2, le=36_500, description="What the nightly audits came to.")
     keep_unexported_days: int = Field(
         default=0,

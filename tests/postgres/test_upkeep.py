@@ -259,14 +259,29 @@ async def test_events_wait_for_a_reader_that_is_behind_but_not_for_ever(
 async def test_names_that_were_only_asked_for_are_forgotten(
     engine: AsyncEngine, postgres_log: PostgresRecordLog
 ) -> None:
-    """A head without records goes once nobody who lives owns it; the group can be made later all the same."""
-    lived = "insert into coordinators (id, url, code, reads, expires_at) values ('alive', '', '', '{}', now())"
-    await sql(engine, lived)
-    for name in ("asked-for", "held", "orders"):
+    """A head without records goes, whoever owns it; a write that needs it takes the group over again."""
+    for name in ("asked-for", "orders"):
         await postgres_log.take_over(GroupId(name))
     await write(postgres_log, 0, History())
-    await sql(engine, "update group_heads set owner = 'alive' where group_id = 'held'")
     await Upkeep(engine).turn(datetime.now(UTC))
-    assert await sql(engine, "select group_id from group_heads order by 1") == ["held", "orders"]
+    assert await sql(engine, "select group_id from group_heads order by 1") == ["orders"]
     await postgres_log.append(Commit(GroupId("asked-for"), 1, 0, [ProbeScheduled(1)]))
     assert (await postgres_log.read(GroupId("asked-for"))).version == 1
+
+
+async def test_tokens_go_long_after_they_were_revoked_or_expired(engine: AsyncEngine) -> None:
+    """A token that is good, or was until lately, stays; the trail of who made it is kept for as long."""
+    for name, expires, revoked in (
+        ("good", "null", "null"),
+        ("good-for-a-year", "now() + interval '1 year'", "null"),
+        ("revoked-lately", "null", "now() - interval '9 days'"),
+        ("revoked-long-ago", "now() + interval '1 year'", "now() - interval '11 days'"),
+        ("expired-long-ago", "now() - interval '11 days'", "null"),
+    ):
+        await sql(
+            engine,
+            "insert into tokens (id, digest, name, role, last_four, created_at, expires_at, revoked_at) values"
+            f" ('{name}', '{name}', '{name}', 'viewer', '0000', now() - interval '1 year', {expires}, {revoked})",
+        )
+    await Upkeep(engine, Retention(commands=10)).turn(datetime.now(UTC))
+    assert await sql(engine, "select id from tokens order by id") == ["good", "good-for-a-year", "revoked-lately"]

@@ -39,7 +39,8 @@ class Retention:
     """For how many days what is kept.
 
     Records go only once a snapshot that is as old makes them needless; so whatever day is kept can be replayed. Events
-    stay for a reader of the outbox that is behind for as long again. A day that no audit has exported yet is kept for
+    stay for a reader of the outbox that is behind for as long again. Tokens that are revoked or expired go with the
+    commands. A day that no audit has exported yet is kept for
     ``unexported`` days more, of everything that is exported, and then goes all the same: a disk must not fill up
     because nobody audits.
     """
@@ -99,11 +100,11 @@ _OLD_AUDITS: Final = text(
     " delete from audit_runs where day < :day"
 )
 _EXPORTED: Final = text("select day from exported_days where day >= :since and day < :until")
-# A declaration that is refused makes a head of its name, though there is no such group.
-_EMPTY_HEADS: Final = text(
-    "delete from group_heads h where version = 0"
-    " and (owner is null or not exists (select from coordinators c where c.id = h.owner))"
-)
+# A declaration that is refused makes a head of its name, though there is no such group. Whoever is about to write the
+# first record of one finds its head gone, and takes the group over again.
+_EMPTY_HEADS: Final = text("delete from group_heads where version = 0")
+# The audit trail, which is kept for as long, says who made and revoked them.
+_OLD_TOKENS: Final = text("delete from tokens where least(revoked_at, expires_at) < :cut")
 
 
 class Upkeep:
@@ -207,6 +208,7 @@ class Upkeep:
         await self._delete(_OLD_MEMBERS, cut=before(kept.gone_members))
         async with reaching(self._engine) as connection:
             await connection.execute(_EMPTY_HEADS)
+            await connection.execute(_OLD_TOKENS, {"cut": before(kept.commands)})
             await connection.execute(_OLD_AUDITS, {"day": before(kept.audits).date()})
             await connection.execute(_OLD_SNAPSHOTS, {"cut": old_records, "kept": KEPT})
             floors = [tuple(row) for row in await connection.execute(_FLOORS, {"format": GROUP_VERSION})]
