@@ -1,4 +1,4 @@
-"""docs/api.md lists every call, every event and every error, and nothing else."""
+"""docs/api.md lists every call and every event, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from tests.api.test_openapi import SERVED
-from tests.schemas.examples import PROBLEMS
 
 from batonpass.core.explain.status import GroupState
 from batonpass.runtime.events import MEANINGS
@@ -36,12 +35,6 @@ def test_every_event_stands_in_the_table() -> None:
         (row[0].strip("`"), row[1], tuple(re.findall(r"`([a-z_]+)`", row[2] if len(row) > 2 else ""))) for row in rows
     ]
     assert shown == [(kind.value, what, names) for kind, (what, names) in MEANINGS.items()]
-
-
-def test_every_error_stands_in_the_table() -> None:
-    """Types and statuses are those of the schema."""
-    rows = [(row[0].strip("`"), tuple(map(int, row[1].split(" or ")))) for row in table("| type | status |")]
-    assert rows == [(kind, statuses) for kind, statuses, _ in PROBLEMS]
 
 
 def test_every_state_of_a_group_stands_in_the_table() -> None:

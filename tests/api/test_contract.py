@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.schemas import examples
+from tests.schemas.examples import EXAMPLES
 from tests.schemas.validating import faults
 
 from batonpass.codec.requests import read_declaration, read_heartbeat, read_join, read_pause, read_what_if
@@ -32,11 +32,11 @@ def imagine(body: bytes) -> None:
 
 
 READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
-    "join": (lambda body: read_join(MEMBER, body, tasks_max=100), examples.JOIN),
-    "heartbeat": (lambda body: read_heartbeat(MEMBER, body, tasks_max=100), examples.HEARTBEAT),
-    "group_put": (declare, examples.GROUP_PUT),
-    "pause": (read_pause, examples.PAUSE),
-    "plan_request": (imagine, examples.PLAN_REQUEST),
+    "join": (lambda body: read_join(MEMBER, body, tasks_max=100), EXAMPLES["join"]),
+    "heartbeat": (lambda body: read_heartbeat(MEMBER, body, tasks_max=100), EXAMPLES["heartbeat"]),
+    "group_put": (declare, EXAMPLES["group_put"]),
+    "pause": (read_pause, EXAMPLES["pause"]),
+    "plan_request": (imagine, EXAMPLES["plan_request"]),
 }
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 2**63 - 1, 2**63, 0.5, -0.5),

@@ -71,7 +71,7 @@ async def test_a_long_poll_waits_at_the_owner(pair: Pair) -> None:
 
 
 async def test_a_long_poll_that_breaks_here_breaks_at_the_owner(pair: Pair) -> None:
-    """The owner sees at once that the caller is gone (DESIGN 2.5)."""
+    """The owner sees at once that the caller is gone (protocol 6.3)."""
     await pair.declare("b-group")
     epoch = (await pair.call("PUT", "/v1/groups/b-group/members/m1", json={})).json()["member_epoch"]
     polls = pair.processes[1].policy.limits.polls

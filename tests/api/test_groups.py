@@ -1,4 +1,4 @@
-"""Groups are declared, changed and deleted, and operators' commands taken, with the names and codes of PROTOCOL."""
+"""Groups are declared, changed and deleted, and operators' commands taken, with the names and codes of the protocol (2, 12)."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Members join, speak, wait, drain and go as PROTOCOL says, with its names and codes."""
+"""Members join, speak, wait, drain and go as the protocol says (3 to 9), with its names and codes."""
 
 import asyncio
 from typing import Any

@@ -4,7 +4,7 @@ import pytest
 
 from batonpass.core import errors as e
 
-# PROTOCOL, the table of errors: type, status, and what the caller should do next.
+# docs/protocol.md, section 10: type, status, and what the caller should do next.
 TABLE: list[tuple[type[e.ProtocolError], str, int, str]] = [
     (e.UnknownGroup, "unknown-group", 404, "fix"),
     (e.UnknownMember, "unknown-member", 404, "stop-and-rejoin"),

@@ -1,4 +1,4 @@
-"""Who has a task that runs when a step is complete: handovers, deadlines and pauses (DESIGN 2.2, row by row)."""
+"""Who has a task that runs when a step is complete: handovers, deadlines and pauses, row by row of its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets a task that nobody runs any more: takeovers, failovers, cold starts, and who waits (DESIGN 2.2, 2.5)."""
+"""Who gets a task that nobody runs any more: takeovers, failovers, cold starts, and who waits."""
 
 from __future__ import annotations
 

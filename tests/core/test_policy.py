@@ -19,7 +19,7 @@ def faults(wanted: dict[str, object], base: GroupConfig | None = None) -> dict[s
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
-    """A group that sets nothing runs with the defaults of DESIGN 2.6, which are Kafka's where Kafka has them."""
+    """A group that sets nothing runs with defaults that are Kafka's where Kafka has them."""
     assert parse_config({}) == GroupConfig(
         acceptable_recovery_lag=10_000,
         max_warmup_replicas=2,
@@ -202,5 +202,5 @@ def test_an_unbounded_lag_is_within_range() -> None:
 
 
 def test_gone_ids_are_remembered_for_at_least_a_day() -> None:
-    """The service refuses a used member id for at least a day (PROTOCOL, Members)."""
+    """The service refuses a used member id for at least a day (protocol 3.5)."""
     assert Policy().gone_retention_ms >= DAY_MS

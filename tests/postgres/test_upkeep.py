@@ -280,7 +280,7 @@ async def test_tokens_go_long_after_they_were_revoked_or_expired(engine: AsyncEn
     ):
         await sql(
             engine,
-            "insert into tokens (id, digest, name, role, last_four, created_at, expires_at, revoked_at) values"
+            "insert into tokens (id, digest, name, role, last_four, created_at, expires_at, revoked_at) values"  # noqa: S608
             f" ('{name}', '{name}', '{name}', 'viewer', '0000', now() - interval '1 year', {expires}, {revoked})",
         )
     await Upkeep(engine, Retention(commands=10)).turn(datetime.now(UTC))

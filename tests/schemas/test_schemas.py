@@ -1,4 +1,4 @@
-"""The schemas say what PROTOCOL says: every body of its text is accepted, and bodies that it rules out are not."""
+"""The schemas say what docs/protocol.md says: what it shows is accepted, and what it rules out is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.schemas.examples import EXAMPLES, MEMBER_ANSWER, PROBLEM, PROBLEMS
+from tests.protocol_page import PROBLEMS
+from tests.schemas.examples import EXAMPLES, MEMBER_ANSWER, PROBLEM
 from tests.schemas.validating import faults
 from tests.worker.scripted import Scripted, assignment, joined
 
@@ -62,7 +63,7 @@ def test_a_schema_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_example_is_accepted(name: str) -> None:
-    """What PROTOCOL shows is valid."""
+    """What the protocol shows is valid."""
     assert faults(name, EXAMPLES[name]) == []
 
 
@@ -140,7 +141,7 @@ def test_what_may_be_left_out_may_be_left_out(name: str, body: dict[str, object]
     ],
 )
 def test_what_the_prose_allows_is_accepted(name: str, path: str, value: object) -> None:
-    """What PROTOCOL says beyond its examples is valid, too."""
+    """What the protocol says beyond its examples is valid, too."""
     assert faults(name, changed(name, path, value)) == []
 
 
@@ -255,7 +256,7 @@ def test_what_is_wrong_is_refused(name: str, path: str, value: object) -> None:
 @pytest.mark.parametrize(("kind", "statuses", "action"), PROBLEMS)
 def test_a_problem_has_the_status_of_its_type(kind: str, statuses: tuple[int, ...], action: str) -> None:
     """The table of errors: each type with its status, what the caller should do, and what must come with it."""
-    body = PROBLEM | {"type": kind, "action": action, "status": statuses[0]}
+    body = PROBLEM | {"type": kind, "action": action, "status": statuses[-1]}
     with_all = body | {"answer": MEMBER_ANSWER, "retry_after_ms": 5, "errors": [{"path": "a", "reason": "b"}]}
     for status in statuses:
         assert faults("problem", with_all | {"status": status}) == []
@@ -327,7 +328,7 @@ def test_the_events_are_those_of_the_vocabulary() -> None:
 
 
 def test_what_the_worker_sends_is_valid() -> None:
-    """Each body that the member's machine makes is one that PROTOCOL describes."""
+    """Each body that the member's machine makes is one that the protocol describes."""
     requests = [request for request in sent_by_a_worker() if request.body is not None]
     assert {request.kind for request in requests} == {RequestKind.JOIN, RequestKind.HEARTBEAT}
     for request in requests:
@@ -335,7 +336,7 @@ def test_what_the_worker_sends_is_valid() -> None:
 
 
 def test_the_worker_reads_the_answer_of_the_text() -> None:
-    """The member's machine takes the very body that PROTOCOL shows."""
+    """The member's machine takes the very body that the protocol shows."""
     read = parse_answer(MEMBER_ANSWER)
     assert read.assignment is not None
     assert read.assignment.grants["0_1"].restore_to == 905

@@ -1,6 +1,6 @@
 """The protocol's errors: what a caller is told, and what it must do next.
 
-The tree (type, status, action; docs/api.md says what each means):
+The tree (type, status, action; docs/protocol.md, section 10, says what each means):
 
     ProtocolError
     ├── UnknownGroup          unknown-group          404  fix

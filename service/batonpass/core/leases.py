@@ -1,4 +1,4 @@
-"""How long a member's lease runs, as the coordinator counts it."""
+"""How long a member's lease runs, as the coordinator counts it (protocol 7.5)."""
 
 from __future__ import annotations
 

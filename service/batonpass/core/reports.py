@@ -32,7 +32,7 @@ from batonpass.core.soft import EndOffset, MeasuredReport, MemberSoft, Soft, Tas
 
 
 def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
-    """Take a member's word. Unless it is refused, its answer waits for the whole decision."""
+    """Take a member's report (protocol 4.2 to 4.4). Unless it is refused, its answer waits for the whole decision."""
     group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:
