@@ -1,4 +1,4 @@
-"""Groups are declared, changed and deleted, and operators' commands taken, with the names and codes of the protocol (2, 12)."""
+"""Groups are declared, changed and deleted, and operators' commands taken, as the protocol says (2, 12)."""
 
 import asyncio
 from typing import Any

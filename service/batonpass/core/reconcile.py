@@ -5,7 +5,8 @@ names what it has not confirmed, *unreleased* while it is the next owner of what
 rules, in this order:
 
 1. what a member should no longer hold is revoked, at once, in an assignment of its own epoch;
-2. no assignment gives a task up and grants one (protocol 5.3): grants to a member wait until everything revoked from it is confirmed;
+2. no assignment gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed
+   (protocol 5.3);
 3. an active is granted only when nobody else can be running it: the last owner confirmed, left, was vouched for as
    dead, or its lease ran out (L1); then with a fencing token above every one before;
 4. there is no barrier: each member converges alone.
