@@ -1,8 +1,8 @@
 """A relay: a group whose workers do at once what they are told, played until it rests, with everything counted.
 
 The workers are simple on purpose: they restore, run, stop and report, one round at a time. A round is that of the law
-L9: it lasts until the copies that were begun before it are caught up, so a worker's copy comes ``step`` records closer each
-round. All heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
+L9: it lasts until the copies that were begun before it are caught up, so a worker's copy comes ``step`` records closer
+each round. All heartbeats that follow from a round (confirmations, first reports of a grant) belong to it.
 """
 
 from __future__ import annotations
