@@ -125,3 +125,16 @@ async def test_a_group_is_one_of_kafka_streams_or_of_members_that_heartbeat(api:
 async def test_a_group_is_not_made_by_a_call_that_is_refused(api: Api) -> None:
     await api.call("POST", "/app/advice", said(process("a")) | {"config": {"max_warmup_replicas": 0}})
     assert (await api.call("GET", "/app")).status_code == 404
+
+
+async def test_a_process_is_called_what_people_call_it(api: Api) -> None:
+    """A client id that cannot be a name, or is none, is no reason to refuse a rebalance."""
+    named = process("u1", **ALL) | {"name": "orders-a", "endpoint": "10.0.0.7:9000"}
+    await api.call("POST", "/app/advice", said(named, process("u2") | {"name": "two words"}, process("u3")))
+    members = (await api.call("GET", "/app/members")).json()["members"]
+    assert {(one["member_id"], one["instance_id"]) for one in members} == {
+        ("orders-a", "u1"),
+        ("u2", "u2"),
+        ("u3", "u3"),
+    }
+    assert (await api.call("GET", "/app/tasks/0_0/route")).json()["active"]["endpoint"] == "10.0.0.7:9000"

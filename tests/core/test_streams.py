@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.core.scene import Scene, topology
@@ -350,7 +350,7 @@ def test_in_shadow_kafka_decides_and_what_would_be_done_is_shown() -> None:
     assert roles(advice, "a")["active"] == ["0_0", "0_1"]
     assert leader.scene.last is not None
     (said,) = [reason for reason in leader.scene.last.reasons if reason.code == "other-assignor"]
-    assert said.detail == "HighAvailabilityTaskAssignor decides, and moves 1 tasks: 0_2"
+    assert said.detail == "HighAvailabilityTaskAssignor decides, and moves 1 task: 0_2"
     # Kafka takes 0_2 from b in one rebalance, and gives it to a in the next, which tells of it only at the one after.
     advice = leader.ask(process("a", a), process("b", {"0_3": RUNS, "0_2": 5}), process("c"), other=other)
     assert leader.scene.group.tasks[TaskId("0_2")].owner == "a"
@@ -504,3 +504,39 @@ def test_any_application_comes_to_rest_balanced_whatever_happened_to_it(seed: in
     loads = [len(of["active"]) for of in advice.assignment.values()]
     assert max(loads) - min(loads) <= 1
     assert leader.ask(*app.report()).moves == 0
+
+
+def test_a_member_has_the_name_of_its_process_and_each_run_a_number() -> None:
+    """Advice speaks of processes by their ids; operators read the names that they gave them."""
+    leader = Leader(2)
+    named = replace(process("u1", {"0_0": RUNS}), name="orders", endpoint="10.0.0.7:9000")
+    other = replace(process("u2", {"0_1": RUNS}), name="orders")
+    advice = leader.ask(named, other)
+    members = leader.scene.group.members
+    assert sorted((one.id, one.instance_id, one.endpoint) for one in members.values()) == [
+        ("orders", "u1", "10.0.0.7:9000"),
+        ("orders.2", "u2", None),
+    ]
+    assert set(advice.assignment) == {"u1", "u2"}
+    leader.ask(replace(named, endpoint="10.0.0.8:9000"), other)
+    assert sorted((one.id, one.instance_id) for one in leader.scene.group.members.values()) == [
+        ("orders.2", "u2"),
+        ("orders.3", "u1"),
+    ]
+
+
+def test_in_shadow_explain_says_who_decides() -> None:
+    """The application is not asked to come back for what this group would do."""
+    leader = Leader()
+    shadow = OtherAssignment("HighAvailabilityTaskAssignor", {InstanceId("a"): (TaskId("0_0"),)})
+
+    def explained() -> str:
+        scene = leader.scene
+        return " ".join(explain_group(scene.group, scene.soft, scene.now_ms, scene.policy, limit=9).sentences)
+
+    leader.ask(process("a", ALL), process("b"), other=shadow)
+    assert "HighAvailabilityTaskAssignor decides, not this group (shadow)" in explained()
+    assert "rebalance again" not in explained()
+    leader.ask(process("a", ALL), process("b"))
+    assert "rebalance again" in explained()
+    assert "shadow" not in explained()

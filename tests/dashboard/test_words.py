@@ -83,6 +83,7 @@ def test_members_are_called_by_their_instance_ids() -> None:
     )
     names.learn(MEMBER, "demo-2")
     names.learn(MEMBER, None)
+    names.learn(MEMBER, "6f9619ff-8b86-d011-b42d-00cf4fc964ff")
     assert names(MEMBER) == "demo-2"
 
 

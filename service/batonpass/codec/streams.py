@@ -9,7 +9,9 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from batonpass.codec.bodies import TAGS_MAX, Count, Name, Share, TagKey, TagValue, TaskName, Text
+from batonpass.codec.requests import checked_name
 from batonpass.codec.shape import Shape, refusal
+from batonpass.core.errors import InvalidRequest
 from batonpass.core.ids import GroupId, InstanceId, TaskId, split_task_id
 from batonpass.core.inputs import OtherAssignment, StreamsProcess, StreamsRebalance
 from batonpass.core.model import ActiveState, Subtopology, Topology
@@ -17,6 +19,7 @@ from batonpass.core.replies import StreamsAdvice
 from batonpass.core.soft import TaskReport
 
 ROLES: Final = ("active", "standby", "warmup")
+CLIENT_ID_CHARS_MAX: Final = 200
 
 
 class StreamsCopyBody(Struct, forbid_unknown_fields=True):
@@ -37,9 +40,11 @@ class StreamsTaskBody(Struct, forbid_unknown_fields=True):
 
 
 class StreamsProcessBody(Struct, forbid_unknown_fields=True):
-    """A process of the application, with what it has."""
+    """A process of the application, with what it has; ``name`` is its client id, for people."""
 
     id: Name
+    name: Text = ""
+    endpoint: Text | None = None
     capacity: Share = 1.0
     client_tags: Annotated[dict[TagKey, TagValue], Meta(max_length=TAGS_MAX)] = {}
     tasks: dict[TaskName, StreamsCopyBody] = {}
@@ -156,7 +161,16 @@ def _topology(tasks: tuple[StreamsTaskBody, ...]) -> tuple[Topology, list[tuple[
 
 def _process(said: StreamsProcessBody) -> StreamsProcess:
     tasks = {TaskId(task): _report(copy) for task, copy in said.tasks.items()}
-    return StreamsProcess(InstanceId(said.id), said.capacity, dict(sorted(said.client_tags.items())), tasks)
+    tags = dict(sorted(said.client_tags.items()))
+    return StreamsProcess(InstanceId(said.id), said.capacity, tags, tasks, _name_of_member(said.name), said.endpoint)
+
+
+def _name_of_member(client_id: str) -> str:
+    """Return a client id where it can be a member's id, with room for a number; a client id may have any characters."""
+    try:
+        return checked_name("member", client_id[:CLIENT_ID_CHARS_MAX])
+    except InvalidRequest:
+        return ""
 
 
 def _report(said: StreamsCopyBody) -> TaskReport:

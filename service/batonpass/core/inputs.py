@@ -174,13 +174,16 @@ class Tick:
 class StreamsProcess:
     """A process of a Kafka Streams application; ``capacity`` is its processing threads.
 
-    ``tasks`` is what it has. Kafka tells actives apart; every other copy has the role ``none``.
+    ``id`` is a UUID; ``name`` is what people call the process, and its member's id where there
+    is one. ``tasks`` is what it has: Kafka tells actives apart, every other copy has the role ``none``.
     """
 
     id: InstanceId
     capacity: float = 1.0
     client_tags: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
+    name: str = ""
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ class Soft:
 
     ``target_is_provisional`` says that the present target respects what lasts only for a while, so that another may be
     better once the group would rest; after a start nobody knows, and it is taken to be so. ``left_before_joining`` are
-    the ids that left before they joined, and when: their joins were overtaken and are still to come.
+    the ids that left before they joined, and when: their joins were overtaken and are still to come. ``other_assignor``
+    is who decides in place of this group's own decisions, at the last rebalance of a Kafka Streams application.
     """
 
     started_ms: int = 0
@@ -104,3 +105,4 @@ class Soft:
     wake_ms: int | None = None
     target_is_provisional: bool = True
     left_before_joining: PMap[MemberId, int] = field(default_factory=PMap)
+    other_assignor: str = ""

@@ -82,6 +82,9 @@ def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
     find_stalls(draft)
     forget_gone(draft)
     place_now(draft)
+    assignor = "" if item.other is None else item.other.assignor
+    if draft.soft.other_assignor != assignor:
+        draft.soft = replace(draft.soft, other_assignor=assignor)
     if item.other is not None:
         _explain_other(draft, item.other)
     else:
@@ -136,26 +139,31 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
         membership.join(
             draft,
             Join(
-                _unused_id(draft, process.id),
+                _unused_id(draft, process.name or process.id),
                 instance_id=process.id,
                 replaces=present_id,
                 capacity=process.capacity,
                 client_tags=process.client_tags,
+                endpoint=process.endpoint,
             ),
         )
 
 
 def _is_same_run(member: Member, process: StreamsProcess) -> bool:
-    """Say whether a process is what its member joined as: its threads and its tags are the same."""
-    return member.capacity == process.capacity and member.client_tags == process.client_tags
+    """Say whether a process is what its member joined as: its threads, its tags and its address are the same."""
+    return (member.capacity, member.client_tags, member.endpoint) == (
+        process.capacity,
+        process.client_tags,
+        process.endpoint,
+    )
 
 
-def _unused_id(draft: DecisionDraft, process_id: InstanceId) -> MemberId:
-    """Return an id for a new run of a process: the process's own, then numbered, since no id is used twice."""
-    group, number, found = draft.group, 1, MemberId(process_id)
+def _unused_id(draft: DecisionDraft, name: str) -> MemberId:
+    """Return an id for a new run of a process: the name itself, then numbered, since no id is used twice."""
+    group, number, found = draft.group, 1, MemberId(name)
     while found in group.members or found in group.gone:
         number += 1
-        found = MemberId(f"{process_id}.{number}")
+        found = MemberId(f"{name}.{number}")
     return found
 
 
@@ -216,7 +224,8 @@ def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
         and table.stateful[table.index_of[task_id]]
         and tasks[task_id].owner != members.get(process_id)
     ]
-    detail = f"{other.assignor} decides, and moves {len(moved)} tasks: {', '.join(moved) or 'none'}"
+    tasks_moved = f"{len(moved)} task{'' if len(moved) == 1 else 's'}: {', '.join(moved)}" if moved else "no task"
+    detail = f"{other.assignor} decides, and moves {tasks_moved}"
     draft.explain(OTHER_ASSIGNOR, detail=detail, tasks=len(moved))
 
 

@@ -163,8 +163,11 @@ class Names:
         self._known: dict[str, str] = dict(known or {})
 
     def learn(self, member_id: str, name: str | None) -> None:
-        """Remember the instance id of a member, after it has gone too: the past speaks of it."""
-        if name:
+        """Remember the instance id of a member, after it has gone too: the past speaks of it.
+
+        The processes of a Kafka Streams application have UUIDs for instance ids; their members have names.
+        """
+        if name and not is_uuid(name):
             self._known[member_id] = name
 
     def __call__(self, member_id: str | None) -> str:

@@ -243,7 +243,12 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     for one in obstacles:
         left = "" if one.until_ms is None else f" (until then {duration_text(one.until_ms - now_ms)})"
         yield f"{one.member_id} is {one.what} with {_count(one.tasks, 'task', 'tasks')}: {one.detail}{left}."
-    if status.next_probe_ms is not None and status.state is GroupState.BALANCING:
+    if view.soft.other_assignor:
+        yield (
+            f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
+            "done, and nothing of it is carried out."
+        )
+    elif status.next_probe_ms is not None and status.state is GroupState.BALANCING:
         left = duration_text(status.next_probe_ms - now_ms)
         if group.config.kafka_streams:
             yield f"The application was asked to rebalance again in {left}; between two rebalances nothing moves."

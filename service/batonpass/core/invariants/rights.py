@@ -203,9 +203,9 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
 
 
 def _is_of(member: Member, process: StreamsProcess) -> bool:
-    """Say whether a member is still this process; one that changed its threads or tags is a new run."""
-    described = (process.id, process.capacity, dict(process.client_tags))
-    return described == (member.instance_id, member.capacity, dict(member.client_tags))
+    """Say whether a member is still this process; one that changed its threads, tags or address is a new run."""
+    described = (process.id, process.capacity, dict(process.client_tags), process.endpoint)
+    return described == (member.instance_id, member.capacity, dict(member.client_tags), member.endpoint)
 
 
 def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[Violation]:

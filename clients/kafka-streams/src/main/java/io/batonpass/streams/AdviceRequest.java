@@ -6,7 +6,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Predicate;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.assignment.AssignmentConfigs;
@@ -17,6 +20,10 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 
 /** What the coordinator is asked: the snapshot as JSON, and in shadow mode what was decided without it. */
 final class AdviceRequest {
+    /** Members are called after their thread's client id, static ones after their instance id; both end with a UUID. */
+    private static final Pattern THREAD = Pattern.compile(
+        "(?<thread>.+)-StreamThread-\\d+-consumer(-.+)?|(?<instance>.+)-\\d+-\\p{XDigit}{8}(-\\p{XDigit}{4}){3}-\\p{XDigit}{12}");
+
     private AdviceRequest() { }
 
     static byte[] body(Settings.Mode mode, Snapshot snapshot) throws IOException {
@@ -86,11 +93,23 @@ final class AdviceRequest {
             lag(copy, task, state.processId(), snapshot);
             copies.putIfAbsent(task.toString(), copy);
         }
-        return Map.of(
-            "id", Snapshot.name(state.processId()),
-            "capacity", state.numProcessingThreads(),
-            "client_tags", state.clientTags(),
-            "tasks", copies);
+        Map<String, Object> member = new LinkedHashMap<>();
+        member.put("id", Snapshot.name(state.processId()));
+        name(state).ifPresent(name -> member.put("name", name));
+        state.hostInfo().ifPresent(host -> member.put("endpoint", host.host() + ":" + host.port()));
+        member.put("capacity", state.numProcessingThreads());
+        member.put("client_tags", state.clientTags());
+        member.put("tasks", copies);
+        return member;
+    }
+
+    /** What the process is called by people: its group.instance.id or client.id; none where Kafka made that of the process id. */
+    private static Optional<String> name(KafkaStreamsState state) {
+        return state.consumerClientIds().stream()
+            .map(THREAD::matcher).filter(Matcher::matches)
+            .map(each -> each.group("thread") == null ? each.group("instance") : each.group("thread"))
+            .filter(name -> !name.contains(Snapshot.name(state.processId())))
+            .findFirst();
     }
 
     /** Without what an application had once: its state stays on disks for a while. */

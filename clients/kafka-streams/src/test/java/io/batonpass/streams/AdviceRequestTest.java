@@ -12,7 +12,10 @@ import java.util.Optional;
 import java.util.SortedMap;
 import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.processor.assignment.ProcessId;
+import org.apache.kafka.streams.state.HostInfo;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 class AdviceRequestTest {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -52,6 +55,23 @@ class AdviceRequestTest {
                 "tasks": {"1_0": {"role": "active", "state": "running"}, "0_0": {"role": "none"}}}]}
             """);
         assertEquals(expected, asked);
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "orders-a-StreamThread-1-consumer-6f9619ff-8b86-d011-b42d-00cf4fc964ff, orders-a",
+        "orders-a-StreamThread-12-consumer, orders-a",
+        "pod-0-1-6f9619ff-8b86-d011-b42d-00cf4fc964ff, pod-0",
+        "app-00000000-0000-0000-0000-000000000001-StreamThread-1-consumer-6f9619ff-8b86-d011-b42d-00cf4fc964ff, ",
+        "something-else, "})
+    void aProcessHasTheNameThatItsOperatorsGaveIt(String consumer, String name) throws IOException {
+        Applications application = new Applications().stateful("0_0");
+        application.member(1).consumer = consumer;
+        application.member(1).host = Optional.of(new HostInfo("10.0.0.7", 9000));
+        JsonNode member = JSON.readTree(AdviceRequest.body(Settings.Mode.ASSIGN, application.snapshot()))
+            .get("members").get(0);
+        assertEquals(name, member.has("name") ? member.get("name").textValue() : null);
+        assertEquals("10.0.0.7:9000", member.get("endpoint").textValue());
     }
 
     @Test

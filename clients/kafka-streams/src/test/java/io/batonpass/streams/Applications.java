@@ -29,6 +29,7 @@ import org.apache.kafka.streams.processor.assignment.TaskTopicPartition;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultKafkaStreamsState;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskInfo;
 import org.apache.kafka.streams.processor.internals.assignment.DefaultTaskTopicPartition;
+import org.apache.kafka.streams.state.HostInfo;
 
 /** Applications made by hand, as the leader of a group sees them. */
 final class Applications {
@@ -51,6 +52,7 @@ final class Applications {
         final SortedSet<TaskId> copies = new TreeSet<>();
         final Map<String, String> tags = new TreeMap<>();
         String consumer;
+        Optional<HostInfo> host = Optional.empty();
         int threads = 1;
 
         Member(ProcessId id) {
@@ -162,7 +164,7 @@ final class Applications {
             });
             states.put(id, new DefaultKafkaStreamsState(
                 id, member.threads, member.tags, member.actives, member.copies,
-                new TreeMap<>(Map.of(member.consumer, Set.<TaskId>of())), Optional.empty(), Optional.of(lags),
+                new TreeMap<>(Map.of(member.consumer, Set.<TaskId>of())), member.host, Optional.of(lags),
                 Optional.empty()));
         });
         AssignmentConfigs configs = new AssignmentConfigs(
