@@ -77,7 +77,9 @@ class MemberSoft:
     @property
     def disk_bytes(self) -> int | None:
         """The size of the member's state on disk, over all tasks. None if the member reports no sizes."""
-        reported = [measured.report.disk_bytes for measured in self.reports.values() if measured.report.disk_bytes is not None]
+        reported = [
+            measured.report.disk_bytes for measured in self.reports.values() if measured.report.disk_bytes is not None
+        ]
         return sum(reported) if reported else None
 
 
