@@ -60,7 +60,7 @@ def test_members_without_a_rack_or_a_topology_are_named() -> None:
     racks, epochs = advice(scene)
     assert racks.startswith("rack_aware_tags names zone")
     assert racks.endswith("m1, m2, m3, m4, m5 and 1 more")
-    assert epochs == "tasks that are new in topology epoch 3 do not go to those who know an older one: m1"
+    assert epochs == "tasks that are new in topology epoch 3 do not go to members that know an older one: m1"
 
 
 def test_a_rack_tag_that_every_member_has_needs_no_advice() -> None:

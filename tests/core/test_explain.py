@@ -308,7 +308,7 @@ def test_groups_without_members_or_partitions_say_so() -> None:
     """An empty group and one whose partition counts are unknown have their own first sentence."""
     scene = Scene()
     scene.declare(topology(1))
-    assert of_group(scene).sentences == ("No member has joined, so that nobody runs anything.",)
+    assert of_group(scene).sentences == ("No member has joined, so no task runs.",)
     assert guarded().group.declared
     assert of_group(guarded()).sentences == ("Every task is where it belongs, and every copy is caught up.",)
 

@@ -146,7 +146,7 @@ def test_a_suspected_member_is_an_obstacle_with_all_that_it_holds() -> None:
     group = of_group(scene)
     (obstacle,) = group.obstacles
     assert (obstacle.member_id, obstacle.what, obstacle.tasks, obstacle.until_ms) == (A, "suspected", 2, None)
-    assert "a is suspected with 2 tasks: it broke off and has not spoken since." in group.sentences
+    assert "a is suspected with 2 tasks: its long-poll broke, and it has been silent since." in group.sentences
 
 
 def test_a_group_that_follows_a_forced_deletion_says_until_when_nothing_is_granted() -> None:

@@ -3,17 +3,16 @@
     decide(group, soft, inputs, now_ms, policy) -> Decision
     evolve(group, records) -> group
 
-What it promises:
+Callers may rely on this:
 
-* it is pure: standard library values only, no clock, no I/O, no randomness; the same input gives the same decision
-  (L10);
-* it never makes a decision that breaks a law (``invariants``); the service checks before it appends, tests check after
-  every step;
-* every move, every move held back, and every look that changed nothing carries a typed reason (``reasons``).
+* The core is pure. It uses standard library values only, and no clock, I/O or randomness. The same input gives the
+  same decision (L10).
+* No decision breaks a law (``invariants``). The service checks before each append; tests check after every step.
+* Every move, every task that is held back, and every look that changes nothing carries a typed reason (``reasons``).
 
-What it may never do: read the time (``now_ms`` comes in), choose by the order of a set, or change a value that it was
-given.
+Core code must not read the time (``now_ms`` is an argument), choose by the order of a set, or change a value that it
+was given.
 
-Four decisions, four files: ``placement`` (where tasks belong), ``handover`` (how the group gets there), ``reconcile``
-(what one member does next), ``probing`` (when to look again).
+Four files make the four decisions: ``placement`` (where tasks belong), ``handover`` (how the group gets there),
+``reconcile`` (what one member does next), ``probing`` (when to look again).
 """

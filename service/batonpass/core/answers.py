@@ -1,4 +1,4 @@
-"""What members are answered: the assignment, the status codes, and the errors of ids that are no longer members."""
+"""Answers to members: the assignment, the status codes, and the errors for ids that are no longer members."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _HOW_GONE: Mapping[Cause, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Taken(Done):
-    """A member's word was taken; ``ignored`` is what its status says of what it names and the group does not have."""
+    """The report was taken in. ``ignored`` are the status entries for what it names and the group does not have."""
 
     ignored: tuple[tuple[str, str], ...]
 
 
 class Late(Done):
-    """Nothing was taken from a member's word, which came late or doubled: it is answered with its whole assignment."""
+    """The message was late or doubled, so nothing was taken in. The answer has the whole assignment."""
 
 
 def refusal(group: Group, member_id: MemberId) -> ProtocolError:
-    """Return the error for an id that is not a member: left, fenced, taken over, or never seen."""
+    """Return the error for an id that is not a member: it left, was fenced or taken over, or is unknown."""
     if not group.declared:
         return UnknownGroup(f"no group {group.id!r} is declared; declare it with PUT /v1/groups/{group.id}")
     gone = group.gone.get(member_id)
@@ -58,12 +58,12 @@ def refusal(group: Group, member_id: MemberId) -> ProtocolError:
 def answer(
     group: Group, soft: Soft, member: Member, known_epoch: int, extra: tuple[tuple[str, str], ...] = ()
 ) -> Answer:
-    """Return the answer to a member that has seen ``known_epoch``: the whole assignment, unless it has seen it."""
+    """Return the answer to a member that has seen ``known_epoch``, with its assignment unless that epoch is current."""
     member_soft = soft.members.get(member.id)
     config = group.config
     epoch = member.epoch
     if is_full_report_awaited(group, soft, member.id):
-        # The log lost commits, and what it says of this member may be of the past: its own report comes first (L3).
+        # The log lost commits, so its entry for this member may be outdated. The member's full report comes first (L3).
         epoch = known_epoch = (
             known_epoch if known_epoch >= 0 else max(0, member_soft.echoed if member_soft is not None else 0)
         )
@@ -83,7 +83,7 @@ def answer(
 
 
 def is_full_report_awaited(group: Group, soft: Soft, member_id: MemberId) -> bool:
-    """Say whether the store is known to have lost commits and the member has not made its full report since."""
+    """Say whether the store lost commits and the member has not sent its full report since."""
     member_soft = soft.members.get(member_id)
     return member_soft is not None and not member_soft.full and member_soft.heard_ms < group.recovering_until_ms
 
@@ -94,32 +94,32 @@ def assignment_in_order(group: Group, member: Member) -> dict[TaskId, Grant]:
     last = len(index_of)
     return {
         task: member.assignment[task]
-        for task in sorted(member.assignment, key=lambda one: (index_of.get(one, last), one))
+        for task in sorted(member.assignment, key=lambda task_id: (index_of.get(task_id, last), task_id))
     }
 
 
 def status(group: Group, soft: Soft, member: Member) -> tuple[tuple[str, str], ...]:
-    """Return what the member should know besides its assignment, always whole."""
-    found: list[tuple[str, str]] = []
+    """Return all that the member should know besides its assignment. The list is complete in every answer."""
+    entries: list[tuple[str, str]] = []
     if member.drain is not None:
-        found.append(_drain_status(group, member))
+        entries.append(_drain_status(group, member))
     if group.pause is not None:
-        found.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
+        entries.append(("group-paused", group.pause.reason or f"moves are held ({group.pause.scope.value})"))
     if not is_ready(group.topology):
-        found.append(("topology-not-ready", why_not_ready(group.topology)))
+        entries.append(("topology-not-ready", why_not_ready(group.topology)))
     if member.topology_epoch < group.table.newest_epoch:
-        found.append(
+        entries.append(
             (
                 "stale-topology",
                 f"this member knows topology epoch {member.topology_epoch}, tasks need {group.table.newest_epoch}",
             )
         )
-    found.extend(_state_unknown(soft, member))
-    return tuple(found)
+    entries.extend(_state_unknown(soft, member))
+    return tuple(entries)
 
 
 def _state_unknown(soft: Soft, member: Member) -> list[tuple[str, str]]:
-    """Return the copies whose positions cannot belong to the present changelog: a position alone does not say so."""
+    """Return an entry for each copy whose positions cannot belong to the present changelog. Members cannot see that."""
     member_soft = soft.members.get(member.id)
     doubted = (
         []
@@ -145,17 +145,17 @@ def _drain_status(group: Group, member: Member) -> tuple[str, str]:
 
 _HOW_BLOCKED: Mapping[str, str] = {
     "no-eligible-member": "have nowhere to go: no other member can take them",
-    "drain-deadline": "are left after the deadline of the drain: nobody could take them; they end with this member",
+    "drain-deadline": "are left after the deadline of the drain: no member could take them; they end with this member",
     "drain-timeout": "were not handed over within drain_timeout_ms",
 }
 
 
 def why_drain_is_blocked(group: Group, member: Member) -> str:
-    """Return why a drain does not get on, "" while it does: nobody is left to take its tasks, or its time is over."""
+    """Return why a drain is blocked: no member can take its tasks, or its time is over; "" if it is not."""
     if member.drain is None:
         return ""
     others = any(
-        one.drain is None and one.away_until_ms is None for one in group.members.values() if one.id != member.id
+        other.drain is None and other.away_until_ms is None for other in group.members.values() if other.id != member.id
     )
     if not others:
         return "no-eligible-member"
@@ -165,10 +165,11 @@ def why_drain_is_blocked(group: Group, member: Member) -> str:
 def answer_to_poll(
     group: Group, soft: Soft, member_id: MemberId, after: int, _policy: Policy
 ) -> Answer | ProtocolError | None:
-    """Return the long-poll's answer as things stand: None means wait on.
+    """Return the long-poll's answer; None if it has to wait on.
 
-    It is answered when the assignment is another than ``after`` says (also when ``after`` is above it: the store may
-    have lost commits), and refused when the member is no longer one. It is not a heartbeat, and changes nothing.
+    It is answered when the member's epoch differs from ``after``, and refused when the id is no longer a member. An
+    ``after`` above the member's epoch is answered too: the store may have lost commits. A long-poll is no heartbeat and
+    changes nothing.
     """
     member = group.members.get(member_id)
     if not group.declared or member is None or member.away_until_ms is not None:

@@ -1,11 +1,11 @@
-"""Who gets a slot: extra copies cost the members that run them disk and network, so a group has only so many at once.
+"""Which requested copies get a slot. Extra copies cost disk and network, so a group has only so many at once.
 
-Inside the budget is every warmup and every copy of a task beyond ``1 + num_standby_replicas``; a task uses as many
-slots as the larger of the two. Outside, and never queued: the takeover of a task without an owner, and copies up to
-that number. Drains have a budget of their own.
+Every warmup needs a slot, and so does every copy of a task beyond ``1 + num_standby_replicas``. A task uses as many
+slots as the larger of the two numbers. A takeover of a task without an owner, and copies up to that number, need no
+slot and are never queued. Drains have a budget of their own.
 
-Order: what leaves a draining member, then actives before standbys, then the most overloaded owner, then the shortest
-estimated catch-up, then task id. A slot that comes free is given away in the same step that frees it.
+Order: copies for drains first, then actives before standbys, then the most overloaded owner, then the shortest
+estimated catch-up, then task id. A step that frees a slot gives it out again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from batonpass.core.view import View
 
 _NEVER: Final = 2**62
 _HOLD_A_READY_TARGET = (Held.FAILED, Held.MEMBER_OVERDUE, Held.REVOKE_FIRST, Held.TAKE_OVER_FIRST, Held.GRANTS_HELD)
-"""What holds back a task though its target is ready, with nothing else to be seen of it."""
+"""Reasons that hold a task back although its target has a ready copy. Nothing else shows that it is held back."""
 
 
 class HeldBack(NamedTuple):
-    """A task that is not where its target says and has no copy there yet, or that failed where it is, with why.
+    """A task that is not at its target and has no copy there, or that failed where it is; and why.
 
-    ``to`` is None where nobody can have it.
+    ``to`` is None if no member can have the task.
     """
 
     task: TaskId
@@ -40,7 +40,7 @@ class HeldBack(NamedTuple):
 
 
 class Slots:
-    """What is left of the budgets of one step, and of the room that members have."""
+    """What is left of one step's budgets, and of the room that members have."""
 
     __slots__ = ("_balance_left", "_drain_left", "_per_member", "_view", "_warmups", "copy_capacity")
 
@@ -60,7 +60,7 @@ class Slots:
                 self._count(plan, waits_for_grant=plan.task.id in waiting)
 
     def _count(self, plan: TaskPlan, *, waits_for_grant: bool) -> None:
-        """Take off what the copies of a task use."""
+        """Subtract the slots that a task's copies use."""
         warming = [member_id for member_id, role in plan.copies.items() if role is Role.WARMUP]
         if waits_for_grant and plan.choice.active is not None:
             warming.append(plan.choice.active)
@@ -75,16 +75,17 @@ class Slots:
     def left(self, *, for_drain: bool) -> int:
         """Return how many slots are left.
 
-        A move under way whose owner begins to drain, or stays after all, changes budgets: their sum holds too.
+        The sum of both budgets limits it too, because a move under way changes its budget when its owner begins to
+        drain, or stops draining.
         """
         return min(self._drain_left if for_drain else self._balance_left, self._drain_left + self._balance_left)
 
     def are_given(self, *, for_drain: bool) -> bool:
-        """Say whether any slot is left, and moves are not held."""
+        """Say whether a slot is left, and moves are not held."""
         return self.left(for_drain=for_drain) > 0 and self._view.why_moves_are_held(for_balance=not for_drain) is None
 
     def why_not(self, request: CopyRequest) -> Held | None:
-        """Return why a copy cannot be given now; None when it can. What cannot be given once stays so in this step."""
+        """Return why a copy cannot be given now; None if it can. A copy that is refused once stays so in this step."""
         held = self._view.why_moves_are_held(for_balance=not (request.for_drain or request.needs_no_slot))
         if held is not None:
             return held
@@ -99,11 +100,11 @@ class Slots:
         return None
 
     def may_begin(self, member_id: MemberId) -> bool:
-        """Say whether the member, which has no limit of its own, is here, and may begin one more warmup."""
+        """Say whether the member, which has no limit of its own, is present and may begin one more warmup."""
         return self._warmups[member_id] < self._per_member and self._view.present_member(member_id) is not None
 
     def take(self, request: CopyRequest) -> Role:
-        """Give the copy that is requested; return its role."""
+        """Give the requested copy, and return its role."""
         self.copy_capacity.take(request.member_id, request.task.id)
         if request.needs_no_slot:
             return Role.STANDBY
@@ -116,9 +117,9 @@ class Slots:
 
 
 def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[TaskId]:
-    """Return the tasks that one of their warmups is to have, but not yet: its member must give something up first.
+    """Return the tasks that will be granted to one of their warmups, but not before its member confirms a revocation.
 
-    Until it has, the copy is a warmup like any other.
+    Until then the copy counts as a warmup.
     """
     chosen = [plan for plan in task_plans if plan.task.warmups and _is_free_for_a_warmup(plan)]
     if not chosen or view.as_if_released:
@@ -133,33 +134,33 @@ def _waiting_for_their_grant(view: View, task_plans: list[TaskPlan]) -> set[Task
 
 
 def _is_free_for_a_warmup(plan: TaskPlan) -> bool:
-    """Say whether nobody has the task and it goes to a warmup, which was not promised it before."""
+    """Say whether the task has no owner and goes to a warmup that was not chosen as next owner before."""
     task, active = plan.task, plan.choice.active
     return active in task.warmups and task.owner is None and not task.unreleased and task.next_owner != active
 
 
 def slots_used(copies: Mapping[MemberId, Role], num_standby_replicas: int) -> int:
-    """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever are more."""
+    """Return the slots that a task uses: its warmups, or its copies beyond the wanted number, whichever is larger."""
     return max([*copies.values()].count(Role.WARMUP), len(copies) - num_standby_replicas)
 
 
 class _Order(NamedTuple):
-    """By what slots are given first, up to how soon a copy is caught up: the smaller is served first."""
+    """The order in which slots are given, before the estimated catch-up: smaller values first."""
 
     needs_slot: bool
     for_balance: bool
     for_standby: bool
     spare: float
-    """The load of the owner, negated: the most overloaded one comes first."""
+    """The owner's load, negated, so that the most overloaded owner comes first."""
 
 
 def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = ()) -> Slots:
-    """Give slots to what is requested, in order, and add the copies to ``task_plans``; return what is left of them.
+    """Give slots to the requested copies, in order, and add these copies to ``task_plans``. Return the slots left.
 
-    What members with a limit on their copies have no room for is taken back from ``task_plans`` first.
+    First the copies for which members with a limit have no room are removed from ``task_plans``.
 
-    ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``); those that get one are added
-    to ``task_plans``. It is not looked at where no slot is left.
+    ``queue`` are the tasks that wait for a slot and have no plan yet (``Pending.QUEUED``). Those that get a slot are
+    added to ``task_plans``. The queue is not read if no slot is left.
     """
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.take_back_excess(view, task_plans)
@@ -183,7 +184,7 @@ def give_slots(view: View, task_plans: list[TaskPlan], queue: Iterable[Task] = (
 
 
 def _in_line(view: View, slots: Slots, queue: Iterable[Task]) -> dict[_Order, list[tuple[Task, MemberId]]]:
-    """Return the copies that queued tasks want on members that may begin another warmup, by who is served first."""
+    """Return the copies that queued tasks want on members that may begin another warmup, by their order."""
     in_line: defaultdict[_Order, list[tuple[Task, MemberId]]] = defaultdict(list)
     leaving = {member.id for member in view.members.values() if member.drain is not None}
     has_slots, has_drain_slots = slots.are_given(for_drain=False), slots.are_given(for_drain=True)
@@ -212,7 +213,7 @@ def _order(view: View, slots: Slots, request: CopyRequest) -> _Order:
 
 
 def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) -> None:
-    """Give what can be given of requests that differ only in how soon a copy is caught up."""
+    """Give what can be given of requests with the same order, those with the shortest catch-up first."""
     possible = [(request, plan) for request, plan in alike if slots.why_not(request) is None]
     if len(possible) > 1 and (slots.copy_capacity.is_limited or not possible[0][0].needs_no_slot):
         possible.sort(key=lambda pair: _catch_up_order(view, pair[0]))
@@ -222,7 +223,7 @@ def _grant(view: View, slots: Slots, alike: list[tuple[CopyRequest, TaskPlan]]) 
 
 
 def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int]:
-    """Return how soon a copy is caught up, as far as anybody knows; the task decides between equals."""
+    """Return how soon a copy is caught up, as far as known. The task decides among equals."""
     copy = view.copy(request.task, request.member_id)
     soon = level_in_ms(copy)
     return (
@@ -233,7 +234,7 @@ def _catch_up_order(view: View, request: CopyRequest) -> tuple[float, float, int
 
 
 def held_back(view: View, slots: Slots, task_plans: Iterable[TaskPlan]) -> list[HeldBack]:
-    """Return which moves of actives are held back once slots are given, one entry a task, in the order of tasks."""
+    """Return which moves of actives are held back once slots are given, one entry per task, in the tasks' order."""
     entries = [_why_held_back(view, slots, plan) for plan in task_plans]
     index_of = view.group.table.index_of
     return sorted([entry for entry in entries if entry is not None], key=lambda entry: index_of[entry.task])
@@ -257,7 +258,7 @@ def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
         return None
     has_copy = task.target in plan.copies
     if choice.held is not None and (not has_copy or choice.held in _HOLD_A_READY_TARGET):
-        # What failed where it belongs waits for its owner to recover.
+        # A task that failed at its target waits for its owner to recover.
         return HeldBack(task.id, task.target if task.target != choice.active else None, choice.held)
     if task.target is None:
         return HeldBack(task.id, None, Held(task.waiting_reason)) if task.waiting_reason else None
@@ -265,9 +266,9 @@ def _why_held_back(view: View, slots: Slots, plan: TaskPlan) -> HeldBack | None:
 
 
 def _why_not_granted(view: View, task: Task) -> Held | None:
-    """Return why a task that nobody has is not granted yet to whoever is to have it.
+    """Return why a task without an owner is not granted yet.
 
-    Whoever was told to stop mostly confirms at once; that it has not is worth a reason only after a heartbeat interval.
+    A missing confirmation is a reason only after a heartbeat interval: most members confirm at once.
     """
     if view.as_if_released:
         return None

@@ -1,4 +1,4 @@
-"""What operators ask of a group: declaring and deleting it, pauses, pins, releases."""
+"""Commands of operators: declare and delete a group, pause it, pin and release tasks."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from batonpass.core.topology import next_topology, with_partitions
 
 
 def declare(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
-    """Create the group, or change it: parts that the caller leaves out stay as they are.
+    """Create the group, or change it. What the caller leaves out stays as it is.
 
-    A change needs the revision that the caller has read. One that changes nothing records nothing.
+    A change needs the revision that the caller has read. Nothing is recorded if nothing changes.
     """
     group = draft.group
     try:
@@ -84,7 +84,7 @@ def _create(draft: DecisionDraft, item: GroupDeclaration) -> Reply:
 
 
 def require_size(draft: DecisionDraft, topology: Topology) -> None:
-    """Refuse a topology of more tasks than a group may have.
+    """Refuse a topology with more tasks than a group may have.
 
     Raises:
         TooLarge: naming the limit.
@@ -96,7 +96,7 @@ def require_size(draft: DecisionDraft, topology: Topology) -> None:
 
 
 def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
-    """Return what is accepted in a config and still unwise, for people."""
+    """Return warnings about settings that are accepted but unwise."""
     least = 2 * policy.coordinator_lease_ms
     if config.session_timeout_ms < least:
         warning = (
@@ -108,7 +108,7 @@ def warnings_of(policy: Policy, config: GroupConfig) -> tuple[str, ...]:
 
 
 def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
-    """Delete an empty group, or (``force``) one with members; a tombstone keeps its epochs and tokens."""
+    """Delete an empty group, or (``force``) one with members. A tombstone keeps its epochs and tokens."""
     group = draft.group
     if not group.declared:
         return UnknownGroup(f"no group {group.id!r} is declared")
@@ -117,16 +117,16 @@ def delete(draft: DecisionDraft, item: GroupDeletion) -> Reply:
         return GroupNotEmpty(
             f"group {group.id!r} has {len(group.members)} members ({names}); let them leave, or use force=true"
         )
-    # Whoever may still be running a task is a member, or unreleased; a group with neither is free at once.
+    # Every member that may be running a task is in the group, or unreleased. Without either the name is free at once.
     in_use = len(group.members) > 0 or any(group.tasks[task_id].unreleased for task_id in group.unsettled)
     draft.record(GroupDeleted(draft.now_ms, draft.now_ms + (group.longest_session_ms if in_use else 0)))
     return Done()
 
 
 def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
-    """Take the partition counts of source topics: a partition more is a task more.
+    """Take the partition counts of source topics. Each new partition is a new task.
 
-    The tasks of a Kafka Streams application are those that it says.
+    The tasks of a Kafka Streams application come from its rebalances instead.
     """
     group = draft.group
     if group.config.kafka_streams:
@@ -143,7 +143,6 @@ def partition_counts(draft: DecisionDraft, item: PartitionCounts) -> Reply:
 
 
 def pause(draft: DecisionDraft, item: PauseRequest) -> Reply:
-    """Hold moves."""
     if not draft.group.declared:
         return UnknownGroup(f"no group {draft.group.id!r} is declared")
     if item.expires_ms is not None and item.expires_ms <= draft.now_ms:
@@ -170,7 +169,7 @@ def resume(draft: DecisionDraft) -> Reply:
 
 
 def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
-    """Bind a task to a member: it stays, or moves (warm), there; or take the pin off."""
+    """Pin a task to a member, so that it stays or moves (warm) there; or remove the pin."""
     group = draft.group
     refused = _no_such_task(draft, item.task)
     if refused is not None:
@@ -184,12 +183,12 @@ def pin(draft: DecisionDraft, item: PinRequest) -> Reply:
 
 
 def release(draft: DecisionDraft, item: ReleaseRequest) -> Reply:
-    """Let a task that is parked, or avoids members on which it failed, be tried again, with a clean slate."""
+    """Forget a task's failures, so that a parked task is tried again and no member is avoided for it."""
     refused = _no_such_task(draft, item.task)
     if refused is not None:
         return refused
     task, view = draft.group.tasks[item.task], draft.view()
-    avoided = [one.member_id for one in task.failures if view.has_failed(task, one.member_id)]
+    avoided = [failure.member_id for failure in task.failures if view.has_failed(task, failure.member_id)]
     if task.parked or any(member_id in draft.group.members for member_id in avoided):
         draft.record(TaskUnparked(item.task))
         draft.schedule("release")

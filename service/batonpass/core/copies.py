@@ -1,9 +1,9 @@
-"""Which members hold a copy of each task beside its active: standbys, warmups, the last owner until the new one runs.
+"""Which members hold a copy of each task beside its active: standbys, warmups, and the last owner's copy.
 
-A copy that is there and wanted is kept, at no cost. One that is missing is requested (``CopyRequest``). Copies up to
-``1 + num_standby_replicas`` of a task are standbys and need no slot; each one beyond that number is a warmup, and
-``budget`` decides when it gets a slot. A copy that is wanted no longer stays until enough wanted ones are caught up:
-so a standby moves as an active does, the old one goes when the new one is ready.
+A wanted copy that exists is kept, at no cost. A wanted copy that is missing is requested (``CopyRequest``). Up to
+``num_standby_replicas`` copies beside the active are standbys and need no slot. Each further copy is a warmup, and
+``budget`` decides when it gets a slot. A copy that is no longer wanted stays until enough wanted copies are caught up.
+So a standby moves as an active does: the old copy goes when the new one is ready.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from batonpass.core.view import View
 
 
 class CopyRequest(NamedTuple):
-    """A copy that is wanted of ``task`` on ``member_id``, for its move as active or as standby.
+    """A copy of ``task`` that is wanted on ``member_id``, so that its active or a standby can move there.
 
-    ``for_drain``: the slot is one of those for drains. ``needs_no_slot``: the task has fewer copies than it
-    should have, and this one is free.
+    ``for_drain``: it takes a slot of the drain budget. ``needs_no_slot``: the task has fewer copies than it should, so
+    this one is free.
     """
 
     task: Task
@@ -34,9 +34,9 @@ class CopyRequest(NamedTuple):
 
 
 class TaskPlan(NamedTuple):
-    """One task after this step: its active, its other copies by member, and the copies that it asks for.
+    """One task after this step: its active, its other copies by member, and the copies that it requests.
 
-    The copy that it asks for to move its active comes first.
+    The copy for a move of the active, if requested, comes first.
     """
 
     task: Task
@@ -46,21 +46,25 @@ class TaskPlan(NamedTuple):
 
 
 def plan_task(view: View, task: Task) -> TaskPlan:
-    """Return what the members should hold of ``task`` when this step is complete, budgets apart."""
+    """Return what members should hold of ``task`` when this step is complete, before slots are given."""
     choice = choose_active(view, task)
     active, members = choice.active, view.members
     if task.parked or not view.is_stateful(task.id):
         return TaskPlan(task, choice, {})
     if active is None:
-        # Nobody can have it now: whatever copies there are may yet be what saves it.
+        # No member can have the task now, so every copy may be needed.
         return TaskPlan(task, choice, view.holders(task))
-    wanted = [one for one in task.target_standbys if one != active and members[one].away_until_ms is None]
+    wanted = [
+        member_id
+        for member_id in task.target_standbys
+        if member_id != active and members[member_id].away_until_ms is None
+    ]
     is_held = task.standbys or task.warmups or (task.owner is not None and task.owner != active)
     return _with_requests(view, task, choice, _kept(view, task, choice, wanted) if is_held else {}, wanted)
 
 
 def plan_queued_task(view: View, task: Task) -> TaskPlan:
-    """Return the plan of a task that waits for a slot: all stays, and it asks for the copies that it lacks."""
+    """Return the plan of a task that waits for a slot: nothing changes, and it requests the copies that it lacks."""
     copies = view.holders(task)
     for_drain = is_for_drain(view, task, task.owner, copies)
     requests = [
@@ -72,18 +76,22 @@ def plan_queued_task(view: View, task: Task) -> TaskPlan:
 
 
 def lacking(task: Task) -> list[MemberId]:
-    """Return where a task that waits for a slot is to have a copy and has none, its target first."""
+    """Return the members where a queued task should have a copy and has none, its target first."""
     owner, standbys = task.owner, task.standbys
     wanted = task.target_standbys
-    found = [one for one in wanted if one not in standbys and one != owner] if wanted != standbys else []
-    return [task.target, *found] if task.target is not None and task.target != owner else found
+    missing = (
+        [member_id for member_id in wanted if member_id not in standbys and member_id != owner]
+        if wanted != standbys
+        else []
+    )
+    return [task.target, *missing] if task.target is not None and task.target != owner else missing
 
 
 def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dict[MemberId, Role]:
-    """Return the copies that stay, with their roles from now on.
+    """Return the copies that stay, with their new roles.
 
-    These are the copy of whoever ran the task last, until the next owner runs it; those that are ``wanted`` and there;
-    the target's; and of the surplus what nothing makes superfluous yet.
+    Four kinds stay: the last owner's copy until the next owner runs, the ``wanted`` copies that exist, the target's
+    copy, and of the other ones those that are still needed.
     """
     owner, target = task.owner, task.target
     is_giving_way = owner is not None and owner != choice.active
@@ -93,48 +101,58 @@ def _kept(view: View, task: Task, choice: Choice, wanted: list[MemberId]) -> dic
     kept: dict[MemberId, Role] = {}
     if last_owner is not None and last_owner in holders and has_run and not view.as_if_released:
         kept[last_owner] = Role.STANDBY
-    there = [one for one in wanted if one in holders]
+    there = [member_id for member_id in wanted if member_id in holders]
     for member_id in there:
         is_standby = holders[member_id] is Role.STANDBY or _is_caught_up(view, task, member_id)
         kept[member_id] = Role.STANDBY if is_standby else Role.WARMUP
     if target is not None and target in holders and target != owner and not view.is_stalled(task, target):
-        # While another has the task for it, the target's copy is one of those that are wanted beside the active.
+        # If another member has the task instead of the target, the target's copy counts as one of the wanted ones.
         kept.setdefault(target, holders[target])
         there.append(target)
     # An owner that gives way although it is the target is asked for a copy as the target (``_with_requests``).
-    surplus = {one: holders[one] for one in holders if one not in kept and not (one == owner == target)}
+    surplus = {
+        member_id: holders[member_id]
+        for member_id in holders
+        if member_id not in kept and not (member_id == owner == target)
+    }
     if surplus:
-        missing = len(task.target_standbys) - sum([_is_caught_up(view, task, one) for one in there])
+        missing = len(task.target_standbys) - sum([_is_caught_up(view, task, member_id) for member_id in there])
         kept.update(_surplus_kept(view, task, surplus, missing=missing, is_ready=choice.ready))
         if not view.as_if_released:
-            kept.update({one: role for one, role in surplus.items() if one in view.next_owners})
-            _keep_on_drained(view, task, kept, {one: role for one, role in surplus.items() if one not in kept})
+            kept.update({member_id: role for member_id, role in surplus.items() if member_id in view.next_owners})
+            _keep_on_drained(
+                view, task, kept, {member_id: role for member_id, role in surplus.items() if member_id not in kept}
+            )
     return kept
 
 
 def _holders_beside(view: View, task: Task, active: MemberId | None) -> dict[MemberId, Role]:
-    """Return the copies that there are beside the next active; an owner that gives way has one unless it lost it."""
+    """Return the copies beside the next active. An owner that gives way has one, unless it lost its state."""
     holders = view.holders(task)
     if task.owner is not None and task.state is not ActiveState.LOST:
         holders[task.owner] = Role.STANDBY
     return {member_id: role for member_id, role in holders.items() if member_id != active}
 
 
-def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], rest: dict[MemberId, Role]) -> None:
-    """Keep what stands by on draining members as long as nobody else can: it goes with its member, not before.
+def _keep_on_drained(view: View, task: Task, kept: dict[MemberId, Role], unwanted: dict[MemberId, Role]) -> None:
+    """Keep standbys on draining members as long as they are not replaced.
 
-    Where all drain nothing moves, and what is ready for a move stays ready for it.
+    If all members drain, nothing moves, and copies that are ready for a move stay ready.
     """
-    leaving = [one for one, role in rest.items() if role is Role.STANDBY and view.members[one].drain is not None]
-    for member_id in sorted(leaving, key=lambda one: (*_warmth(view, task, one), one)):
+    leaving = [
+        member_id
+        for member_id, role in unwanted.items()
+        if role is Role.STANDBY and view.members[member_id].drain is not None
+    ]
+    for member_id in sorted(leaving, key=lambda member_id: (*_warmth(view, task, member_id), member_id)):
         if len(kept) < view.config.num_standby_replicas:
             kept[member_id] = Role.STANDBY
     if all(member.drain is not None for member in view.members.values()):
-        kept.update({one: role for one, role in rest.items() if _is_caught_up(view, task, one)})
+        kept.update({member_id: role for member_id, role in unwanted.items() if _is_caught_up(view, task, member_id)})
 
 
 def _is_caught_up(view: View, task: Task, member_id: MemberId) -> bool:
-    """An owner that ran the task has everything until it says otherwise: it has just been told to stop."""
+    """Say whether a copy is caught up. An owner that ran the task has all state until it reports otherwise."""
     return _was_running_on(task, member_id) or view.copy(task, member_id).is_caught_up
 
 
@@ -145,16 +163,20 @@ def _was_running_on(task: Task, member_id: MemberId) -> bool:
 def _surplus_kept(
     view: View, task: Task, surplus: dict[MemberId, Role], *, missing: int, is_ready: bool
 ) -> dict[MemberId, Role]:
-    """Return the unwanted copies that stay for now: as many standbys as caught-up wanted ones are missing.
+    """Return the unwanted copies that stay for now: as many standbys as wanted copies are not caught up.
 
-    While nobody is ready to run the task, all of them stay that hold any state: each may yet be what saves the task.
+    While no member is ready to run the task, every copy with state stays, because each may be needed.
     """
-    ranked = sorted(surplus, key=lambda one: (*_warmth(view, task, one), one)) if len(surplus) > 1 else [*surplus]
+    ranked = (
+        sorted(surplus, key=lambda member_id: (*_warmth(view, task, member_id), member_id))
+        if len(surplus) > 1
+        else [*surplus]
+    )
     if is_ready:
-        stay = [one for one in ranked if surplus[one] is Role.STANDBY][: max(0, missing)]
+        stay = [member_id for member_id in ranked if surplus[member_id] is Role.STANDBY][: max(0, missing)]
     else:
-        stay = [one for one in ranked if view.copy(task, one).readiness is not Readiness.COLD]
-    return {one: surplus[one] for one in stay}
+        stay = [member_id for member_id in ranked if view.copy(task, member_id).readiness is not Readiness.COLD]
+    return {member_id: surplus[member_id] for member_id in stay}
 
 
 def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
@@ -165,19 +187,23 @@ def _warmth(view: View, task: Task, member_id: MemberId) -> tuple[int, int]:
 
 
 def is_for_drain(view: View, task: Task, active: MemberId | None, copies: Mapping[MemberId, Role]) -> bool:
-    """Say whether the extra copies of a task are there because a member drains: its owner, or its last one.
+    """Say whether a task's extra copies exist because a member drains: its owner, or its last owner.
 
-    A member that gives the task up altogether in this step, or has done so, waits for none of its copies.
+    A member that gives up the task completely, in this step or before, does not count: it does not wait for a copy.
     """
     members = view.members
     owner = task.owner if task.owner == active or task.owner in copies else None
-    return any(one in members and members[one].drain is not None for one in (owner, task.previous_owner) if one)
+    return any(
+        member_id in members and members[member_id].drain is not None
+        for member_id in (owner, task.previous_owner)
+        if member_id
+    )
 
 
 def _with_requests(
     view: View, task: Task, choice: Choice, copies: dict[MemberId, Role], wanted: list[MemberId]
 ) -> TaskPlan:
-    missing = [one for one in wanted if one not in copies]
+    missing = [member_id for member_id in wanted if member_id not in copies]
     target = view.present_member(task.target) if task.target != choice.active else None
     if target is not None and target.id not in copies and not view.is_stalled(task, target.id):
         missing.insert(0, target.id)
@@ -185,7 +211,7 @@ def _with_requests(
         return TaskPlan(task, choice, copies)
     free = view.config.num_standby_replicas - len(copies)
     if free >= len(missing) and view.grants_freely(missing):
-        # Nothing that any other task asks for can stand in their way.
+        # No other task can compete for these copies.
         for member_id in missing:
             copies[member_id] = Role.STANDBY
         return TaskPlan(task, choice, copies)

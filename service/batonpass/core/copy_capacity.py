@@ -1,8 +1,8 @@
-"""Room on members that take only so much (``room``): a hard limit, so what fits nowhere waits.
+"""Room on members with a limit (``room``). The limit is hard, so what fits nowhere waits.
 
-A member that is full first gives up the copies that no target wants of it. What would still be too many is not
-granted: a task without an owner waits, a task with one stays there. While revocations are not confirmed, their tasks
-take up room; on a disk they do for as long as their state is there.
+A full member first gives up the copies that no target wants of it. What would still be too much is not granted: a task
+without an owner waits, and a task with one stays there. A task whose revocation is not confirmed takes up room; on a
+disk it does as long as its state is there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from batonpass.core.view import View
 
 
 class RoomLeft:
-    """What is left of the room of members while copies are dealt to them; members without a limit always have some.
+    """The room of members that is left while copies are dealt to them. Members without a limit always have room.
 
-    It may fall below nothing: whoever deals finds out afterwards, and takes something back.
+    It may become negative. The caller then takes something back.
     """
 
     __slots__ = ("_copies", "_more", "_view")
 
     def __init__(self, view: View, copies: dict[MemberId, int]) -> None:
-        """Begin with so many copies of members with a limit on these, and with all that is free on disks."""
+        """Start with ``copies`` as the room for copies of members with a limit, and with all free room on disks."""
         self._view = view
         self._copies = copies
         self._more = {member_id: room.more for member_id, room in view.disk_room.items()}
@@ -38,7 +38,7 @@ class RoomLeft:
             self._more[member_id] -= count
 
     def has_too_many(self, member_id: MemberId, task_id: TaskId) -> bool:
-        """Say whether the member was dealt more than it takes, and the task is a part of that."""
+        """Say whether the member was dealt more than it takes, and the task is part of that."""
         if self._copies.get(member_id, 0) < 0:
             return True
         return self._more.get(member_id, 0) < 0 and self._view.takes_room_on_disk(member_id, task_id)
@@ -50,26 +50,26 @@ class RoomLeft:
         return self._more.get(member_id, 1) > 0 or not self._view.takes_room_on_disk(member_id, task_id)
 
     def allows_all(self, requests: Iterable[CopyRequest]) -> bool:
-        """Say whether members may take all of these copies together."""
+        """Say whether the members may take all of these copies together."""
         asked = [(request.member_id, request.task.id) for request in requests]
         copies = Counter([member_id for member_id, _ in asked])
-        more = Counter([one for one, task_id in asked if self._view.takes_room_on_disk(one, task_id)])
-        return all(self._copies.get(one, count) >= count for one, count in copies.items()) and all(
-            self._more.get(one, count) >= count for one, count in more.items()
+        more = Counter([member_id for member_id, task_id in asked if self._view.takes_room_on_disk(member_id, task_id)])
+        return all(self._copies.get(member_id, count) >= count for member_id, count in copies.items()) and all(
+            self._more.get(member_id, count) >= count for member_id, count in more.items()
         )
 
 
 class CopyCapacity:
-    """How many more copies members that take only so much may take in this step.
+    """How many more copies members with a limit may take in this step.
 
-    ``task_plans`` is what the step looks at, and where it heads; whatever else a member holds stays.
+    ``task_plans`` are the tasks of the step and where they go. Whatever else a member holds stays.
     """
 
     __slots__ = ("_left", "_view")
 
     def __init__(self, view: View, task_plans: list[TaskPlan]) -> None:
         looked_at = {plan.task.id for plan in task_plans} if view.limited else set()
-        members = [view.members[one] for one in view.limited]
+        members = [view.members[member_id] for member_id in view.limited]
         self._view = view
         self._left = RoomLeft(
             view,
@@ -84,7 +84,7 @@ class CopyCapacity:
                 self._left.take(member_id, plan.task.id)
 
     def take_back_excess(self, view: View, task_plans: list[TaskPlan]) -> None:
-        """Change the plans, in place, so that nobody is to have more than its limit, as far as anything can go."""
+        """Change the plans, in place, so that no member exceeds its limit, as far as plans can be dropped."""
         if not view.limited:
             return
         self._give_up_unwanted(task_plans)
@@ -101,7 +101,7 @@ class CopyCapacity:
                     self._left.take(member_id, task.id, -1)
 
     def _is_too_many(self, view: View, plan: TaskPlan) -> bool:
-        """Say whether the active would come to a member that has no room for it and no copy of it."""
+        """Say whether the active would move to a member that has neither room for it nor a copy of it."""
         active, task_id = plan.choice.active, plan.task.id
         if active is None or active not in view.limited or active == plan.task.owner:
             return False
@@ -116,7 +116,7 @@ class CopyCapacity:
         return True
 
     def _without_its_move(self, plan: TaskPlan) -> TaskPlan:
-        """Return the task as it is when its active cannot come to where it was meant to go: it stays, or waits."""
+        """Return the plan of a task whose active cannot move: it stays, or waits."""
         owner = plan.task.owner
         if owner not in plan.copies:
             self._left.take(owner, plan.task.id)
@@ -126,7 +126,6 @@ class CopyCapacity:
 
     @property
     def is_limited(self) -> bool:
-        """Whether any member has a limit."""
         return bool(self._view.limited)
 
     def allows(self, member_id: MemberId, task_id: TaskId) -> bool:
@@ -134,7 +133,6 @@ class CopyCapacity:
         return self._left.allows(member_id, task_id)
 
     def take(self, member_id: MemberId, task_id: TaskId) -> None:
-        """Count one more copy on the member."""
         self._left.take(member_id, task_id)
 
     def allows_all(self, requests: Iterable[CopyRequest]) -> bool:

@@ -1,8 +1,9 @@
-"""``decide``: state, what has arrived and the time go in; records, replies, a wake-up time and reasons come out.
+"""``decide`` turns state, inputs and the time into records, replies, a wake-up time and reasons.
 
-The protocol's table of contents. Each input is taken by the file that knows it. Then, once for all of them: what is due
-is placed (``retarget``), the group is taken one step towards its target (``step``: ``handover``, ``copies``,
-``budget``, ``reconcile``), the next look is set (``probing``), and every input is answered (``answers``).
+This file is the protocol's table of contents. ``_apply`` passes each input to the file that handles it. Then, once for
+all inputs together: ``retarget`` places what is due, ``step`` takes the group one step towards its target
+(``handover``, ``copies``, ``budget``, ``reconcile``), ``probing`` sets the next look, and ``answers`` makes the
+replies.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from batonpass.core.step import take_step
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The consequences of what has arrived.
+    """What follows from the inputs.
 
     Attributes:
         records: the facts to persist, all or none, before anything else happens (L2).
-        after: the group that they lead to; the very group that came in when there are none.
+        after: the group that the records lead to. Without records it is the same object that came in.
         soft: the soft state afterwards.
-        replies: what the sender of each input is told once the records are persisted, in the order of the inputs.
-        wake_at_ms: when a tick is due at the latest; None: never. A tick too early is harmless.
-        reasons: why what moved moved, why what is held back is held back, and why a look changed nothing.
+        replies: one for each input, in the order of the inputs. They are sent once the records are persisted.
+        wake_at_ms: when a tick is due at the latest. None: never. An early tick is harmless.
+        reasons: why tasks moved, why others are held back, and why a look changed nothing.
     """
 
     records: tuple[Record, ...]
@@ -52,7 +53,7 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-def decide(  # noqa: PLR0917 - the state, what has arrived, the time, and what stays
+def decide(  # noqa: PLR0917 - the state, the inputs, the time, and the two things that stay the same
     group: Group,
     soft: Soft,
     inputs: Sequence[i.Input],
@@ -60,10 +61,10 @@ def decide(  # noqa: PLR0917 - the state, what has arrived, the time, and what s
     policy: Policy,
     solver: Solver = minimum_flow,
 ) -> Decision:
-    """Decide on all inputs that have arrived, as if they came one after another at this instant.
+    """Decide on all inputs together, as if they came one after another at this instant.
 
-    Pure: the same arguments give the same decision (L10), and none of them is changed. An input that is refused harms
-    no other. ``solver`` may be another that gives the same flows; where it gives none, the target stays.
+    Pure: the same arguments give the same decision (L10), and no argument is changed. A refused input does not affect
+    the others. ``solver`` may be any that gives the same flows as the default. If it gives none, the target stays.
     """
     draft = DecisionDraft(group, soft, now_ms, policy, solver)
     liveness.notice_own_silence(draft)
@@ -83,7 +84,7 @@ def decide(  # noqa: PLR0917 - the state, what has arrived, the time, and what s
 
 
 def _apply_all(draft: DecisionDraft, inputs: Sequence[i.Input]) -> tuple[list[Reply], set[TaskId] | None]:
-    """Take every input; return what came of each, and the tasks of which they may bring news (None: all)."""
+    """Apply every input. Return the outcome of each, and the tasks that they may bring news of (None: all)."""
     outcomes: list[Reply] = []
     concerned: set[TaskId] | None = set()
     was_touched = False
@@ -137,7 +138,7 @@ _OF_MEMBERS = (i.Tick, i.Join, i.Heartbeat, i.Leave)
 
 
 def _of_kafka_streams(draft: DecisionDraft, item: i.Input) -> Reply:
-    """Take what members and time bring to other groups: of these, only rebalances tell (``streams``)."""
+    """Refuse the calls of members, and ignore ticks: a Kafka Streams group changes by rebalances only (``streams``)."""
     if isinstance(item, i.Join | i.Heartbeat | i.Leave):
         message = (
             f"the members of group {draft.group.id!r} are those of a Kafka Streams application; Kafka says who they are"
@@ -184,7 +185,7 @@ def _command(draft: DecisionDraft, item: _Command) -> Reply:
 
 
 def _concerned_by(draft: DecisionDraft, before: Soft, item: i.Input) -> set[TaskId] | None:
-    """Return the tasks of which an input may bring news: what its member has, had or reports. None: all."""
+    """Return the tasks that an input may bring news of: what its member has, had or reports. None: all tasks."""
     member = draft.group.members.get(item.member_id) if isinstance(item, i.Join | i.Heartbeat) else None
     if member is None:
         return None
@@ -195,7 +196,7 @@ def _concerned_by(draft: DecisionDraft, before: Soft, item: i.Input) -> set[Task
 
 
 def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: set[TaskId] | None) -> None:
-    """Take the group as far as it can go now, and set the next look."""
+    """Take the group as far as it can go now, and schedule the next look."""
     group = draft.group
     if not group.declared or group.config.kafka_streams:
         return
@@ -203,11 +204,11 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
     is_tick = any(isinstance(item, i.Tick) for item in inputs)
     is_look = is_tick and group.placement_due_ms is None and _probe_is_due(draft)
     if _is_due(draft) or is_look or any(isinstance(item, i.ProbeRequest) for item in inputs):
-        # First where, then how: what is due now is placed before the step that leads there.
+        # Placement goes first: the step below moves towards the target that it sets.
         place_now(draft)
     elif draft.soft.target_is_provisional and group.placement_due_ms is None and _is_to_rest(group):
-        # The target had to respect what lasts only for a while: it is placed anew before the group rests on it, and
-        # before copies are dropped for it.
+        # The target had to respect a temporary condition. Place anew before the group rests on it, and before copies
+        # are dropped for it.
         place_now(draft)
     take_step(draft, concerned, explains_all=concerned is None or draft.group.generation != generation)
     if is_tick:
@@ -218,7 +219,7 @@ def _advance_group(draft: DecisionDraft, inputs: Sequence[i.Input], concerned: s
 
 
 def _is_to_rest(group: Group) -> bool:
-    """Say whether only copies are still to come, or nothing goes on any more because members are full."""
+    """Say whether the group would rest now: only copies are missing, or full members block all that is left."""
     return _only_copies_are_left(group) or (is_nothing_under_way(group) and has_limits(group))
 
 
@@ -229,7 +230,10 @@ def _only_copies_are_left(group: Group) -> bool:
 
 
 def _is_due(draft: DecisionDraft) -> bool:
-    """Say whether a placement is due; one set for later than any delay allows was set before the clock went back."""
+    """Say whether a placement is due.
+
+    If it is set for later than any delay allows, the clock has gone back since, and the placement is due now.
+    """
     group = draft.group
     if group.placement_due_ms is None:
         return False
@@ -243,7 +247,7 @@ def _probe_is_due(draft: DecisionDraft) -> bool:
 
 
 def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
-    """Return what the sender of an input is told, now that the whole decision stands."""
+    """Return the reply to an input, now that the whole decision stands."""
     if isinstance(outcome, ProtocolError) and not isinstance(outcome, StaleMemberEpoch):
         return outcome
     match item:
@@ -258,7 +262,7 @@ def _reply(draft: DecisionDraft, item: i.Input, outcome: Reply) -> Reply:
 def _answer(draft: DecisionDraft, item: i.Join | i.Heartbeat, outcome: Reply) -> Reply:
     member = draft.group.members.get(item.member_id)
     if member is None or member.away_until_ms is not None:
-        # It went by a later input, or by the step that all of them led to.
+        # A later input removed the member, or the step did.
         return refusal(draft.group, item.member_id)
     if isinstance(outcome, StaleMemberEpoch):
         return StaleMemberEpoch(outcome.detail, answer=answer(draft.group, draft.soft, member, -1))
@@ -287,7 +291,7 @@ def _drain_progress(draft: DecisionDraft, member_id: MemberId) -> Reply:
 def _epoch_to_answer(item: i.Heartbeat, member: Member) -> int:
     """Return the epoch that the member has seen.
 
-    It is -1 where the member runs what is not in its assignment: it had better look again.
+    Return -1 if the member runs a task outside its assignment, so that it gets the whole assignment again.
     """
     assignment = member.assignment.plain()
     for task, report in (item.tasks or {}).items():

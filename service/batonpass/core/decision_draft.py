@@ -1,7 +1,7 @@
-"""One decision in the making: the group as far as it has been decided, with the records, reasons and wake-ups so far.
+"""A decision in the making: the group so far, with the records, reasons and wake-ups so far.
 
-Every part of a decision folds its records at once, so that the next part sees their effect. A ``DecisionDraft`` lives
-for one call of ``decide``.
+Each part of a decision folds its records at once, so the next part sees their effect. A ``DecisionDraft`` lives for one
+call of ``decide``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ class DecisionDraft:
     """What one decision has come to so far.
 
     Attributes:
-        needs_step: something changed that may let a task move; the group is taken a step further before the decision
-            ends.
-        estimated: members of whom a warmup is known for the first time to come closer, so that its catch-up can be
-            estimated.
-        overdue_retry_ms: when to look again at what is held until a member is heard; None where nothing is.
+        needs_step: something changed that may let a task move. The decision then takes the group one step further
+            before it ends.
+        estimated: members that have a warmup whose rate has just become known, so that its catch-up can be estimated.
+        overdue_retry_ms: when to look again at moves that are held until an overdue member is heard. None if none are.
     """
 
     __slots__ = (
@@ -61,7 +60,7 @@ class DecisionDraft:
         self._view: View | None = None
 
     def record(self, *records: Record) -> None:
-        """Add facts, and fold them."""
+        """Add facts, and fold them into the group at once."""
         self.records.extend(records)
         self.group = evolve(self.group, records)
         self._view = None
@@ -69,7 +68,7 @@ class DecisionDraft:
     def explain(
         self, code: str, task: TaskId | None = None, to: MemberId | None = None, detail: str = "", tasks: int = 1
     ) -> None:
-        """Add a reason; ``tasks`` is how many tasks share it."""
+        """Add a reason. ``tasks`` is how many tasks share it."""
         self.reasons.append(Reason(code, task, to, detail, tasks))
 
     def wake(self, at_ms: int) -> None:
@@ -78,17 +77,16 @@ class DecisionDraft:
             self.wake_ms = at_ms
 
     def view(self) -> View:
-        """Return the group as it stands, to look at."""
         if self._view is None:
             self._view = View(self.group, self.soft, self.now_ms, self.policy)
         return self._view
 
     def schedule(self, trigger: str, delay_ms: int | None = None) -> None:
-        """Let a new target be placed, after the batch delay unless another is given.
+        """Schedule a new placement, after the batch delay unless another delay is given.
 
-        A change joins the batch that is under way: it neither hastens nor delays it, so that the members of a group
-        that has just begun are waited for (``initial_rebalance_delay_ms``). Only a batch that is due later than any
-        delay allows, which the clock has gone back behind, is due earlier from then on.
+        A change joins the batch that is under way and does not move its time. So the first batch of a group always
+        waits for its members (``initial_rebalance_delay_ms``). The exception is a batch set for later than any delay
+        allows: the clock has gone back since it was set, so it becomes due earlier.
         """
         config, pending_ms = self.group.config, self.group.placement_due_ms
         due_ms = self.now_ms + (config.rebalance_batch_ms if delay_ms is None else delay_ms)
@@ -100,20 +98,18 @@ class DecisionDraft:
         self.needs_step = True
 
     def member_soft(self, member_id: MemberId) -> MemberSoft | None:
-        """Return what is softly known of a member."""
         return self.soft.members.get(member_id)
 
     def set_member_soft(self, member_id: MemberId, known: MemberSoft | None) -> None:
-        """Keep, or forget, what is softly known of a member."""
+        """Replace what is known of a member. None forgets it."""
         self.soft = replace(self.soft, members=self.soft.members.updated({member_id: known}))
         self._view = None
 
     def lease_end_ms(self, member: Member) -> int:
-        """Return when a member's lease is over as this coordinator counts it."""
         return lease_end_ms(self.group, self.soft, self.now_ms, member)
 
     def actives_left(self, member: Member) -> tuple[TaskId, ...]:
-        """Return the tasks that a member has as active, or may still be running, in order."""
+        """Return the tasks that a member has as active, or may still be running, in the topology's order."""
         ids = [task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE]
         ids += [task for task, revocation in member.revoking.items() if revocation.active and task not in ids]
         return tuple(self.group.table.in_order(ids))

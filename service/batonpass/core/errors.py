@@ -20,7 +20,7 @@ The tree (type, status, action; docs/protocol.md, section 10, says what each mea
     └── LimitExceeded         limit-exceeded         429  retry
         └── TooLarge          limit-exceeded         413  fix
 
-An error is a value before it is an exception: a decision may carry one as its reply, beside records to persist.
+An error is a value as well as an exception: a decision may carry it as its reply, together with records to persist.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ProtocolError(Exception):
 
     Attributes:
         detail: what was seen, what was expected, and what to do, in a sentence or two.
-        errors: for malformed requests, one ``(path, reason)`` a fault.
-        retry_after_ms: how long to wait before trying again, where that helps.
+        errors: for malformed requests, one ``(path, reason)`` per fault.
+        retry_after_ms: how long to wait before trying again, if waiting helps.
         answer: the assignment to take instead (``stale-member-epoch`` only).
     """
 
@@ -79,7 +79,7 @@ class UnknownGroup(ProtocolError):
 
 
 class UnknownMember(ProtocolError):
-    """The group has never seen this member id."""
+    """The group does not know this member id."""
 
     type = "unknown-member"
     status = 404
@@ -186,7 +186,7 @@ class PreconditionFailed(ProtocolError):
 
 
 class LimitExceeded(ProtocolError):
-    """A documented limit is exceeded: too much at once (429, try again), or more than will ever be taken (413)."""
+    """A documented limit is exceeded: too much at once (429, try again), or more than is ever accepted (413)."""
 
     type = "limit-exceeded"
     status = 429
@@ -195,7 +195,7 @@ class LimitExceeded(ProtocolError):
 
 
 class TooLarge(LimitExceeded):
-    """The request is larger than will ever be taken: send less."""
+    """The request is larger than is ever accepted. Send less."""
 
     status = 413
     action = "fix"

@@ -1,10 +1,10 @@
-"""The only place where hard state changes: records folded into a group.
+"""The only place where hard state changes: ``evolve`` folds records into a group.
 
-Used live, at load, in the simulator and in the audit, so that all of them agree on what the records mean. Folding
-decides nothing: it never looks at the time, never refuses, and never depends on anything but the group and the record.
+The live service, loading, the simulator and the audit all use it, so they agree on what the records mean. Folding makes
+no decisions. It does not look at the time, refuses nothing, and depends only on the group and the record.
 
-A batch is folded through one ``GroupBuilder``; the group that comes out shares with the one before whatever did not
-change. The table at the end says which function folds which record; each of them says what is so afterwards.
+One ``GroupBuilder`` folds a batch. The new group shares everything that did not change with the old one. The table at
+the end says which function folds which record. The docstring of each says what holds afterwards.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from batonpass.core.pmap import PMap
 from batonpass.core.topology import build_table
 
 REVOKED = "revoked"
-"""The ``cause`` of a stop that the member was told to make."""
+"""The ``cause`` of a stop after a revocation."""
 SUSPECTED = "suspected"
-"""The ``cause`` of a stop that a member was told to make because it seems to be dead."""
+"""The ``cause`` of a stop because the member was suspected to be dead."""
 
 
 class GroupBuilder:
@@ -59,30 +59,28 @@ class GroupBuilder:
         self._naming: dict[MemberId, list[TaskId]] | None = None
 
     def task(self, task_id: TaskId) -> Task:
-        """Return the task as it stands; a task never heard of is free and has no target."""
+        """Return the task as it stands. An unknown task is free and has no target."""
         return self.tasks.get(task_id) or self.before.tasks.get(task_id) or Task(task_id)
 
     def member(self, member_id: MemberId) -> Member | None:
-        """Return the member as it stands; None when it is gone or was never there."""
+        """Return the member as it stands; None if it is not in the group."""
         if member_id in self.members:
             return self.members[member_id]
         return self.before.members.get(member_id)
 
     def every_task(self) -> list[TaskId]:
-        """Return the ids of all tasks as things stand."""
         return list(dict.fromkeys([*self.before.tasks, *self.tasks]))
 
     def every_member(self) -> list[tuple[MemberId, Member]]:
-        """Return all members as things stand."""
         ids = dict.fromkeys([*self.before.members, *self.members])
-        found = [(member_id, self.member(member_id)) for member_id in ids]
-        return [(member_id, member) for member_id, member in found if member is not None]
+        members = [(member_id, self.member(member_id)) for member_id in ids]
+        return [(member_id, member) for member_id, member in members if member is not None]
 
     def tasks_naming(self, member_id: MemberId) -> list[TaskId]:
-        """Return the tasks that are unsettled or have changed, and name the member in whatever part.
+        """Return the tasks that name the member in any field, and are unsettled or have changed.
 
-        They are found in one pass for all members, since many may go at once: it serves until anything but a departure
-        is folded (`fold`), and departures name nobody anew.
+        One pass finds them for all members, because many may leave at once. The result is reused until a record other
+        than a departure is folded (``fold``): departures add no member to a task.
         """
         if self._naming is None:
             self._naming = {}
@@ -92,20 +90,18 @@ class GroupBuilder:
         return self._naming.get(member_id, [])
 
     def fold(self, record: r.Record) -> None:
-        """Fold one record."""
         if not isinstance(record, r.MemberGone | r.MemberAway):
             self._naming = None
         fold = cast("Callable[[GroupBuilder, r.Record], None]", _FOLD[type(record)])
         fold(self, record)
 
     def change_member(self, member_id: MemberId, **fields: object) -> None:
-        """Change fields of a member; nothing happens when it is gone."""
+        """Change fields of a member. Nothing happens if it is gone."""
         member = self.member(member_id)
         if member is not None:
             self.members[member_id] = replace(member, **fields)  # type: ignore[arg-type]
 
     def change(self, **fields: object) -> None:
-        """Change plain fields of the group."""
         self.group = replace(self.group, **fields)  # type: ignore[arg-type]
 
     def finish(self, version: int) -> Group:
@@ -120,7 +116,7 @@ class GroupBuilder:
         return replace(group, **fields)  # type: ignore[arg-type]
 
     def _unsettled(self) -> dict[TaskId, Pending | None]:
-        """Return what changes about which tasks are unsettled, and how far."""
+        """Return the tasks whose entry in ``unsettled`` changes, with their new entry."""
         table, replicas = self.group.table, self.group.config.num_standby_replicas
         index_of, stateful, known = table.index_of, table.stateful, self.before.unsettled
         tasks = self.tasks
@@ -147,7 +143,7 @@ class GroupBuilder:
 
 
 def _declared(builder: GroupBuilder, record: r.GroupDeclared) -> None:
-    """The group exists; what stood before under its name lives on in epochs, tokens and the ids of gone members."""
+    """The group exists. Epochs, tokens and the ids of gone members continue from an earlier group of this name."""
     longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
     builder.change(
         declared=True,
@@ -166,7 +162,7 @@ def _set_topology(builder: GroupBuilder, topology: Topology) -> None:
     for task_id in table.ids:
         builder.tasks[task_id] = builder.task(task_id)
     for task_id in dropped:
-        # Whoever holds it is told to give it up; the token outlives the task, should it ever come back.
+        # Its holders are told to give it up. The token stays, in case the task comes back.
         builder.tasks[task_id] = builder.task(task_id)._replace(
             target=None, target_standbys=(), pin=None, next_owner=None
         )
@@ -181,7 +177,7 @@ def _topology_changed(builder: GroupBuilder, record: r.TopologyChanged) -> None:
 
 
 def _config_changed(builder: GroupBuilder, record: r.ConfigChanged) -> None:
-    """The settings are new; the longest session timeout ever answered is kept, because leases may still run by it."""
+    """The settings are new. The longest session timeout so far is kept, because leases may still run by it."""
     longest = max(builder.group.longest_session_ms, record.config.session_timeout_ms)
     builder.change(revision=builder.group.revision + 1, config=record.config, longest_session_ms=longest)
 
@@ -216,7 +212,7 @@ def _deleted(builder: GroupBuilder, record: r.GroupDeleted) -> None:
 
 
 def _joined(builder: GroupBuilder, record: r.MemberJoined) -> None:
-    """A member runs; its instance id, if it has one, is its own."""
+    """The member is in the group, and holds its instance id if it has one."""
     member = record.member
     builder.members[member.id] = member
     if member.instance_id is not None:
@@ -224,7 +220,7 @@ def _joined(builder: GroupBuilder, record: r.MemberJoined) -> None:
 
 
 def _gone(builder: GroupBuilder, record: r.MemberGone) -> None:
-    """A member is no more: nothing is meant for it, and it may run its actives until its lease ends."""
+    """The member is not in the group. No target or pin names it. It may run its actives until its lease ends."""
     member = builder.member(record.member_id)
     if member is None:
         return
@@ -259,7 +255,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
     if stop is not task.stop:
         changes["stop"] = stop
     if ran:
-        # It may have written since it last spoke: where the one before it stopped is not where the changelog ends.
+        # The member may have written since its last report, so the final position of the owner before it is outdated.
         changes |= {"since_ms": record.at_ms, "final_position": ()}
         if record.cause is Cause.EXPIRED and task.state is ActiveState.RUNNING:
             changes["failures"] = _with_failure(task, Failure(member_id, record.at_ms))
@@ -275,7 +271,7 @@ def _left_by(task: Task, record: r.MemberGone) -> Task:
 
 
 def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
-    """A member stopped to restart: it holds nothing, its place stays what it was."""
+    """The member stopped in order to restart. It holds nothing, and keeps its place."""
     member = builder.member(record.member_id)
     if member is None:
         return
@@ -297,7 +293,7 @@ def _away(builder: GroupBuilder, record: r.MemberAway) -> None:
 
 
 def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
-    """Whatever was meant for one member is meant for its successor."""
+    """Every target and pin of the member belongs to its successor."""
     old, successor = record.member_id, record.successor
     member = builder.member(old)
     if member is None:
@@ -309,7 +305,7 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
         if standbys != task.target_standbys:
             standbys = _added(standbys, successor)
         if target == successor:
-            # It may stand in the place of two members, of which one was to stand by the other.
+            # The successor may take the place of two members of which one was a standby of the other's task.
             standbys = _removed(standbys, successor)
         after = task._replace(target=target, target_standbys=standbys, pin=successor if task.pin == old else task.pin)
         if after != task:
@@ -318,14 +314,14 @@ def _inherited(builder: GroupBuilder, record: r.PlaceInherited) -> None:
 
 
 def _move_pins(builder: GroupBuilder, old: MemberId, successor: MemberId | None) -> None:
-    """Keep the index of pins in step: those of ``old`` are the successor's, or nobody's."""
+    """Keep the index of pins in step: the pins of ``old`` go to the successor, or are removed."""
     changes = {task_id: successor for task_id, pin in builder.group.pins.items() if pin == old}
     if changes:
         builder.change(pins=builder.group.pins.updated(changes))
 
 
 def _drain_started(builder: GroupBuilder, record: r.DrainStarted) -> None:
-    """The member is on its way out, and may have come to the end of its time."""
+    """The member hands over everything, and ``blocked`` says whether its time is over."""
     drain = Drain(record.since_ms, record.deadline_ms, record.gives_up_ms, record.blocked)
     builder.change_member(record.member_id, drain=drain)
     _look_again(builder, record.member_id)
@@ -338,19 +334,19 @@ def _drain_cancelled(builder: GroupBuilder, record: r.DrainCancelled) -> None:
 
 
 def _suspected(builder: GroupBuilder, record: r.MemberSuspected) -> None:
-    """The member may be dead: whatever it runs may have to go elsewhere."""
+    """The member may be dead, so its tasks may have to move."""
     builder.change_member(record.member_id, suspected=True)
     _look_again(builder, record.member_id)
 
 
 def _suspicion_cleared(builder: GroupBuilder, record: r.SuspicionCleared) -> None:
-    """The member spoke."""
+    """The member is alive."""
     builder.change_member(record.member_id, suspected=False)
     _look_again(builder, record.member_id)
 
 
 def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
-    """Have it judged anew which of a member's tasks are settled: nothing about the tasks themselves has changed."""
+    """Let ``finish`` judge again which of a member's tasks are settled, although the tasks have not changed."""
     member = builder.member(member_id)
     if member is not None:
         for task_id, grant in member.assignment.items():
@@ -359,7 +355,7 @@ def _look_again(builder: GroupBuilder, member_id: MemberId) -> None:
 
 
 def _rebalance_scheduled(builder: GroupBuilder, record: r.RebalanceScheduled) -> None:
-    """The group epoch grows; a placement that is due earlier stays due then (``DecisionDraft.schedule``)."""
+    """The group epoch has grown. A placement that is due earlier stays due then (``DecisionDraft.schedule``)."""
     group = builder.group
     due = record.due_ms if group.placement_due_ms is None else min(group.placement_due_ms, record.due_ms)
     triggers = group.triggers if record.trigger in group.triggers else (*group.triggers, record.trigger)
@@ -377,24 +373,24 @@ def _resumed(builder: GroupBuilder, _record: r.Resumed) -> None:
 
 
 def _storm_began(builder: GroupBuilder, record: r.StormBegan) -> None:
-    """Too many members vanished."""
+    """Too many members vanished at once."""
     builder.change(storm_since_ms=record.at_ms)
 
 
 def _storm_ended(builder: GroupBuilder, _record: r.StormEnded) -> None:
-    """The storm is over; its losses no longer count."""
+    """The storm is over, and its losses no longer count."""
     builder.change(storm_since_ms=None, losses=())
 
 
 def _grants_held(builder: GroupBuilder, record: r.GrantsHeld) -> None:
-    """Nothing is granted for a while; a hold never gets shorter."""
+    """Nothing is granted for a while. A later hold never shortens this one."""
     builder.change(grants_from_ms=max(builder.group.grants_from_ms, record.until_ms))
     if record.adopting:
         builder.change(recovering_until_ms=max(builder.group.recovering_until_ms, record.until_ms))
 
 
 def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
-    """Epochs and tokens lie above whatever the lost commits may have given out."""
+    """Epochs and tokens lie above all that the lost commits may have given out."""
     for member_id, epoch in record.epochs.items():
         member = builder.member(member_id)
         if member is not None and member.epoch < epoch:
@@ -403,7 +399,7 @@ def _epochs_raised(builder: GroupBuilder, record: r.EpochsRaised) -> None:
 
 
 def _probe_scheduled(builder: GroupBuilder, record: r.ProbeScheduled) -> None:
-    """The time of the next look survives a restart."""
+    """The time of the next probe is stored, so it survives a restart."""
     builder.change(next_probe_ms=record.at_ms)
 
 
@@ -416,7 +412,7 @@ def _gone_forgotten(builder: GroupBuilder, record: r.GoneForgotten) -> None:
 
 
 def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
-    """The target answers the group epoch. Who has been chosen to get a task next stays chosen, if it has a target."""
+    """The target answers the group epoch. A next owner stays chosen as long as its task has a target."""
     for task_id, target in record.changes.items():
         builder.tasks[task_id] = with_target(builder.task(task_id), target)
     builder.change(
@@ -429,7 +425,7 @@ def _target_placed(builder: GroupBuilder, record: r.TargetPlaced) -> None:
 
 
 def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> None:
-    """What one member may hold is new, and so is its epoch; what it must give up it may still hold."""
+    """The member has a new assignment and a new epoch. It may still hold what it must give up."""
     member = builder.member(record.member_id)
     if member is None:
         return
@@ -440,7 +436,7 @@ def _assignment_changed(builder: GroupBuilder, record: r.AssignmentChanged) -> N
     for task_id in record.revoked:
         assignment[task_id] = None
         revoking[task_id] = _give_up(builder, member, task_id, record)
-    for task_id in [one for one in record.granted if one in demoted] if demoted else ():
+    for task_id in [task_id for task_id in record.granted if task_id in demoted] if demoted else ():
         revoking[task_id] = _give_up(builder, member, task_id, record)
         task = builder.task(task_id)
         if task.state is ActiveState.RUNNING:
@@ -470,7 +466,7 @@ def _give_up(builder: GroupBuilder, member: Member, task_id: TaskId, record: r.A
 
 
 def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
-    """Return the task as it is once the member holds it as the grant says."""
+    """Return the task once the member holds it in the role of the grant."""
     role, standbys, warmups = grant.role, task.standbys, task.warmups
     if standbys or warmups:
         standbys, warmups = _removed(standbys, member_id), _removed(warmups, member_id)
@@ -484,7 +480,7 @@ def _taken_up(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> 
 
 
 def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
-    """The member does not run the task any more; where it stopped is remembered for the next owner."""
+    """The member no longer runs the task. Its final position is kept for the next owner."""
     task = builder.task(record.task)
     unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
     if len(unreleased) != len(task.unreleased) or record.final_position:
@@ -498,7 +494,7 @@ def _released(builder: GroupBuilder, record: r.TaskReleased) -> None:
 
 
 def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
-    """A suspected member is not waited for; it must still confirm."""
+    """The task no longer waits for the suspected member, which still has to confirm."""
     task = builder.task(record.task)
     unreleased = tuple(entry for entry in task.unreleased if entry.member_id != record.member_id)
     stop = _stop_completed(task.stop, unreleased, task.since_ms)
@@ -506,12 +502,12 @@ def _release_waived(builder: GroupBuilder, record: r.ReleaseWaived) -> None:
 
 
 def _next_owner_chosen(builder: GroupBuilder, record: r.NextOwnerChosen) -> None:
-    """The task has somebody to go to."""
+    """The task has a next owner."""
     builder.tasks[record.task] = builder.task(record.task)._replace(next_owner=record.next_owner)
 
 
 def _active_reported(builder: GroupBuilder, record: r.ActiveReported) -> None:
-    """The owner said how far it is; once it runs, the last owner's copy need not be kept for it."""
+    """The owner has reported its state. Once it runs, the previous owner's copy is no longer needed."""
     task = builder.task(record.task)
     if task.owner != record.member_id:
         return
@@ -532,17 +528,17 @@ def _stalled(builder: GroupBuilder, record: r.WarmupStalled) -> None:
 
 
 def _parked(builder: GroupBuilder, record: r.TaskParked) -> None:
-    """The task is tried no more."""
+    """The task is not tried again."""
     builder.tasks[record.task] = builder.task(record.task)._replace(parked=True)
 
 
 def _unparked(builder: GroupBuilder, record: r.TaskUnparked) -> None:
-    """The task may be tried again, with a clean slate."""
+    """The task may be tried again, and its failures are forgotten."""
     builder.tasks[record.task] = builder.task(record.task)._replace(parked=False, failures=())
 
 
 def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
-    """The task belongs to one member, or to whom placement says; a pin is a clean slate where it does not fail now."""
+    """The task is pinned to a member, or no longer. A new pin clears the task's failures unless it is failing now."""
     task = builder.task(record.task)
     if task.owner != record.member_id or task.state is not ActiveState.FAILED:
         failures = tuple(failure for failure in task.failures if failure.member_id != record.member_id)
@@ -552,7 +548,7 @@ def _pinned(builder: GroupBuilder, record: r.TaskPinned) -> None:
 
 
 def _adopted(builder: GroupBuilder, record: r.TasksAdopted) -> None:
-    """What a member runs is its own, whatever the log that survived says; another holder must give it up."""
+    """The tasks that the member runs are its own, whatever the surviving log says. Other holders must give them up."""
     member = builder.member(record.member_id)
     if member is None:
         return
@@ -598,19 +594,19 @@ def _dispossess(builder: GroupBuilder, task_id: TaskId, record: r.TasksAdopted) 
     )
 
 
-# What several folds have in common.
+# What several folds share.
 
 
 def _goes_at_an_instant(member: Member) -> bool:
-    """Say whether a member gives up what it runs at the deadline of its drain, ready copies or not."""
+    """Say whether a member gives up what it runs at the deadline of its drain, whether copies are ready or not."""
     return member.drain is not None and member.drain.deadline_ms is not None
 
 
 def pending(task: Task, *, replicas: int | None) -> Pending | None:
-    """Return what a task of the topology waits for; None where it is settled.
+    """Return what a task of the topology waits for; None if it is settled.
 
-    Settled is what runs where its target says, with the standbys that are wanted and nobody else involved. ``replicas``
-    is how many standbys a task should have, None for one without state.
+    A task is settled if it runs at its target, has the wanted standbys, and involves no other member. ``replicas`` is
+    how many standbys a task should have; None for a stateless task.
     """
     owner, state, target, standbys = task.owner, task.state, task.target, task.standbys
     if task.unreleased or task.warmups or task.next_owner is not None or task.previous_owner is not None:
@@ -633,30 +629,29 @@ def _is_held(task: Task) -> bool:
 
 
 def _tasks_involving(builder: GroupBuilder, member: Member) -> list[TaskId]:
-    """Return every task that the member has to do with: what it holds or held, its pins, what is meant for it."""
+    """Return every task that names the member: tasks it holds or held, its pins, and tasks with it as target."""
     pinned = [task_id for task_id, pin in builder.group.pins.items() if pin == member.id]
     return list(dict.fromkeys([*member.assignment, *member.revoking, *builder.tasks_naming(member.id), *pinned]))
 
 
 def _named_in(task: Task) -> set[MemberId]:
-    """Return the members that a task names."""
     alone = (task.owner, task.next_owner, task.previous_owner, task.target, task.pin, task.away_owner)
     stopped = () if task.stop is None else (task.stop.member_id,)
     unreleased = [entry.member_id for entry in task.unreleased]
-    found = {*alone, *task.standbys, *task.warmups, *task.target_standbys, *unreleased, *stopped}
-    return {member_id for member_id in found if member_id is not None}
+    named = {*alone, *task.standbys, *task.warmups, *task.target_standbys, *unreleased, *stopped}
+    return {member_id for member_id in named if member_id is not None}
 
 
 def _without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> Task:
-    """Return the task as it is when the member holds nothing of it any more, but for ``unreleased``."""
+    """Return the task once the member holds nothing of it, except what ``unreleased`` says."""
     changes = _changes_without_member(task, member_id, unreleased)
     return task._replace(**changes) if changes else task  # type: ignore[arg-type]
 
 
 def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[Unreleased, ...]) -> dict[str, object]:
-    """Return what is other than before when the member holds nothing of a task any more, by the names of fields.
+    """Return the fields that change when the member holds nothing of a task any more, with their new values.
 
-    A member that leaves may have to do with thousands of tasks: only what changes is named.
+    A member that leaves may be named by thousands of tasks, so only the changes are computed.
     """
     changes: dict[str, object] = {}
     if task.owner == member_id:
@@ -677,7 +672,7 @@ def _changes_without_member(task: Task, member_id: MemberId, unreleased: tuple[U
 def _stop_after_departure(
     task: Task, unreleased: tuple[Unreleased, ...], member_id: MemberId, at_ms: int, cause: str
 ) -> Stop | None:
-    """Return how the last run of a task ended, now that ``member_id`` went and these have not released it."""
+    """Return how the last run of a task ended, after a departure that leaves these members unreleased."""
     stop = task.stop
     if task.owner == member_id and task.state is ActiveState.RUNNING:
         stop = Stop(member_id, None, cause)
@@ -687,9 +682,9 @@ def _stop_after_departure(
 
 
 def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms: int) -> Stop | None:
-    """Return ``stop`` with the instant since when nobody can be running the task, if everybody has released it.
+    """Return ``stop`` with the instant from which nobody can be running the task, once every member has released it.
 
-    An instant of 0 was not recorded: then nothing is known of the stop.
+    If that instant was not recorded (0), nothing is known of the stop.
     """
     if stop is None or stop.at_ms is not None or unreleased:
         return stop
@@ -697,18 +692,21 @@ def _stop_completed(stop: Stop | None, unreleased: tuple[Unreleased, ...], at_ms
 
 
 def _with_failure(task: Task, failure: Failure) -> tuple[Failure, ...]:
-    """Return the failures of the task with one more; of each member the last counts."""
-    return (*(one for one in task.failures if one.member_id != failure.member_id), failure)
+    """Return the failures of the task with one more. Only the last failure of each member is kept."""
+    return (
+        *(failure_before for failure_before in task.failures if failure_before.member_id != failure.member_id),
+        failure,
+    )
 
 
 def _removed(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
     if member_id not in members:
         return members
-    return tuple([one for one in members if one != member_id]) if len(members) > 1 else ()
+    return tuple([other_id for other_id in members if other_id != member_id]) if len(members) > 1 else ()
 
 
 def _added(members: tuple[MemberId, ...], member_id: MemberId) -> tuple[MemberId, ...]:
-    """Members are in order before and after."""
+    """Return the members with one more, in order."""
     if not members:
         return (member_id,)
     if member_id > members[-1]:
@@ -753,7 +751,7 @@ _FOLD: Final[Mapping[type[r.Record], object]] = {
 
 
 def evolve(group: Group, records: Iterable[r.Record]) -> Group:
-    """Return the group that ``records`` lead to; with none, it is ``group`` itself.
+    """Return the group that ``records`` lead to; without records, ``group`` itself.
 
     Its version has grown by the number of records.
     """

@@ -1,33 +1,33 @@
-"""How the group gets to its target: who has each task as active when this step is complete.
+"""Which member has each task as active when this step is complete: how the group gets to its target.
 
-Theory. The target says where a task belongs; the present owner is where it runs. While an owner runs, only a
-caught-up copy at the target takes over from it, and nobody else (L7): an unready target warms up, the owner goes on,
-no third member is ever tried, so that one change of target costs at most one handover (L8). A task without an owner
-is the opposite case: it goes to the most caught-up live copy now, whoever that is, and its target warms up behind it.
+Theory. The target says where a task belongs; the present owner is where it runs. While an owner runs, only a caught-up
+copy at the target takes over from it (L7). Until then the target warms up and the owner goes on. No third member is
+tried, so one change of target costs at most one handover (L8). A task without an owner is the opposite case: it goes at
+once to the most caught-up live copy, on whichever member that is, and its target warms up behind it.
 
 The first row that fits decides.
 
-| present owner | who has it after this step |
+| present owner | owner after this step |
 |---|---|
 | any, and the task is parked | nobody |
-| any, and the task has no state | the target at once, where it is another that is here |
-| lost its state | as for a task without an owner, the holder last |
+| any, and the task has no state | the target at once, if it is present |
+| lost its state | as for a task without an owner; the present owner is the last choice |
 | is suspected to be dead | a caught-up copy (takeover), else the owner |
 | runs, its drain's deadline is over | the best copy, ready or not, of a member that stays |
 | runs, is the target, or the target is away or gone | the owner |
-| runs, and nothing is granted for a while, or not to the target until it confirms what it gives up | the owner |
-| runs, and is itself about to be granted a task that nobody runs | the owner |
+| runs, and grants are held for the group, or for the target until it confirms its revocations | the owner |
+| runs, and is about to be granted a task without an owner | the owner |
 | runs, the target is caught up | the target (handover) |
 | runs, the target is not caught up | the owner; the target warms up if the budget allows |
-| restores, and is itself caught up, or will be by its next heartbeat | the owner |
-| restores, some copy is caught up | that copy (failover), the target if it is one of them |
-| was given it less than a heartbeat interval ago, and has not reported | the owner |
-| failed | a caught-up copy where it has not failed of late; else the owner |
+| restores, and is caught up, or will be by its next heartbeat | the owner |
+| restores, some copy is caught up | that copy (failover); the target, if it is among them |
+| was granted the task less than a heartbeat interval ago, and has not reported | the owner |
+| failed | a caught-up copy where the task has not failed lately; else the owner |
 | restores without progress | a caught-up copy if there is one, else the owner |
-| none | the next owner that was chosen, else the best caught-up copy, else the most caught-up, else the target |
+| none | the chosen next owner, else the best caught-up copy, else the most caught-up, else the target |
 
-Which copies stand by and warm up beside it is decided in ``copies``, who gets a slot in ``budget``, and what each
-member is told in ``reconcile``. Nothing here reads or writes anything but the view that it is given.
+``copies`` decides on the standbys and warmups beside the active, ``budget`` on slots, and ``reconcile`` on what each
+member is told. This file reads the view that it is given, and changes nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from batonpass.core.view import View
 
 
 class Choice(NamedTuple):
-    """Who has the active of one task when the step is complete.
+    """Which member has the active of one task when the step is complete.
 
-    ``ready``: it runs the task, or is caught up. ``held`` says why it is nobody, or not the target.
+    ``ready``: the member runs the task, or is caught up. ``held`` says why nobody has the task, or not its target.
     """
 
     active: MemberId | None
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
 
 
 def choose_active(view: View, task: Task) -> Choice:
-    """Return who has the active of ``task`` when this step is complete (the table above)."""
+    """Return which member has the active of ``task`` when this step is complete (the table above)."""
     table = view.group.table
     task_index = table.index_of.get(task.id)
     if task_index is None:
@@ -75,8 +75,9 @@ def choose_active(view: View, task: Task) -> Choice:
         return _choose_for_running(view, task, owner)
     own = view.copy(task, owner.id)
     if own.readiness is Readiness.RUNNING:
-        # The coordinator has started, and this owner has not spoken since. It counts as running. One exception: if it
-        # was given the task by a handover and that owner is the target again, it keeps the task until it has spoken.
+        # The coordinator has started, and this owner has not reported since, so it counts as running. One exception:
+        # if it got the task by a handover, and the owner before it is the target again, it keeps the task until it
+        # has reported.
         is_way_back = owner.drain is None and task.target is not None and task.target == task.previous_owner
         return _stays(view, task, owner) if is_way_back else _choose_for_running(view, task, owner)
     return _choose_for_not_running(view, task, owner, own)
@@ -99,10 +100,10 @@ def _choose_for_stateless(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
-    """The holder of lost state is the last choice, but better than nobody."""
-    found = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
-    if found is not None:
-        return found
+    """The holder of lost state is the last choice, but better than no owner."""
+    choice = _best_ready(view, task, excluding=(owner.id,)) or _most_caught_up(view, task)
+    if choice is not None:
+        return choice
     target = view.present_member(task.target)
     if target is not None and target.id != owner.id and view.group.storm_since_ms is None:
         return Choice(target.id, Why.LOST_STATE)
@@ -110,9 +111,9 @@ def _choose_for_lost(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _choose_for_suspected(view: View, task: Task, owner: Member) -> Choice:
-    """Only a copy that is ready takes over from a member that may still be alive."""
-    found = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
-    return found._replace(why=Why.TAKEOVER) if found is not None else _stays(view, task, owner)
+    """A suspected member may still be alive, so only a caught-up copy takes over from it."""
+    choice = _best_ready(view, task, excluding=(owner.id,), on_disk=False)
+    return choice._replace(why=Why.TAKEOVER) if choice is not None else _stays(view, task, owner)
 
 
 def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
@@ -135,18 +136,18 @@ def _choose_for_running(view: View, task: Task, owner: Member) -> Choice:
 
 
 def _held_for_overdue(view: View, task: Task, owner: Member) -> Held | None:
-    """Hold what is moved for balance alone while a member may be about to expire: then another balance is due."""
+    """Hold moves for balance while a member may be about to expire: the balance would then have to change again."""
     for_balance = owner.drain is None and task.target != task.pin
     return Held.MEMBER_OVERDUE if for_balance and view.is_any_member_overdue() else None
 
 
 def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | None:
-    """Hold a handover whose target would be granted nothing yet, so that no task stands still meanwhile.
+    """Hold a handover if the target could not be granted the task yet. The task would stand still meanwhile.
 
-    That is so while nothing is granted at all, and while an earlier handover of its two members is under way: a member
-    that has yet to confirm what it was told to give up is granted nothing (``reconcile``). As target it would let the
-    owner stop for nothing; and an owner told to stop while it is about to be granted something would get that later.
-    What is under way waits for no handover that is held: it ends with its confirmations, or their time limit.
+    That is so while grants are held, and while an earlier handover of either member is under way. A member that has to
+    confirm a revocation is granted nothing (``reconcile``): as the target of a handover, it would make the owner stop
+    too early. An owner that is about to be granted another task would get that task later if it had to stop one now.
+    Handovers under way never wait for held ones: they end with their confirmations, or with the time limit of these.
     """
     if view.as_if_released:
         return None
@@ -158,42 +159,43 @@ def _held_for_its_grant(view: View, owner: Member, target: Member) -> Held | Non
 
 
 def _choose_at_deadline(view: View, task: Task, owner: Member) -> Choice:
-    """Let the best copy have what is left, ready or not; a member that goes as well is no better than staying."""
-    for found in (
+    """Give the task to the best copy, ready or not. A member that drains too is no better than the owner."""
+    for choice in (
         _best_ready(view, task, excluding=(owner.id,)),
         _most_caught_up(view, task),
         Choice(task.target, Why.DEADLINE),
     ):
-        taker = view.present_member(found.active) if found is not None else None
-        if found is not None and taker is not None and taker.id != owner.id and taker.drain is None:
-            return found._replace(why=Why.DEADLINE)
+        taker = view.present_member(choice.active) if choice is not None else None
+        if choice is not None and taker is not None and taker.id != owner.id and taker.drain is None:
+            return choice._replace(why=Why.DEADLINE)
     return _stays(view, task, owner, Held.NO_ELIGIBLE_MEMBER)
 
 
 def _choose_for_not_running(view: View, task: Task, owner: Member, own: Copy) -> Choice:
-    """Prefer a ready copy to an owner that restores, unless the owner is as ready itself and gets on."""
+    """Prefer a ready copy to an owner that restores, unless the owner is as ready and makes progress."""
     is_stuck = view.now_ms >= _stuck_at_ms(view, task, owner)
     is_as_far = own.is_caught_up or _runs_in_a_moment(view, task, owner, own)
     if is_as_far and task.state is not ActiveState.FAILED and not is_stuck:
         return _stays(view, task, owner)
-    # The last owner has just handed the task over; it gets it back only from an owner that fails or gets nowhere.
+    # The previous owner has just handed the task over. It gets the task back only if the new owner fails or is stuck.
     failed = task.state is ActiveState.FAILED
     previous_owner = None if failed or is_stuck else task.previous_owner
-    has_yet_to_speak = previous_owner is not None or task.state is ActiveState.GRANTED
-    if has_yet_to_speak and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
-        # Its word is due within a heartbeat interval. Until then nobody knows how much it has left to restore: where it
-        # had a copy, that was caught up; where it had none, the changelog may be as good as empty.
+    has_yet_to_report = previous_owner is not None or task.state is ActiveState.GRANTED
+    if has_yet_to_report and view.now_ms < task.since_ms + view.config.heartbeat_interval_ms:
+        # The owner's next report is due within a heartbeat interval. Until then its lag is unknown: its copy was caught
+        # up if it had one, and if not, the changelog may be almost empty.
         return _stays(view, task, owner)
-    # A member on which the task failed as well is no better: members do not pass a poisoned task back and forth.
-    as_bad = [one.member_id for one in task.failures if failed and view.has_failed(task, one.member_id)]
-    found = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
-    return found or _stays(view, task, owner, Held.FAILED if failed else None)
+    # A member where the task failed too is no better, so that members do not pass a poisoned task back and forth.
+    as_bad = [failure.member_id for failure in task.failures if failed and view.has_failed(task, failure.member_id)]
+    choice = _best_ready(view, task, excluding=(owner.id, previous_owner, *as_bad))
+    return choice or _stays(view, task, owner, Held.FAILED if failed else None)
 
 
 def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
-    """Say whether the owner, at its present rate, has restored by its next heartbeat.
+    """Say whether the owner, at its present rate, will have restored by its next heartbeat.
 
-    A standby restored beside it may say so first by chance of their heartbeats; a takeover would gain nothing then.
+    A standby that restores beside it may report first, because its heartbeat happens to come earlier. A takeover would
+    gain nothing then.
     """
     eta_ms = level_in_ms(own)
     member_soft = view.soft.members.get(owner.id)
@@ -203,7 +205,7 @@ def _runs_in_a_moment(view: View, task: Task, owner: Member, own: Copy) -> bool:
 
 
 def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
-    """Return when an owner that comes no closer counts as stuck."""
+    """Return when an owner without progress counts as stuck."""
     member_soft = view.soft.members.get(owner.id)
     measured = member_soft.reports.get(task.id) if member_soft is not None else None
     since = max(task.since_ms, view.soft.started_ms, measured.progress_ms if measured is not None else 0)
@@ -211,17 +213,17 @@ def _stuck_at_ms(view: View, task: Task, owner: Member) -> int:
 
 
 def _choose_for_ownerless(view: View, task: Task, *, is_stateful: bool) -> Choice:
-    """Choose who gets a task that nobody has: ready copies at once, others only once a target is placed."""
+    """Choose the next owner of a task without one: a ready copy at once, other members only once a target is placed."""
     next_owner = None if task.next_owner is None else view.present_member(task.next_owner)
-    # What waits for a disk that is full meanwhile goes elsewhere: nobody has anything of it there yet.
+    # If the chosen member's disk has become full, the task goes elsewhere: that member has none of its state yet.
     if next_owner is not None and not view.has_full_disk_for(next_owner.id, task.id):
         return Choice(next_owner.id, Why.HANDOVER_UNDER_WAY, ready=view.copy(task, next_owner.id).is_caught_up)
     if not is_stateful:
         return _target_or_wait(view, task)
     has_copies = bool(task.standbys or task.warmups or view.on_disk(task.id))
-    found = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
-    if found is not None:
-        return found
+    choice = _best_ready(view, task, on_disk=task.target is not None) if has_copies else None
+    if choice is not None:
+        return choice
     if view.group.storm_since_ms is not None:
         return Choice(None, Why.STAYS, held=Held.STORM)
     if task.target is None:
@@ -239,11 +241,11 @@ def _is_away(view: View, member_id: MemberId) -> bool:
 
 
 def _cold(view: View, task: Task) -> Choice:
-    """Grant a task cold, unless a copy of unknown lag may turn out to be better than that.
+    """Grant a task cold, unless a copy of unknown lag may turn out to be better.
 
-    A copy that has not been reported since the coordinator started is waited for: its member speaks within a
-    heartbeat. One that is reported without a lag is never promoted; another member restores the task instead, the
-    target if it is another, and only where there is none the task waits.
+    A copy that has not been reported since the coordinator started is waited for: its member sends a heartbeat soon. A
+    copy that is reported without a lag is never promoted. If it is the target's, another member restores the task
+    instead, and the task waits only if no other member may have it.
     """
     for holder in view.holders(task):
         copy = view.copy(task, holder)
@@ -267,13 +269,13 @@ def _has_reported(view: View, member_id: MemberId) -> bool:
 
 
 def _cold_elsewhere(view: View, task: Task) -> Choice | None:
-    """Return the least loaded member that may restore the task instead of a target whose copy nobody can read."""
+    """Return the least loaded member that may restore the task instead of a target whose copy has no known lag."""
     holders = view.holders(task)
     table = view.group.table
     epoch = table.topology_epoch[table.index_of[task.id]]
     free = [
         member
-        for member in (view.present_member(one) for one in sorted(view.group.members))
+        for member in (view.present_member(member_id) for member_id in sorted(view.group.members))
         if member is not None and member.drain is None and member.id not in holders and not has_limit(member)
     ]
     ranked = sorted((view.load(member.id), member.id) for member in free if member.topology_epoch >= epoch)
@@ -296,10 +298,10 @@ def _target_or_wait(view: View, task: Task) -> Choice:
 def _best_ready(
     view: View, task: Task, *, excluding: tuple[MemberId | None, ...] = (), on_disk: bool = True
 ) -> Choice | None:
-    """Return the best caught-up copy: the previous owner, the target, then the least lag.
+    """Return the best caught-up copy: the previous owner's, the target's, then the one with the least lag.
 
-    Draining members come last, before them members on which the task failed of late, and before these whoever has yet
-    to confirm that it gave up something else, and is granted nothing until then.
+    Members that drain come last. Before them come members on which the task failed lately, and before those the members
+    that have to confirm another revocation first and are granted nothing until then.
     """
     ready: list[tuple[tuple[bool, bool, bool, bool, bool, int], MemberId]] = []
     for member_id in (*task.standbys, *task.warmups, *(view.on_disk(task.id) if on_disk else ())):
@@ -312,22 +314,26 @@ def _best_ready(
                 continue
             is_previous_owner, is_target = member_id == task.previous_owner, member_id == task.target
             failed = bool(task.failures) and view.has_failed(task, member_id)
-            waits = not view.as_if_released and any(one != task.id for one in member.revoking)
+            waits = not view.as_if_released and any(task_id != task.id for task_id in member.revoking)
             order = (member.drain is not None, failed, waits, not is_previous_owner, not is_target, copy.lag or 0)
             ready.append((order, member_id))
     if not ready:
         return None
-    best = ready[0] if len(ready) == 1 else min(ready, key=lambda one: (one[0], view.load(one[1]), one[1]))
+    best = (
+        ready[0]
+        if len(ready) == 1
+        else min(ready, key=lambda candidate: (candidate[0], view.load(candidate[1]), candidate[1]))
+    )
     return Choice(best[1], Why.FAILOVER, ready=True)
 
 
 def _may_take_over(task: Task, member: Member) -> bool:
-    """Say whether the member may take the task over: it holds a copy, is the target, or has no limit on copies."""
+    """Say whether the member has no limit on copies, holds a copy, or is the target."""
     return member.max_tasks is None or member.id == task.target or task.id in member.assignment
 
 
 def _most_caught_up(view: View, task: Task) -> Choice | None:
-    """Return the copy, tailed or on disk, with the least known lag; the target wins between equals."""
+    """Return the copy with the least known lag, tailed or on disk. Among equal ones, the target's."""
     ranked: list[tuple[bool, int, bool, MemberId]] = []
     for member_id in [*view.holders(task), *view.on_disk(task.id)]:
         copy = view.copy(task, member_id)

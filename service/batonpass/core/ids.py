@@ -1,7 +1,7 @@
-"""The names of things: groups, members, tasks, and the numbers that only grow.
+"""The ids of groups, members and tasks.
 
-All of them are plain strings and integers at run time, so that they cost nothing and travel as JSON; the types keep
-them apart for the reader and for the type checker.
+At run time they are plain strings, which cost nothing and travel as JSON. Their types keep them apart for the reader
+and the type checker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ GroupId = NewType("GroupId", str)
 """The name of one group: the members that share one set of tasks."""
 
 MemberId = NewType("MemberId", str)
-"""One run of one worker process; chosen by the caller, never used twice."""
+"""One run of one worker process. The caller chooses it, and never uses it twice."""
 
 InstanceId = NewType("InstanceId", str)
 """A name that survives restarts of a worker (static membership, KIP-345)."""
@@ -22,16 +22,15 @@ TaskId = NewType("TaskId", str)
 
 
 def task_id(subtopology: str, partition: int) -> TaskId:
-    """Return the id of the task that processes ``partition`` of ``subtopology``."""
     return TaskId(f"{subtopology}_{partition}")
 
 
 def split_task_id(task: str) -> tuple[str, int]:
-    """Return the subtopology and the partition that a task id names.
+    """Return the subtopology and the partition of a task id.
 
     Raises:
-        ValueError: when the text is not ``{subtopology}_{partition}`` with a partition of plain digits, without zeros
-            before it: one task has one id.
+        ValueError: the text is not ``{subtopology}_{partition}``. The partition has plain digits and no leading zeros,
+            so that each task has one id.
     """
     subtopology, separator, partition = task.rpartition("_")
     if not separator or not subtopology or not partition.isascii() or not partition.isdigit():
@@ -46,7 +45,7 @@ def split_task_id(task: str) -> tuple[str, int]:
 
 
 def subtopology_sort_key(subtopology: str) -> tuple[int, int, str]:
-    """Return a sort key that puts numbered subtopologies in the order of their numbers, before named ones."""
+    """Return a sort key that puts numbered subtopologies, in the order of their numbers, before named ones."""
     if subtopology.isascii() and subtopology.isdigit():
         return (0, int(subtopology), subtopology)
     return (1, 0, subtopology)

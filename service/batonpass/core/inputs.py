@@ -1,4 +1,4 @@
-"""Everything that can happen to a group. An input is a noun: it says what arrived, never what to do about it."""
+"""Everything that can happen to a group. An input says what arrived, not what to do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from batonpass.core.soft import TaskReport
 
 @dataclass(frozen=True, slots=True)
 class GroupDeclaration:
-    """``PUT`` of a group. ``config`` holds the settings named by the caller; ``if_match`` the revision it has read."""
+    """``PUT`` of a group. ``config`` has the settings that the caller named, ``if_match`` the revision it has read."""
 
     group_id: GroupId
     topology: Topology | None
@@ -22,14 +22,14 @@ class GroupDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """``DELETE`` of a group; ``force`` takes its members with it."""
+    """``DELETE`` of a group. ``force`` deletes a group that has members."""
 
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """The partition counts of source topics, as Kafka has them now."""
+    """The present partition counts of source topics, from Kafka."""
 
     partitions: Mapping[str, int]
 
@@ -55,7 +55,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A member's word. ``tasks`` of None leaves the last report standing and confirms nothing."""
+    """A heartbeat. ``tasks`` of None repeats the last report and confirms nothing."""
 
     member_id: MemberId
     seq: int
@@ -66,21 +66,21 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class PollBroken:
-    """The long-poll of a member broke without an answer: its process may have died."""
+    """The long-poll of a member broke without an answer. The process may have died."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class PollOpened:
-    """The member opened a long-poll again: it lives. No heartbeat: the lease is not renewed."""
+    """The member opened a long-poll again, so it is alive. This does not renew its lease."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A member has stopped its actives and goes: for good, or (``restart``) to come back under its instance id."""
+    """A member has stopped its actives and leaves: for good, or (``restart``) to return under its instance id."""
 
     member_id: MemberId
     restart: bool = False
@@ -88,7 +88,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """A member is to hand over everything, by ``deadline_ms`` from now at the latest where one is given."""
+    """A member should hand over everything, within ``deadline_ms`` from now if given."""
 
     member_id: MemberId
     deadline_ms: int | None = None
@@ -96,14 +96,14 @@ class DrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class DrainReversal:
-    """A draining member stays after all."""
+    """A draining member should stay after all."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """An operator removes a member; ``dead`` vouches that its process no longer runs."""
+    """An operator removes a member. ``dead`` vouches that its process no longer runs."""
 
     member_id: MemberId
     dead: bool = False
@@ -111,12 +111,12 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """An operator asks for a look now."""
+    """An operator asks for a probe now."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest:
-    """An operator holds moves until ``expires_ms`` (an instant), or until resumed."""
+    """An operator holds moves until ``expires_ms`` (an instant), or until they are resumed."""
 
     scope: PauseScope = PauseScope.BALANCE
     reason: str = ""
@@ -130,7 +130,7 @@ class ResumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class PinRequest:
-    """An operator binds a task to a member; ``member_id`` of None takes the pin off."""
+    """An operator pins a task to a member. ``member_id`` of None removes the pin."""
 
     task: TaskId
     member_id: MemberId | None
@@ -145,9 +145,9 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
-    """Ends of changelog partitions, read by the coordinator; ``read_ms`` is when the read was begun.
+    """Ends of changelog partitions that the coordinator read. ``read_ms`` is when the read began.
 
-    ``begin_offsets`` are where partitions begin, of those that were looked at for that and begin elsewhere than known.
+    ``begin_offsets`` has the beginnings of partitions whose beginning was read and has changed.
     """
 
     offsets: Mapping[tuple[str, int], int]
@@ -157,7 +157,7 @@ class EndOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A coordinator has loaded the group: nobody is judged for one (the largest) session timeout (L3)."""
+    """A coordinator has loaded the group. It judges no member for the largest session timeout (L3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +167,15 @@ class StoreRecovered:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed. Carries no order: what is due is looked up again."""
+    """Time has passed. A tick carries no order: the core looks up what is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsProcess:
-    """A process of a Kafka Streams application; ``capacity`` is its processing threads.
+    """A process of a Kafka Streams application. ``capacity`` is the number of its processing threads.
 
-    ``id`` is a UUID; ``name`` is what people call the process, and its member's id where there
-    is one. ``tasks`` is what it has: Kafka tells actives apart, every other copy has the role ``none``.
+    ``id`` is a UUID. ``name`` is what people call the process; where it has one, its member has it for an id. ``tasks``
+    is what the process has. Kafka identifies only actives; every other copy has the role ``none``.
     """
 
     id: InstanceId
@@ -196,10 +196,10 @@ class OtherAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StreamsRebalance:
-    """The leader of a Kafka Streams group asks who is to have what, and says who is there and has what now.
+    """The leader of a Kafka Streams group reports the processes and what each has, and asks for an assignment.
 
-    ``config`` holds the settings of the application that are also a group's. ``other`` is what Kafka's own assignor
-    decided, where that is what is done.
+    ``config`` has the settings of the application that are also settings of a group. ``other`` is the decision of
+    Kafka's own assignor, if that one is followed.
     """
 
     topology: Topology

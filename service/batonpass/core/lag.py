@@ -1,11 +1,11 @@
 """How far each copy of a task has come: the one definition of *caught up*.
 
 Readiness is a class before it is a number: running < caught up < behind by n < cold < unknown. A copy of unknown lag
-is never promoted, and never dropped for that reason. What was not reported errs towards leaving tasks where they
-are: an active nobody has spoken of counts as running, a copy as unknown.
+is never promoted, and is never dropped because its lag is unknown. What has not been reported counts so that tasks stay
+where they are: an active as running, a copy as unknown.
 
-Lag is in records, summed over the task's changelogs. The released defects that these rules answer are D5, D6, D17
-and D26 of Kafka's assignor (``docs/decisions/0003-kafka-defects.md``).
+Lag is in records, summed over the task's changelogs. These rules avoid the defects D5, D6, D17 and D26 of Kafka's
+assignor (``docs/decisions/0003-kafka-defects.md``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Readiness(IntEnum):
 
 
 class Copy(NamedTuple):
-    """What one member has of a task. ``lag`` is None unless known; ``on_disk``: there is state, and nobody tails it."""
+    """What one member has of a task. ``lag`` is None if unknown. ``on_disk``: state that the member does not tail."""
 
     readiness: Readiness
     lag: int | None = None
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Say whether the task could be handed to this copy without waiting."""
+        """Say whether the task could be handed to this copy at once."""
         return self.readiness <= _CAUGHT_UP
 
 
@@ -62,12 +62,12 @@ def measure_lag(
     *,
     doubted: bool = False,
 ) -> tuple[int | None, bool]:
-    """Return the lag that a report amounts to (None: unknown), and whether its state is of another incarnation.
+    """Return the lag of a reported copy (None: unknown), and whether its state is of another incarnation.
 
-    ``changelogs`` maps each changelog topic of the task to its partition; ``ends`` are the offsets that the
-    coordinator read. A position beyond an end that was read after the report arrived cannot belong to this
-    changelog; one beyond an older end is merely newer, and its lag is 0, unless the copy's last report was of another
-    incarnation (``doubted``): then it stays so until its position lies within the end.
+    ``changelogs`` maps each changelog topic of the task to its partition. ``ends`` are the offsets that the coordinator
+    read. A position beyond an end that was read after the report arrived cannot belong to this changelog. A position
+    beyond an older end is just newer, so its lag is 0. If the copy's last report was of another incarnation
+    (``doubted``), it stays so until its position lies within the end.
     """
     if report.lost:
         return None, False
@@ -114,7 +114,7 @@ def changelogs_of(group: Group, task_id: TaskId) -> dict[str, int]:
 def measured_report(
     report: TaskReport, before: MeasuredReport | None, now_ms: int, measurement: tuple[int | None, bool]
 ) -> MeasuredReport:
-    """Return the report to keep: what was said, its lag, and since when and how fast the copy comes closer."""
+    """Return the report to keep, with its lag and how fast and since when the copy comes closer."""
     lag, other = measurement
     if before is None:
         return MeasuredReport(report, now_ms, lag, other, now_ms, None)
@@ -129,7 +129,7 @@ def measured_report(
 
 def _came_closer(report: TaskReport, lag: int | None, before: MeasuredReport) -> bool:
     if lag == 0 or before.lag == 0 or report.role != before.report.role:
-        # What was level until now has not been behind for any time, however long ago it was said so.
+        # A copy that has been level until now is not behind for any length of time, however old its last report is.
         return True
     if lag is not None and before.lag is not None and lag < before.lag:
         return True
@@ -141,7 +141,7 @@ def _total(positions: Positions) -> int:
 
 
 def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) -> bool:
-    """Say whether a known lag is acceptable, in records or (where a rate is known) in time."""
+    """Say whether a lag is acceptable: in records, or in time if a rate is known. An unknown lag is not."""
     if lag is None:
         return False
     if lag <= config.acceptable_recovery_lag:
@@ -151,9 +151,9 @@ def is_acceptable_lag(lag: int | None, rate: float | None, config: GroupConfig) 
 
 
 def level_in_ms(copy: Copy) -> int | None:
-    """Return the estimated time until the copy is level with its changelog; None where lag or rate is unknown.
+    """Return the estimated time until the copy reaches the end of its changelog; None if lag or rate is unknown.
 
-    It says which copies come soonest; when one may take over is ``caught_up_in_ms``.
+    Use it to compare copies. ``caught_up_in_ms`` tells when a copy may take over.
     """
     if copy.readiness is Readiness.RUNNING:
         return 0
@@ -163,7 +163,7 @@ def level_in_ms(copy: Copy) -> int | None:
 
 
 def caught_up_in_ms(copy: Copy, config: GroupConfig) -> int | None:
-    """Return the estimated time until a copy counts as caught up: 0 when it does; None where lag or rate is unknown."""
+    """Return the estimated time until the copy counts as caught up: 0 if it does; None if lag or rate is unknown."""
     if copy.is_caught_up:
         return 0
     if copy.lag is None or copy.rate is None or copy.rate <= 0:
@@ -180,7 +180,7 @@ def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool
     if measured.report.lost:
         return COLD_COPY
     if lag == 0 and measured.rate is None and not on_disk:
-        # No lag is too much for any setting; it is what most copies report, and one value serves them all.
+        # Lag 0 satisfies every setting. Most copies report it, so they share this value.
         return CAUGHT_UP_COPY
     if lag is None:
         return Copy(Readiness.UNKNOWN, None, on_disk)
@@ -190,10 +190,10 @@ def _copy_by_lag(measured: MeasuredReport, config: GroupConfig, *, on_disk: bool
 
 
 def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, member: Member) -> Copy:
-    """Return what ``member`` has of ``task``, given what is softly known of the member.
+    """Return what ``member`` has of ``task``, given its soft state.
 
-    State on disk that nobody tails is marked ``on_disk``: whether it counts as caught up depends on who else has the
-    task.
+    State on disk that the member does not tail is marked ``on_disk``: whether it counts as caught up depends on who
+    else has the task.
     """
     task_id = task.id
     grant = member.assignment.get(task_id)
@@ -210,7 +210,7 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
         measured = member_soft.reports.get(task_id) if member_soft is not None else None
         return _active_copy(group, task, measured, reported=member_soft is not None and member_soft.full)
     if member.suspected:
-        # It may be dead, and its last report with it: nothing is handed to it, and nothing it has is dropped.
+        # The member may be dead, and its last report outdated: it is handed nothing, and none of its copies is dropped.
         return UNREPORTED
     if member_soft is None:
         return UNREPORTED
@@ -222,11 +222,11 @@ def copy_as_reported(group: Group, member_soft: MemberSoft | None, task: Task, m
             else _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
         )
     if task.previous_owner == member.id and (measured is None or (measured.lag is None and not measured.report.lost)):
-        # It ran the task until it gave it up, so it had everything; from its next report on, that report counts.
+        # The member ran the task until it gave it up, so it had all state. Its next report with a lag counts instead.
         return CAUGHT_UP_COPY
     if measured is None:
         return COLD_COPY
-    # What was last said of it may be from before its member was told to tail it.
+    # The last report may be from before the member was told to tail the copy: its role is then "none".
     return _copy_by_lag(measured, group.config, on_disk=measured.report.role == "none")
 
 

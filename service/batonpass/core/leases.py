@@ -7,13 +7,13 @@ from batonpass.core.soft import Soft
 
 
 def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
-    """Return when a member's lease is over as this coordinator counts it: from receipt, by the largest timeout.
+    """Return when a member's lease ends as this coordinator counts it: from receipt, by the largest timeout.
 
-    The present timeout counts along, answered or not: a long-poll may have told it without anybody noting so.
+    The present timeout counts in any case, because a long-poll may have sent it without a trace.
     """
     member_soft = soft.members.get(member.id)
     if member_soft is None:
-        # The instant of joining may come from a coordinator whose clock was ahead; nobody joined after now.
+        # A coordinator whose clock was ahead may have recorded the join. No member joined later than now.
         joined_ms = min(member.joined_ms, now_ms)
         return max(soft.judge_from_ms, joined_ms + group.longest_session_ms)
     answered_ms = max((timeout for _, timeout in member_soft.timeouts), default=group.longest_session_ms)
@@ -21,9 +21,9 @@ def lease_end_ms(group: Group, soft: Soft, now_ms: int, member: Member) -> int:
 
 
 def fenced_by_ms(group: Group, soft: Soft, now_ms: int, member: Member, since_ms: int) -> tuple[int, bool]:
-    """Return until when a member can keep others waiting that was told at ``since_ms`` to give something up.
+    """Return until when a member that must give something up since ``since_ms`` can keep others waiting.
 
-    The second value says that it is silent, and that its lease is over before it would be fenced for not confirming.
+    The second value is true if the member is silent, and its lease ends before it would be fenced for not confirming.
     """
     fenced_ms = since_ms + group.config.rebalance_timeout_ms
     member_soft = soft.members.get(member.id)

@@ -1,6 +1,6 @@
-"""What only time brings: leases that run out, deadlines, and the guards against acting on our own silence.
+"""What only time brings: leases that run out, deadlines, and guards for when the coordinator itself was silent.
 
-A tick is a question, never an order: what is due is looked up again, so a tick too early or too often changes nothing.
+A tick asks what is due; it decides nothing itself. So a tick that comes too early or too often changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from batonpass.core.reports import park
 
 
 def started(draft: DecisionDraft, _item: Started) -> Reply:
-    """Judge nobody for one (the largest) session timeout: the silence until now was the coordinator's own (L3, L5)."""
+    """Judge no member for the largest session timeout: the coordinator was not there to hear them (L3, L5)."""
     judge_from_ms = draft.now_ms + draft.group.longest_session_ms
     draft.soft = replace(draft.soft, started_ms=draft.now_ms, judge_from_ms=judge_from_ms)
     draft.wake_ms = None
@@ -41,7 +41,7 @@ def started(draft: DecisionDraft, _item: Started) -> Reply:
 
 
 def notice_own_silence(draft: DecisionDraft) -> None:
-    """Start judging afresh when this very look comes much later than it was due: it was us who were not there (L5)."""
+    """Postpone all judgement if this decision comes much later than it was due: the coordinator was away (L5)."""
     due_ms = draft.soft.wake_ms
     if due_ms is not None and draft.now_ms - due_ms > draft.policy.coordinator_lease_ms:
         judge_from_ms = draft.now_ms + draft.group.longest_session_ms
@@ -50,7 +50,7 @@ def notice_own_silence(draft: DecisionDraft) -> None:
 
 
 def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
-    """Note that a member's long-poll broke off; unless it speaks, it is suspected after ``suspect_timeout_ms``."""
+    """Note that a member's long-poll broke. It is suspected after ``suspect_timeout_ms`` without another request."""
     member = draft.group.members.get(item.member_id)
     member_soft = draft.member_soft(item.member_id)
     timeout_ms = draft.group.config.suspect_timeout_ms
@@ -62,7 +62,7 @@ def poll_broken(draft: DecisionDraft, item: PollBroken) -> Reply:
 
 
 def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
-    """Drop a suspicion: the member made a request."""
+    """Drop a suspicion, because the member made a request."""
     member_soft = draft.member_soft(item.member_id)
     member = draft.group.members.get(item.member_id)
     if member_soft is not None and member_soft.poll_broken_ms is not None:
@@ -74,10 +74,10 @@ def poll_opened(draft: DecisionDraft, item: PollOpened) -> Reply:
 
 
 def pass_time(draft: DecisionDraft) -> None:
-    """Do whatever is due by now.
+    """Do everything that is due by now.
 
-    The order matters: what comes first may make something further down unnecessary. A pause that is over no longer
-    holds anything, and a member that has expired is neither suspected nor fenced.
+    The order matters, because an earlier item may make a later one unnecessary. A pause that is over holds nothing, and
+    a member that has expired is neither suspected nor fenced.
     """
     _drop_departed(draft)
     end_pause_if_over(draft)
@@ -93,7 +93,6 @@ def pass_time(draft: DecisionDraft) -> None:
 
 
 def end_pause_if_over(draft: DecisionDraft) -> None:
-    """Let moves go on when the time of a pause is over."""
     pause = draft.group.pause
     if pause is not None and pause.expires_ms is not None and pause.expires_ms <= draft.now_ms:
         draft.record(Resumed())
@@ -101,9 +100,9 @@ def end_pause_if_over(draft: DecisionDraft) -> None:
 
 
 def _drop_departed(draft: DecisionDraft) -> None:
-    """Forget what was heard of members that are gone.
+    """Forget the soft state of members that are gone.
 
-    It is dropped here, and not by the decision that let them go: were its records refused, they would still be members.
+    The decision that removed them cannot do this: if its records are refused, they are still members.
     """
     departed = {member_id: None for member_id in draft.soft.members if member_id not in draft.group.members}
     if departed:
@@ -111,7 +110,7 @@ def _drop_departed(draft: DecisionDraft) -> None:
 
 
 def _set_clock_back(draft: DecisionDraft) -> None:
-    """Count leases from now where the clock has gone back behind the last word of a member."""
+    """Count leases from now if the clock has gone back behind a member's last heartbeat."""
     late = {
         member_id: replace(member_soft, heard_ms=draft.now_ms)
         for member_id, member_soft in draft.soft.members.items()
@@ -150,7 +149,7 @@ def _expire(draft: DecisionDraft) -> None:
 
 
 def _guard_against_storm(draft: DecisionDraft) -> None:
-    """Stop balance moves and cold takeovers when too large a share of the group vanished within a session timeout."""
+    """Declare a storm if too large a share of the group vanished within a session timeout."""
     group = draft.group
     recent = len(group.losses)
     size = len(group.members) + recent
@@ -186,14 +185,14 @@ def _end_absences(draft: DecisionDraft) -> None:
 
 
 def _fence_unconfirmed(draft: DecisionDraft) -> None:
-    """Fence members that did not confirm a revocation in time; what they run is free when their lease is over."""
+    """Fence members that did not confirm a revocation in time. Their tasks are free when their lease is over."""
     timeout_ms = draft.group.config.rebalance_timeout_ms
     if draft.now_ms < draft.soft.judge_from_ms:
         return
     fenced: list[Record] = []
     for member_id in sorted(draft.group.members):
         member = draft.group.members[member_id]
-        if not any(draft.now_ms - one.since_ms >= timeout_ms for one in member.revoking.values()):
+        if not any(draft.now_ms - revocation.since_ms >= timeout_ms for revocation in member.revoking.values()):
             continue
         end_ms = max(draft.now_ms, draft.lease_end_ms(member))
         fenced.append(MemberGone(member_id, Cause.FENCED, at_ms=draft.now_ms, lease_end_ms=end_ms))
@@ -218,7 +217,7 @@ def _release_at_lease_end(draft: DecisionDraft) -> None:
 
 
 def find_stalls(draft: DecisionDraft) -> None:
-    """Free the slot of every warmup that came no closer for the stall timeout. An unreadable one is not judged."""
+    """Free the slot of every warmup without progress for the stall timeout. A copy of unknown lag is not judged."""
     view = draft.view()
     timeout_ms = view.config.warmup_stall_timeout_ms
     stalled: list[Record] = []
@@ -244,9 +243,9 @@ def _progress_ms(draft: DecisionDraft, task_id: TaskId, member: Member) -> int:
 
 
 def note_overdue_drains(draft: DecisionDraft) -> None:
-    """Note, once, of every drain whose time is over that tasks are left: those that stay where they are are blocked.
+    """Record once for each drain whose time is over that it is blocked, if the member still has active tasks.
 
-    It goes on all the same, and whoever joins later may still take them.
+    The drain goes on, and members that join later may still take the tasks.
     """
     over = [
         (member.id, member, member.drain, why)
@@ -269,15 +268,17 @@ def _drain_time_over(drain: Drain, now_ms: int) -> str:
 
 
 def forget_gone(draft: DecisionDraft) -> None:
-    """Forget the ids of members that went long ago; they may be used again."""
+    """Forget the ids of members that left long ago. They may be used again."""
     oldest = draft.now_ms - draft.policy.gone_retention_ms
-    old: tuple[MemberId, ...] = tuple(sorted(one for one, gone in draft.group.gone.items() if gone.at_ms < oldest))
+    old: tuple[MemberId, ...] = tuple(
+        sorted(member_id for member_id, gone in draft.group.gone.items() if gone.at_ms < oldest)
+    )
     if old:
         draft.record(GoneForgotten(old))
 
 
 def find_wake(draft: DecisionDraft) -> None:
-    """Find the first instant at which something is due, by looking at everything. Only a tick does this."""
+    """Find the first instant at which something is due, by examining everything. Only a tick or a start does this."""
     group, soft = draft.group, draft.soft
     at: list[int] = []
     pause_over = group.pause.expires_ms if group.pause is not None else None
@@ -313,5 +314,5 @@ def _member_instants(draft: DecisionDraft, member_id: MemberId, member: Member) 
         at.append(member.drain.gives_up_ms)
         if member.drain.deadline_ms is not None:
             at.append(member.drain.deadline_ms)
-    at.extend(one.since_ms + config.rebalance_timeout_ms for one in member.revoking.values())
+    at.extend(revocation.since_ms + config.rebalance_timeout_ms for revocation in member.revoking.values())
     return at

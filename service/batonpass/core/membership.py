@@ -1,8 +1,8 @@
-"""Who is in the group: joining, coming back, leaving, draining, being put out.
+"""Which members are in the group: join, return, leave, drain, evict.
 
-Laws kept here: an id is never used twice; an instance id has one living holder; what a member may still be running
-stays unreleased until it confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry and other things
-that only time brings are in ``liveness``.
+Laws kept here: a member id is never used twice. An instance id has one living holder. A task that a member may still be
+running stays unreleased until the member confirmed, left, was vouched for as dead, or its lease ran out (L1). Expiry,
+and everything else that only time brings, is in ``liveness``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FIRST_EPOCH = 1
 """The epoch of a member's first assignment, which is empty."""
 
 LEFT_BEFORE_JOINING_MAX = 100
-"""How many ids are remembered that left before they joined."""
+"""How many ids are remembered whose leave came before their join."""
 
 
 def join(draft: DecisionDraft, item: Join) -> Reply:
-    """Let a new run of a worker in, or answer a join whose reply was lost with the present assignment.
+    """Let a new run of a worker in. Answer a join whose reply was lost with the present assignment.
 
-    A member that is let in is answered ``Taken``: its assignment is known only when the whole decision stands.
+    A new member is answered ``Taken``, because its assignment is known only when the whole decision stands.
     """
     group = draft.group
     if not group.declared:
@@ -78,7 +78,7 @@ def join(draft: DecisionDraft, item: Join) -> Reply:
 
 
 def _answer_repeated_join(draft: DecisionDraft, member: Member) -> Late:
-    """A join is a heartbeat: it renews the lease, and changes nothing else."""
+    """A repeated join counts as a heartbeat: it renews the lease and changes nothing else."""
     known = draft.member_soft(member.id) or MemberSoft(draft.now_ms)
     draft.set_member_soft(member.id, replace(known, heard_ms=draft.now_ms, poll_broken_ms=None))
     return Late()
@@ -102,7 +102,7 @@ def _new_member(draft: DecisionDraft, item: Join) -> Member:
 
 
 def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolError:
-    """Return the members whose place the newcomer takes: the one it replaces, and the holder of its instance id."""
+    """Return the members whose place the newcomer takes: the one that it replaces, and its instance id's holder."""
     group = draft.group
     replaced = group.members.get(item.replaces) if item.replaces is not None else None
     if replaced is not None and replaced.instance_id is not None and replaced.instance_id != item.instance_id:
@@ -113,8 +113,8 @@ def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolEr
     holder_id = group.instances.get(item.instance_id) if item.instance_id is not None else None
     holder = group.members.get(holder_id) if holder_id is not None else None
     if holder is None or holder.away_until_ms is not None or holder is replaced or item.takeover:
-        found = [replaced] if replaced is not None else []
-        return [*found, holder] if holder is not None and holder is not replaced else found
+        predecessors = [replaced] if replaced is not None else []
+        return [*predecessors, holder] if holder is not None and holder is not replaced else predecessors
     rest_ms = max(1, draft.lease_end_ms(holder) - draft.now_ms)
     return InstanceIdInUse(
         f"instance {item.instance_id!r} is held by live member {holder.id!r}; "
@@ -124,7 +124,7 @@ def _predecessors(draft: DecisionDraft, item: Join) -> list[Member] | ProtocolEr
 
 
 def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
-    """Put the newcomer in the place of ``old``; return whether nothing has to be placed anew for it."""
+    """Put the newcomer in the place of ``old``. Return whether the target can stay as it is."""
     cause = Cause.REPLACED
     if old.away_until_ms is not None:
         cause = Cause.RESTARTED
@@ -146,7 +146,7 @@ def _inherit(draft: DecisionDraft, item: Join, old: Member) -> bool:
 
 
 def _vouches_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
-    """Say whether the join vouches that a departed run runs nothing: by ``replaces``, or as its instance's takeover."""
+    """Say whether the join vouches that a departed run is stopped: by ``replaces``, or by takeover of its instance."""
     gone = draft.group.gone.get(member_id)
     if gone is None or gone.instance_id not in (None, item.instance_id):
         return False
@@ -154,7 +154,7 @@ def _vouches_for(draft: DecisionDraft, item: Join, member_id: MemberId) -> bool:
 
 
 def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool]) -> bool:
-    """Free what departed members may still have been running, where somebody vouches that they have stopped."""
+    """Release what departed members may still have been running, if ``is_stopped`` vouches that they have stopped."""
     freed = [
         TaskReleased(task_id, entry.member_id, at_ms=draft.now_ms)
         for task_id in sorted(draft.group.open_tasks())
@@ -166,7 +166,7 @@ def _release_vouched(draft: DecisionDraft, is_stopped: Callable[[MemberId], bool
 
 
 def _take_state_on_disk(draft: DecisionDraft, item: Join) -> None:
-    """Keep what the newcomer has on disk; its lease runs from now."""
+    """Keep what the newcomer reports of its disk. Its lease begins now."""
     group = draft.group
     reports = {
         task_id: measured_report(
@@ -197,9 +197,9 @@ def _end_storm_if_back(draft: DecisionDraft) -> None:
 
 
 def leave(draft: DecisionDraft, item: Leave) -> Reply:
-    """Take a member out that has stopped its actives; under ``restart`` its place is kept for ``rejoin_grace_ms``.
+    """Remove a member that has stopped its actives. With ``restart``, keep its place for ``rejoin_grace_ms``.
 
-    Its tasks are free at once: ready standbys serve them; what is cold waits for an instance that restarts.
+    Its tasks are free at once. Ready standbys take them over; tasks without one wait for the instance to return.
     """
     group = draft.group
     member = group.members.get(item.member_id)
@@ -222,26 +222,29 @@ def leave(draft: DecisionDraft, item: Leave) -> Reply:
 
 
 def _note_left_before_joining(draft: DecisionDraft, member_id: MemberId) -> None:
-    """Remember an id that left and was never seen: its own join may be under way, and would stay until its lease ends.
+    """Remember an id that left before its join arrived. The join would otherwise make a member that never speaks.
 
-    The join is not long behind, so that what a coordinator knows of it may be lost with its process, and the newest of
-    such ids are enough.
+    The join cannot be far behind its leave. So this may be lost with the process, and the newest such ids are enough.
     """
     known = {**draft.soft.left_before_joining, member_id: draft.now_ms}
     oldest_ms = draft.now_ms - draft.policy.gone_retention_ms
-    kept = sorted((at_ms, one) for one, at_ms in known.items() if at_ms >= oldest_ms)[-LEFT_BEFORE_JOINING_MAX:]
-    draft.soft = replace(draft.soft, left_before_joining=PMap({one: at_ms for at_ms, one in kept}))
+    kept = sorted((at_ms, left_id) for left_id, at_ms in known.items() if at_ms >= oldest_ms)[-LEFT_BEFORE_JOINING_MAX:]
+    draft.soft = replace(draft.soft, left_before_joining=PMap({left_id: at_ms for at_ms, left_id in kept}))
 
 
 def evict(draft: DecisionDraft, item: Eviction) -> Reply:
-    """Put a member out. Its tasks are free when its lease is over; at once when its death is vouched for.
+    """Remove a member. Its tasks are free when its lease is over, or at once if the caller vouches that it is dead.
 
-    The death of a run that was fenced before can be vouched for later, as long as it holds its tasks back.
+    The caller can still vouch for a member that was fenced earlier, as long as that member holds tasks back.
     """
     group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None:
-        if item.dead and item.member_id in group.gone and _release_vouched(draft, lambda one: one == item.member_id):
+        if (
+            item.dead
+            and item.member_id in group.gone
+            and _release_vouched(draft, lambda member_id: member_id == item.member_id)
+        ):
             draft.needs_step = True
             return Done()
         return refusal(group, item.member_id)
@@ -275,7 +278,7 @@ def drain(draft: DecisionDraft, item: DrainRequest) -> Reply:
 
 
 def undrain(draft: DecisionDraft, item: DrainReversal) -> Reply:
-    """Let a draining member stay. Handovers whose revocation was sent go through."""
+    """Let a draining member stay. Handovers whose revocation was sent are completed."""
     group = draft.group
     member = group.members.get(item.member_id)
     if not group.declared or member is None or member.away_until_ms is not None:

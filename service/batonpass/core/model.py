@@ -1,7 +1,7 @@
-"""Hard state: the group as the records add up to it, and nothing else.
+"""Hard state: the group, exactly as its records add up.
 
-Whatever is here survives a restart of the coordinator; what may be lost and is reported again is in ``soft``. All of it
-is immutable: ``evolve`` makes the next group out of records, and nobody else makes one.
+Hard state survives a restart of the coordinator. What may be lost, because members report it again, is in ``soft``.
+All values here are immutable. Only ``evolve`` makes a new group, out of records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Role(StrEnum):
 
 
 class ActiveState(StrEnum):
-    """How far the owner of a task has come. ``GRANTED``: it has been told, and has not reported yet."""
+    """How far the owner of a task has come. ``GRANTED``: the task is assigned, and its owner has not reported yet."""
 
     GRANTED = "granted"
     RESTORING = "restoring"
@@ -36,9 +36,10 @@ class ActiveState(StrEnum):
 
 
 class OnLeaseLost(StrEnum):
-    """What a member does with its actives when its lease is over.
+    """What a member does with its active tasks when its lease is over.
 
-    With ``CONTINUE`` it goes on until its outputs are fenced by the next owner's token; such a member can be suspected.
+    With ``CONTINUE`` it keeps running until the next owner's token fences its outputs. Only such a member can be
+    suspected.
     """
 
     STOP = "stop"
@@ -46,7 +47,7 @@ class OnLeaseLost(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a member is no longer one."""
+    """Why a member left the group."""
 
     LEFT = "left"
     RESTARTED = "restarted"
@@ -70,8 +71,9 @@ class Subtopology:
     """A part of the topology whose partitions become tasks.
 
     ``partitions`` is None until the source topics have been read. ``epoch`` is the topology epoch that added or last
-    changed it: a member needs at least that epoch to be given its tasks. A task weighs ``weight`` unless
-    ``task_weights`` names it; what is named there may still be missing where partitions are read from Kafka.
+    changed the subtopology; only members with at least that epoch get its tasks. A task weighs ``weight`` unless
+    ``task_weights`` names it. ``task_weights`` may name tasks that do not exist yet, where Kafka tells the number of
+    partitions.
     """
 
     id: str
@@ -95,8 +97,9 @@ class Topology:
 class Grant(NamedTuple):
     """One entry of a member's assignment: what it may hold.
 
-    ``epoch`` is the member epoch that announced it in this role; ``token`` is 0 but for actives; ``restore_to`` is the
-    position up to which the last owner wrote, where it is known (per changelog topic, ``""`` for a single one).
+    ``epoch`` is the member epoch that announced the task in this role. ``token`` is the fencing token of an active; it
+    is 0 for other roles. ``restore_to`` is the position up to which the last owner wrote, if known: one offset per
+    changelog topic, under ``""`` for a single changelog.
     """
 
     role: Role
@@ -107,9 +110,10 @@ class Grant(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """A task (or a role of it) that a member has been told to give up and has not yet confirmed.
+    """A task, or the active role of one, that a member must give up and has not confirmed yet.
 
-    ``active`` says that it may still be running the task; ``epoch`` is the member epoch that announced it.
+    ``active`` is true while the member may still be running the task. ``epoch`` is the member epoch that announced the
+    revocation.
     """
 
     epoch: int
@@ -118,9 +122,9 @@ class Revocation(NamedTuple):
 
 
 class Unreleased(NamedTuple):
-    """Somebody who may still be running a task that is no longer granted to it.
+    """A member that may still be running a task that is no longer granted to it.
 
-    ``free_at_ms`` is the end of its lease where it has been fenced; None while its confirmation is awaited.
+    ``free_at_ms`` is the end of the member's lease if it was fenced. It is None while its confirmation is awaited.
     """
 
     member_id: MemberId
@@ -128,25 +132,25 @@ class Unreleased(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A task that failed on, or was running at the expired lease of, one member."""
+    """A task failed on this member, or was running on it when its lease expired."""
 
     member_id: MemberId
     at_ms: int
 
 
 class Stall(NamedTuple):
-    """A member on which the warmup of a task made no progress; it is not tried again before ``until_ms``."""
+    """A warmup on this member made no progress. The member is not tried again before ``until_ms``."""
 
     member_id: MemberId
     until_ms: int
 
 
 class Stop(NamedTuple):
-    """The end of the last run of a task: who ran it, since when nobody can be running it, and why it ended.
+    """The end of the last run of a task: which member ran it, when the run was surely over, and why it ended.
 
-    ``at_ms`` is None while that member may still be running it. ``cause`` is ``revoked`` or ``suspected`` where the
-    task was taken from its member, the ``Cause`` for which the member went, or the state that its owner fell back to
-    (``failed``, ``lost``, ``restoring``).
+    ``at_ms`` is None while that member may still be running it. ``cause`` is one of three things: ``revoked`` or
+    ``suspected`` if the coordinator took the task away, the ``Cause`` for which the member left, or the state that the
+    owner fell back to (``failed``, ``lost``, ``restoring``).
     """
 
     member_id: MemberId
@@ -155,14 +159,19 @@ class Stop(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One task: who has it, who may still be running it, and where it belongs.
+    """One task: which member has it, which may still be running it, and where it belongs.
 
-    ``owner`` holds the present grant of the active. ``next_owner`` has been chosen to get it once it is released
-    (``unreleased``). ``previous_owner`` is the last owner, which keeps its copy until the new one runs; ``away_owner``
-    the away member that ran it. ``ready_grant`` says that the owner was caught up when it was given the task.
-    ``since_ms`` is when the task got or lost its owner. ``target`` of None waits (``waiting_reason`` says why).
-    ``token`` is the highest ever granted. ``stop`` is how the last run of the task ended, until it runs again: what a
-    handover or a failover costs is measured by it.
+    Attributes:
+        owner: the member that has been granted the active.
+        ready_grant: the owner was caught up when it was granted the task.
+        since_ms: when the task got or lost its owner.
+        token: the highest fencing token granted so far.
+        unreleased: members that may still be running the task without a grant.
+        next_owner: the member that gets the task once it is released.
+        previous_owner: the last owner, which keeps its copy until the new owner runs.
+        target: the member where the task belongs. If None the task waits, and ``waiting_reason`` says why.
+        away_owner: the away member that ran the task.
+        stop: how the last run ended, kept until the task runs again. Handovers and failovers are measured by it.
     """
 
     id: TaskId
@@ -195,12 +204,12 @@ _BEYOND: Final = Task._fields.index("waiting_reason") + 1
 
 
 def with_copies(task: Task, standbys: tuple[MemberId, ...], warmups: tuple[MemberId, ...]) -> Task:
-    """Return the task as it is with other copies beside its active."""
+    """Return the task with these copies beside its active."""
     return Task._make((*task[:_COPIES], standbys, warmups, *task[_UNRELEASED:]))
 
 
 def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) -> Task:
-    """Return the task as it is when a member has been granted its active, with the copies that there are beside it."""
+    """Return the task with its active granted to a member. Its other copies stay."""
     granted = Task._make((task.id, member_id, ActiveState.GRANTED, ready, grant.since_ms, grant.token, *task[_COPIES:]))
     if task.next_owner is None and task.away_owner is None and task.previous_owner != member_id:
         return granted
@@ -212,18 +221,18 @@ def with_owner(task: Task, member_id: MemberId, grant: Grant, *, ready: bool) ->
 
 
 def with_target(task: Task, target: tuple[MemberId | None, tuple[MemberId, ...], str]) -> Task:
-    """Return the task as it is with another target, target standbys and reason to wait.
+    """Return the task with another target owner, target standbys and waiting reason.
 
-    What has no target is to be taken over by nobody.
+    A task without a target has no next owner either.
     """
     placed = Task._make((*task[:_TARGET], *target, *task[_BEYOND:]))
     return placed if task.next_owner is None or target[0] is not None else placed._replace(next_owner=None)
 
 
 class Pending(IntEnum):
-    """Which steps have to look at a task that is unsettled: not yet as its target says.
+    """Which steps look at an unsettled task, that is one which is not yet as its target says.
 
-    What each of them waits for, and which step looks at it::
+    What each task waits for, and which step looks at it::
 
         placed elsewhere, free slots only   -->  QUEUED   a step with a free slot, in the order of the queue
               | a slot is given
@@ -232,15 +241,15 @@ class Pending(IntEnum):
         or a suspicion is under way         -->  OPEN     every step: anything may change for it
               | granted to its target
               v
-        its owner has not said that it runs -->  WAITING  a step with news of the task
+        its owner has not reported running  -->  WAITING  a step with news of the task
               | it runs
               v
         settled                                           none
 
-    ``QUEUED`` runs, has as many standbys as it should, and waits for a slot for a warmup, at its target or where one of
-    its standbys is to move. ``WAITING`` is also what nobody has and no member may have: it waits for a target. Any of
-    them turns into any other as its records say (``evolve``). Where a member takes only so much (``room``) tasks share
-    room, and every step looks at what is queued too.
+    A ``QUEUED`` task runs and has as many standbys as it should. It waits for a warmup slot, at its target or at the
+    place of a standby that is to move. A task that has no owner, and that no member may have, is ``WAITING`` as well:
+    it waits for a target. A record can turn each kind into any other (``evolve``). Where members have limits on their
+    copies (``room``), tasks share room, and every step looks at the queued tasks too.
     """
 
     WAITING = 0
@@ -250,10 +259,10 @@ class Pending(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A member on its way out.
+    """A member hands over everything and then leaves.
 
-    ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` says which of them passed (``drain-deadline`` or
-    ``drain-timeout``) while the member still had active tasks; "" until then.
+    ``deadline_ms`` and ``gives_up_ms`` are instants. ``blocked`` names the one that passed (``drain-deadline`` or
+    ``drain-timeout``) while the member still had active tasks. Until then it is "".
     """
 
     since_ms: int
@@ -266,7 +275,7 @@ class Drain:
 class Member:
     """One run of a worker, or (``away_until_ms``) the place kept for an instance that restarts.
 
-    ``epoch`` counts the changes of ``assignment``. ``revoking`` is what it was told to give up and may still hold.
+    ``epoch`` counts the changes of ``assignment``. ``revoking`` has what the member must give up and may still hold.
     """
 
     id: MemberId
@@ -288,7 +297,7 @@ class Member:
 
 
 class GoneMember(NamedTuple):
-    """A member id that must not come back: why, since when, and until when its lease may have run."""
+    """A member id that must not be used again: why and when it left, and when its lease ends at the latest."""
 
     at_ms: int
     cause: Cause
@@ -298,7 +307,7 @@ class GoneMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Moves are held by an operator until ``expires_ms`` (None: until resumed)."""
+    """An operator holds moves until ``expires_ms``. None: until moves are resumed."""
 
     scope: PauseScope
     reason: str
@@ -307,7 +316,7 @@ class Pause:
 
 
 class Loss(NamedTuple):
-    """A member that vanished (its lease expired); what the storm guard counts."""
+    """A member whose lease expired. The storm guard counts these."""
 
     member_id: MemberId
     at_ms: int
@@ -321,19 +330,20 @@ class Group:
     """The aggregate: one group, as its records add up.
 
     Attributes:
-        version: how many records the log of this group holds; an append expects it (L4).
-        revision: counts declarations (topology and config), the ``ETag`` of the group.
+        version: how many records the log of this group has. An append names the version that it expects (L4).
+        revision: counts declarations of topology and config. It is the group's ``ETag``.
         group_epoch: grows when members, topology or config change so that a new target may be needed.
-        generation: the number of the last committed target assignment; ``generation_epoch`` the group epoch it answers.
-        pins: the tasks that an operator pinned, with the member.
-        unsettled: the tasks whose present holders are not yet what the target says, or are suspected, with what can
-            become of them next.
-        placement_due_ms: when the next placement is due; None when the target answers the present group epoch.
-        placement_failed: why the last placement found no answer, so that the target stayed; empty if it found one.
-        next_probe_ms: when to look again; None at rest.
+        generation: the number of the last committed target assignment.
+        generation_epoch: the group epoch that this target answers.
+        pins: the tasks that an operator pinned, with their member.
+        unsettled: the tasks whose holders differ from the target, or include a suspected member; and which steps have
+            to look at each of them.
+        placement_due_ms: when the next placement is due. None if the target answers the present group epoch.
+        placement_failed: why the last placement found no answer and left the target unchanged. Empty if it found one.
+        next_probe_ms: when to look again. None at rest.
         grants_from_ms: nothing is granted before this instant (L3, or a forced delete).
-        recovering_until_ms: until then the store is known to have lost commits, and what members run is adopted (L3).
-        longest_session_ms: the largest session timeout that any member may have been answered.
+        recovering_until_ms: the store lost commits; until this instant the group adopts what members run (L3).
+        longest_session_ms: the largest session timeout that any member may have received in an answer.
     """
 
     id: GroupId
@@ -365,6 +375,6 @@ class Group:
     placement_failed: str = ""
 
     def open_tasks(self) -> list[TaskId]:
-        """Return the tasks that every step looks at. Of all others nobody has a warmup, or has yet to release them."""
+        """Return the tasks that every step looks at. No other task has warmups, or members that have to release it."""
         is_open = Pending.OPEN
         return [task_id for task_id, pending in self.unsettled.items() if pending is is_open]

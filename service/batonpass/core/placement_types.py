@@ -1,7 +1,7 @@
-"""What placement is asked and what it answers: values only, tasks and members as small numbers.
+"""The question to placement and its answer: values only, with tasks and members as small numbers.
 
-A task is its place in the order of its table; a member is its place among the members sorted by id. This module needs
-neither the solver nor numpy, so that whoever only speaks of tasks and targets need not have them.
+A task is its index in its table. A member is its index among the members sorted by id. This module needs neither the
+solver nor numpy, so code that only handles tasks and targets does not need them either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNASSIGNED: Final = -1
 
 
 class Ready(IntEnum):
-    """How much is left to restore on one member, as a class before it is a number; lower is warmer."""
+    """How much is left to restore on one member, as a class before it is a number. Lower is warmer."""
 
     RUNNING = 0
     CAUGHT_UP = 1
@@ -30,34 +30,34 @@ class Ready(IntEnum):
 
 
 class Warmth(NamedTuple):
-    """How warm one copy, or the state on one member's disk, is; sorts from warm to cold."""
+    """How warm one copy, or the state on one member's disk, is. Sorts from warm to cold."""
 
     ready_class: int
     lag: int
 
 
 NO_STATE: Final = Warmth(int(Ready.NOTHING), 0)
-"""How warm a member is that has nothing of a task."""
+"""The warmth of a member that has nothing of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTable:
-    """The tasks of a topology, in the order (subtopology, partition); a task's index is its place in it.
+    """The tasks of a topology, in the order (subtopology, partition). A task's index is its place in it.
 
     Attributes:
         ids: the tasks, sorted.
-        subtopology: per index, the number of its subtopology, which never falls from one index to the next.
+        subtopology: per index, the number of its subtopology, in ascending order.
         stateful: per index, whether there is a changelog to restore.
-        weight: per index, the load that running it means, above 0.
-        topology_epoch: per index, the least topology epoch of a member that may take it.
+        weight: per index, the load of running it, above 0.
+        topology_epoch: per index, the lowest topology epoch of a member that may take it.
         index_of: the index of each id; derived.
         uniform: whether all stateful tasks weigh the same; derived.
         stateful_indexes: the indexes of stateful tasks, ascending; derived.
         stateless_indexes: the indexes of stateless tasks, ascending; derived.
         stateless: per index, whether there is nothing to restore; derived.
         stateful_weights: the weights of the stateful tasks, by ascending index; derived.
-        subtopologies: how many subtopologies there are; derived.
-        newest_epoch: the highest topology epoch that a task asks for; derived.
+        subtopologies: the number of subtopologies; derived.
+        newest_epoch: the highest topology epoch that a task needs; derived.
     """
 
     ids: tuple[TaskId, ...]
@@ -75,7 +75,7 @@ class TaskTable:
     newest_epoch: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Derive once per topology what every placement reads."""
+        """Derive, once per topology, what every placement reads."""
         stateful = tuple(task_index for task_index, has_state in enumerate(self.stateful) if has_state)
         derive = object.__setattr__
         derive(self, "index_of", {task: task_index for task_index, task in enumerate(self.ids)})
@@ -92,7 +92,7 @@ class TaskTable:
         derive(self, "newest_epoch", max(self.topology_epoch, default=0))
 
     def in_order(self, task_ids: Collection[TaskId]) -> list[TaskId]:
-        """Return tasks in the order of the topology; what it has dropped comes last, by id."""
+        """Return tasks in the order of the topology. Tasks that it has dropped come last, by id."""
         index_of = self.index_of
         dropped = sorted([task_id for task_id in task_ids if task_id not in index_of])
         return sorted([task_id for task_id in task_ids if task_id in index_of], key=index_of.__getitem__) + dropped
@@ -103,13 +103,13 @@ class PlacementMember:
     """What placement knows of one member.
 
     Attributes:
-        id: who it is.
+        id: its member id.
         capacity: its share of the load relative to the other members, above 0.
         max_tasks: the most copies of any kind that it takes, or None for no limit.
-        max_stateful: the most copies of stateful tasks among them, what it has included, or None for no limit.
+        max_stateful: the most copies of stateful tasks among them, including those it has, or None for no limit.
         tags: its client tags.
         topology_epoch: the newest topology that its program knows.
-        open: False while it drains: it is then the target of nothing.
+        open: False while it drains. It is then no task's target.
     """
 
     id: MemberId
@@ -122,31 +122,31 @@ class PlacementMember:
 
 
 Copies = Mapping[int, Mapping[int, Warmth]]
-"""How warm copies and state on disk are: per task, by member. What is left out has nothing."""
+"""How warm copies and state on disk are: per task, by member. A member that is left out has nothing."""
 
 
 def nothing_anywhere(_tasks: Collection[int], _members: Collection[int]) -> Copies:
-    """Return that nobody has state of any task."""
+    """Say that no member has state of any task."""
     return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
-    """Everything that placement looks at. Two equal requests get equal answers.
+    """Everything that placement looks at. Equal requests get equal answers.
 
     Attributes:
         table: the tasks.
         members: the members, sorted by id.
-        home: per task, the member that runs it now or holds the grant; `UNASSIGNED` without an owner.
-        standbys: per task, the members that are its target standbys now; those of members that left are left out.
-        previous: the member of a task's previous target where that is not the home: a move under way.
+        home: per task, the member that runs it now or holds the grant; ``UNASSIGNED`` without an owner.
+        standbys: per task, its present target standbys, without members that left.
+        previous: the member of a task's previous target, if it is not the home: a move under way.
         warming: the member on which a warmup runs for a move of a task's active.
-        bound: the member that must be a task's target: pins, handovers already sent, copies that nobody can read.
-        warmth: tasks and members to how warm what these have of those is.
-        state_size: the records that a restore of a task from nothing reads; left out where nobody knows.
+        bound: the member that must be a task's target: pins, handovers already sent, copies of unknown lag.
+        warmth: returns, for tasks and members, how warm the members are for the tasks.
+        state_size: the records that a restore of a task from nothing reads, where known.
         num_standby_replicas: the standbys that every stateful task should have.
         rack_aware_tags: the tag keys over whose values a task's copies are spread, most important first.
-        balance_held: a pause or a storm: whatever runs on an open member stays there.
+        balance_held: a pause or a storm: tasks on open members stay where they are.
     """
 
     table: TaskTable
@@ -168,14 +168,14 @@ class Placed:
     """Where every task belongs.
 
     Attributes:
-        owner: per task, the target owner; `UNASSIGNED` for a task that waits.
+        owner: per task, the target owner; ``UNASSIGNED`` for a task that waits.
         standbys: per task, the target standbys, ascending; empty for stateless tasks.
-        waiting: why each task without a target owner waits. What runs on a draining member meanwhile goes on there.
-        short: per task, the number of standbys that nobody can take (`too-few-members`).
+        waiting: why each task without a target owner waits. On a draining member it goes on running meanwhile.
+        short: per task, the number of standbys that no member can take (``too-few-members``).
         why: why each task whose target is not its home has another target.
-        moves: stateful tasks whose target is not their home, those without an owner included.
-        lower_bound: stateful moves that any placement balanced as well needs: exactly, where stateful tasks weigh the
-            same; never more than that, where they do not.
+        moves: the stateful tasks whose target is not their home, including those without an owner.
+        lower_bound: the fewest stateful moves of any equally balanced placement. It is exact if stateful tasks weigh
+            the same, and otherwise never too high.
     """
 
     owner: list[int]

@@ -1,11 +1,11 @@
-"""A persistent mapping: an update returns a new mapping and leaves the old one as it was.
+"""A persistent mapping: an update returns a new mapping and does not change the old one.
 
 Group and soft state are values, yet a heartbeat must cost the same in a group of ten members and of ten thousand. A
-``PMap`` is a large shared ``base`` and a small private ``top`` with what has changed since. An update copies ``top``
-alone; when ``top`` outgrows the square root of the whole, both are folded into a new base. One update therefore costs
-some microseconds on average, whatever the size, and a read two dictionary look-ups at most.
+``PMap`` is a large shared ``base`` and a small private ``top`` with the changes since. An update copies only ``top``.
+When ``top`` outgrows the square root of the whole, both are folded into a new base. So an update costs some
+microseconds on average, whatever the size, and a read at most two dictionary look-ups.
 
-The order of iteration depends on the history of updates: whoever chooses by it sorts first.
+The order of iteration depends on the history of updates. Sort before you choose by it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _ABSENT: Final = object()
-# An update copies top and pays its share of the next fold; both are least when top may grow to the square root of base.
+# An update copies top and pays its share of the next fold. Their sum is least if top grows to the square root of base.
 _TOP_MIN: Final = 32
 
 
@@ -31,8 +31,8 @@ class PMap(Mapping[K, V], Generic[K, V]):
         self._base: dict[K, V] = dict(items) if items is not None else {}
         self._top: dict[K, object] = {}
         self._length = len(self._base)
-        # What tells bases apart, and what the last fold put into this one, with the base that it was made of: whoever
-        # looked before that fold learns what has changed without a pass over everything.
+        # ``_era`` identifies the base. The changes of the last fold, and the base before it, are kept as well, so that
+        # ``changed_since`` can compare with a mapping from before that fold without a pass over everything.
         self._era = object()
         self._folded: tuple[object, tuple[K, ...]] | None = None
         self._plain: dict[K, V] | None = self._base
@@ -47,7 +47,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self._base[key]
 
     def get(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]
-        """Return the value of ``key``, or ``default`` when there is none."""
         if self._top:
             value = self._top.get(key, self)
             if value is not self:
@@ -68,29 +67,29 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return iter(self.plain())
 
     def items(self) -> ItemsView[K, V]:
-        """Return the pairs of key and value, as a dictionary gives them: a pass over all of them is what is meant."""
+        """Return the pairs of key and value as a dictionary's view, for a pass over all of them."""
         return self.plain().items()
 
     def values(self) -> ValuesView[V]:
-        """Return the values, as a dictionary gives them."""
+        """Return the values as a dictionary's view."""
         return self.plain().values()
 
     def pick(self, keys: Iterable[K]) -> list[V]:
-        """Return the values of several keys, all of which must be there."""
+        """Return the values of several keys, all of which must be present."""
         base, top = self._base, cast("dict[K, V]", self._top)
         return [top[key] if key in top else base[key] for key in keys] if top else [base[key] for key in keys]
 
     def plain(self) -> dict[K, V]:
-        """Return a dictionary of what is held, to read and not to change: for many reads, each is several times faster.
+        """Return the content as a dictionary, which must not be changed. Use it for many reads: each is much faster.
 
-        It costs one pass over everything where there were changes since the last fold, and nothing the next time.
+        After changes the first call costs one pass over everything. Further calls cost nothing.
         """
         if self._plain is None:
             self._plain = self._merged()
         return self._plain
 
     def _merged(self) -> dict[K, V]:
-        """Return a dictionary of its own of what is held now. Copying costs less than passing over both parts."""
+        """Return a new dictionary of the content. Copying is cheaper than a pass over both parts."""
         merged = dict(self._base)
         for key, change in self._top.items():
             if change is _ABSENT:
@@ -100,7 +99,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return merged
 
     def updated(self, changes: Mapping[K, V | None]) -> PMap[K, V]:
-        """Return this mapping with ``changes`` applied; a value of None takes its key out."""
+        """Return this mapping with ``changes`` applied. A value of None removes its key."""
         if not changes:
             return self
         result: PMap[K, V] = PMap.__new__(PMap)
@@ -136,27 +135,28 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return result
 
     def having(self, key: K, value: V) -> PMap[K, V]:
-        """Return this mapping with ``value`` under ``key``."""
         return self.updated({key: value})
 
     def without(self, key: K) -> PMap[K, V]:
-        """Return this mapping without ``key``; the same mapping when it is not there."""
+        """Return this mapping without ``key``; the same mapping if the key is not present."""
         return self.updated({key: None}) if key in self else self
 
     def changed_since(self, older: PMap[K, V]) -> dict[K, V | None]:
-        """Return what turns ``older`` into this mapping when it is given to ``updated``.
+        """Return the changes that turn ``older`` into this mapping when they are given to ``updated``.
 
-        Values are compared by identity. Costs a look at what has changed where the one came from the other not long
-        ago, with one fold between them at most, else a pass over all.
+        Values are compared by identity. The cost is that of the changes if one mapping was made from the other with at
+        most one fold between them, else a pass over everything.
         """
         if self is older:
             return {}
         keys: Iterable[K] = self._top.keys() | older._top.keys()
         if self._era is not older._era:
             if self._folded is None or self._folded[0] is not older._era:
-                mine, others = self.plain(), older.plain()
-                found: dict[K, V | None] = {key: one for key, one in mine.items() if others.get(key) is not one}
-                return found | dict.fromkeys(key for key in others if key not in mine)
+                present, before = self.plain(), older.plain()
+                changes: dict[K, V | None] = {
+                    key: value for key, value in present.items() if before.get(key) is not value
+                }
+                return changes | dict.fromkeys(key for key in before if key not in present)
             keys = {*keys, *self._folded[1]}
         changed: dict[K, V | None] = {}
         for key in keys:

@@ -1,7 +1,7 @@
 """What may be tuned: the config of a group, and the limits of a coordinator.
 
-``GroupConfig`` has Kafka's names and defaults where Kafka has them. Every field has a documented range; a value outside
-of it, or a set of values that contradicts itself, is refused with every fault named, never adjusted in silence.
+``GroupConfig`` uses Kafka's names and defaults where Kafka has them. Every field has a documented range. A value out of
+range, or settings that contradict each other, are refused with every fault named, and never adjusted silently.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupConfig:
 
     @property
     def overdue_ms(self) -> int:
-        """Return the silence after which a member may be about to expire: a heartbeat of its is missing."""
+        """Return the silence after which a member is missing a heartbeat and may be about to expire."""
         return 2 * self.heartbeat_interval_ms
 
     def warmup_budget(self, stateful_tasks: int) -> int:
@@ -69,7 +69,7 @@ class GroupConfig:
         return max(1, _copies(self.max_warmup_replicas, stateful_tasks))
 
     def drain_budget(self, stateful_tasks: int) -> int:
-        """Return how many extra copies may exist for drains at once; a share counts as at least 2."""
+        """Return how many extra copies may exist for drains at once. A share counts as at least 2."""
         least = 2 if isinstance(self.max_drain_warmups, str) else 1
         return max(least, _copies(self.max_drain_warmups, stateful_tasks))
 
@@ -93,7 +93,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "max_lost_share": (0.0, 1.0),
     "suspect_timeout_ms": (0, 3_600_000),
 }
-"""The least and the greatest accepted value of every numeric field; shares lie within 0% and 100%."""
+"""The lowest and the highest accepted value of every numeric field. Shares lie within 0% and 100%."""
 
 RACK_TAGS_MAX: Final = 5
 """KIP-708 allows at most five tag keys."""
@@ -112,10 +112,10 @@ def _copies(setting: int | str, stateful_tasks: int) -> int:
 
 
 def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) -> GroupConfig:
-    """Return ``base`` (the defaults, when None) with the ``wanted`` settings in place.
+    """Return ``base`` (None: the defaults) with the ``wanted`` settings.
 
     Raises:
-        InvalidConfig: naming every unknown name, every value of the wrong type or out of range, and every
+        InvalidConfig: naming every unknown setting, every value of the wrong type or out of range, and every
             contradiction between settings, by path (``config.<name>``) and reason.
     """
     base = base or GroupConfig()
@@ -139,7 +139,7 @@ def parse_config(wanted: Mapping[str, object], base: GroupConfig | None = None) 
 
 
 def _clean(name: str, value: object) -> tuple[str, object]:
-    """Return what is wrong with the value ("" when nothing is) and the value as the config keeps it."""
+    """Return what is wrong with the value ("" if nothing is), and the value as the config keeps it."""
     if name == "rack_aware_tags":
         return _clean_tags(value)
     if name == "isolation_level":
@@ -159,7 +159,7 @@ def _clean(name: str, value: object) -> tuple[str, object]:
             return "must be a number", None
         value = float(value)
     elif isinstance(value, float) and value.is_integer():
-        # JSON has one kind of number: 2.0 is as whole as 2.
+        # JSON has one kind of number, so 2.0 is accepted as 2.
         value = int(value)
     elif isinstance(value, bool) or not isinstance(value, int):
         return "must be a whole number", None
@@ -194,7 +194,7 @@ def _contradictions(values: Mapping[str, object]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits that hold for every group of one coordinator; each is a setting of the service.
+    """The limits that hold for every group of one coordinator. Each is a setting of the service.
 
     ``coordinator_lease_ms`` is the longest time for which a coordinator may answer from memory without renewing its
     lease (L4). ``gone_retention_ms`` is how long the id of a departed member stays refused.

@@ -1,8 +1,8 @@
-"""When to look again: a deadline while something is still to come, none at rest.
+"""When to look again: a deadline while there is something left to do, none at rest.
 
-Whatever can be known at once is acted upon at once: joins, leaves, commands, confirmations, and the heartbeat that
-says that a warmup has caught up. The timer is the safety net for what nobody reports. It belongs to the group and
-survives a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12, D21).
+What becomes known by an input is acted upon at once: joins, leaves, commands, confirmations, and the heartbeat that
+reports a warmup caught up. The timer is the safety net for what no input reports. It belongs to the group and survives
+a restart of the coordinator, unlike Kafka's, which lives on one member (D11, D12, D21).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from batonpass.core.records import ProbeScheduled
 from batonpass.core.view import View
 
 _JITTER_SHARE = 10
-"""Up to a tenth of the interval is added, so that groups that began together do not go on together."""
+"""Up to a tenth of the interval is added, so that groups that began together are not all probed together."""
 
 
 def is_at_rest(view: View) -> bool:
-    """Say whether every task is where its target says, with every copy caught up, nothing due, and no placement failed.
+    """Say whether every task is at its target, every copy is caught up, nothing is due, and no placement failed.
 
-    Costs a pass over all copies where nothing else is left to come, up to the first that is behind.
+    If nothing else is left to do, this passes over all copies, up to the first that is behind.
     """
     group = view.group
     if group.unsettled or group.placement_due_ms is not None or group.placement_failed or not group.declared:
@@ -31,7 +31,7 @@ def is_at_rest(view: View) -> bool:
 
 
 def _is_caught_up_on_all(view: View, member: Member) -> bool:
-    """Say whether a member is here, has nothing to give up, and is caught up on every copy that it holds."""
+    """Say whether a member is present, has nothing to give up, and is caught up on every copy that it holds."""
     if member.away_until_ms is not None or member.revoking:
         return False
     active, member_soft = Role.ACTIVE, view.member_softs.get(member.id)
@@ -40,14 +40,14 @@ def _is_caught_up_on_all(view: View, member: Member) -> bool:
 
 
 def schedule_probe(draft: DecisionDraft) -> None:
-    """Set the next look: none at rest, else after the interval, or when the first warmup should have caught up.
+    """Schedule the next probe: none at rest, else after the interval, or when the first warmup should be caught up.
 
-    A look that is already set for later than now stands, so that a busy group is not looked at ever later.
+    A probe that is already scheduled for later than now stays, so that a busy group does not postpone it for ever.
     """
     group, now_ms = draft.group, draft.now_ms
     view = draft.view()
     is_due = group.next_probe_ms is not None and group.next_probe_ms <= now_ms
-    # A standby that falls behind and catches up must not write twice each time: the timer follows what is recorded.
+    # Nothing is written just because a standby falls behind and catches up: the timer follows other records.
     may_write = bool(draft.records or group.unsettled or is_due)
     if not group.members or is_at_rest(view):
         if group.next_probe_ms is not None:
@@ -63,9 +63,9 @@ def schedule_probe(draft: DecisionDraft) -> None:
 
 
 def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
-    """Look sooner where the warmups of a member should have caught up in less than half of the time that is left.
+    """Probe sooner if a member's warmups should be caught up in less than half of the time until the probe.
 
-    Halving bounds what is written, however often estimates change.
+    The factor of two bounds the number of writes, however often estimates change.
     """
     now_ms, due_ms = draft.now_ms, draft.group.next_probe_ms
     member = draft.group.members.get(member_id)
@@ -82,7 +82,7 @@ def probe_sooner(draft: DecisionDraft, member_id: MemberId) -> None:
 
 
 def _delay_ms(view: View) -> int:
-    """Return how long to wait: the interval with its jitter, or less where a warmup should catch up before."""
+    """Return the delay: the interval with its jitter, or less if a warmup should be caught up earlier."""
     config = view.config
     interval_ms = config.probing_rebalance_interval_ms
     seed = sum(ord(letter) * (index + 1) for index, letter in enumerate(view.group.id)) + 7919 * view.group.version

@@ -1,13 +1,11 @@
-"""What of a target can be reached: moves that wait for room which nothing will ever make.
+"""Which moves of a target wait for room that will never come free.
 
-A member that has as much as it takes (``room``) gets another one only once one of its own has gone, and a
-copy goes only once its successor is caught up elsewhere. Where full members wait for one another in a ring, each for
-the room that the next one has still to make, nobody moves, however long the group waits. Nothing healthy is given up to
-break such a ring: what waits in it stays where it is.
+A full member (``room``) gets another copy only once one of its own has gone, and a copy goes only once its successor is
+caught up elsewhere. If full members wait for each other in a ring, each for room that the next one has to make, none of
+them ever moves. No healthy copy is given up to break such a ring: the tasks in it stay where they are.
 
-Whether a group has come to that is not foreseen but found out: the files that decide how (``copies``, ``handover``) are
-asked what they would do about the target, before it is recorded. As long as they would do anything at all, or anything
-is under way, room may yet be made.
+Rings are found by trial, not predicted. Before a target is recorded, ``copies`` and ``handover`` are asked what they
+would do about it. As long as they would do anything, or anything is under way, room may still come free.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from batonpass.core.view import View
 class Reachability(NamedTuple):
     """What becomes of a target.
 
-    ``unreachable`` are the tasks that wait for room in vain, in order, and ``in_their_way`` those that run without a
-    target, for want of room. ``may_free_up`` says that some wait for room that may yet be made: the group has to be
-    looked at again once nothing else goes on.
+    ``unreachable`` are the tasks that wait for room in vain, in order. ``in_their_way`` are the tasks that run without
+    a target for lack of room. ``may_free_up``: some tasks wait for room that may still come free, so the group has to
+    be examined again when nothing else is under way.
     """
 
     unreachable: tuple[TaskPlan, ...] = ()
@@ -40,31 +38,31 @@ class Reachability(NamedTuple):
 
 
 _LASTING: Final = (None, Held.NO_CAPACITY, Held.STALE_TOPOLOGY, Held.NO_ELIGIBLE_MEMBER, Held.PARKED)
-"""What keeps a task where it is for as long as nobody joins and no operator speaks."""
+"""Reasons that keep a task where it is until a member joins or an operator acts."""
 
 
 def is_nothing_under_way(group: Group) -> bool:
-    """Say whether nothing is under way: nobody warms up or gives up anything, whatever is still to move."""
+    """Say whether nothing is under way: no member warms up or gives up anything, whatever still has to move."""
     return all(_is_nothing_under_way_for(group.tasks[task_id]) for task_id in group.open_tasks())
 
 
 def _is_nothing_under_way_for(task: Task) -> bool:
     if task.unreleased or task.warmups or task.previous_owner is not None:
         return False
-    # A next owner may be full as well by the time that it could have the task, and wait for room like any other.
+    # By the time that the task is free, its next owner may be full too, and wait for room like any other member.
     return task.owner is None or task.state is ActiveState.RUNNING
 
 
 def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachability:
-    """Return what would become of the target that ``changes`` lead to. Costs a pass over members without limits.
+    """Return what would become of the target after ``changes``. Without limits it costs a pass over the members.
 
-    Where moves are held for the whole group nothing is judged: it is placed anew once they go on.
+    While moves are held in the whole group, nothing is judged: the group is placed anew once they go on.
     """
     if not has_limits(view.group) or view.why_moves_are_held(for_balance=True) is not None:
         return Reachability()
     view = with_targets(view, changes)
     group, index_of = view.group, view.group.table.index_of
-    concerned = group.table.in_order({one for one in (*group.unsettled, *changes) if one in index_of})
+    concerned = group.table.in_order({task_id for task_id in (*group.unsettled, *changes) if task_id in index_of})
     task_plans = [plan_task(view, group.tasks[task_id]) for task_id in concerned]
     copy_capacity = CopyCapacity(view, task_plans)
     copy_capacity.take_back_excess(view, task_plans)
@@ -79,7 +77,7 @@ def find_unreachable(view: View, changes: Mapping[TaskId, Target]) -> Reachabili
 
 
 def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
-    """Return the group as it would be with these targets, to look at."""
+    """Return the view of the group as it would be with these targets."""
     group = view.group
     tasks = {task_id: with_target(group.tasks[task_id], change) for task_id, change in changes.items()}
     then = replace(group, tasks=group.tasks.updated(tasks))
@@ -87,7 +85,7 @@ def with_targets(view: View, changes: Mapping[TaskId, Target]) -> View:
 
 
 def _is_refused(plan: TaskPlan, copy_capacity: CopyCapacity) -> bool:
-    """Say whether a task finds no room where it is to go; what has no target waits for somebody else's leave."""
+    """Say whether a task finds no room where it should go. A task without a target waits for room as well."""
     if plan.task.target is not None and plan.choice.held is Held.NO_CAPACITY:
         return True
     return any(not copy_capacity.allows(request.member_id, request.task.id) for request in plan.requests)
@@ -99,7 +97,7 @@ def _runs_without_target(group: Group, plan: TaskPlan) -> bool:
 
 
 def _is_under_way(view: View, plan: TaskPlan) -> bool:
-    """Say whether something about a task is still to come by itself, so that room may yet be made."""
+    """Say whether something about a task will still change by itself, so that room may come free."""
     task, choice = plan.task, plan.choice
     if not _is_nothing_under_way_for(task) or choice.held not in _LASTING or choice.active != task.owner:
         return True
@@ -112,7 +110,7 @@ def _is_under_way(view: View, plan: TaskPlan) -> bool:
 
 
 def may_be_target(member: Member) -> bool:
-    """Say whether a member may be the target of anything."""
+    """Say whether a member may be the target of any task."""
     return member.drain is None and not member.suspected and member.away_until_ms is None
 
 
@@ -123,7 +121,7 @@ def full_member_of(plan: TaskPlan, room_for: Mapping[MemberId, Member]) -> Membe
 
 
 def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]:
-    """Return the targets with which what cannot be reached stays as it is, by task."""
+    """Return, by task, the targets with which unreachable tasks stay as they are."""
     kept: dict[TaskId, Target] = {}
     for plan in (*reachability.unreachable, *reachability.in_their_way):
         target = target_where_it_is(view, plan)
@@ -135,11 +133,11 @@ def targets_kept(view: View, reachability: Reachability) -> dict[TaskId, Target]
 
 
 def target_where_it_is(view: View, plan: TaskPlan) -> Target | None:
-    """Return the target with which a stuck task stays where it is; None where it cannot stay for good.
+    """Return the target with which a stuck task stays where it is; None if it cannot stay for good.
 
-    It keeps its owner, and of its standbys as many as are wanted; whoever is on its way out is the target of nothing.
-    What nobody runs, or what a leaving member runs, is no part of such a ring: it gives nobody room, so that where it
-    is to go there is some, unless it is to have the room of what runs without a target.
+    The task keeps its owner, and as many of its standbys as are wanted. A member that is leaving is no target. A task
+    without an owner, or on a leaving member, is not part of a ring: its going makes no room for others, and there is
+    room where it should go, unless it needs the room of a task that runs without a target.
     """
     task, owner = plan.task, plan.task.owner
     if owner is None or not may_be_target(view.group.members[owner]):

@@ -1,6 +1,6 @@
 """Typed explanations: why a task moved, why a move is held back, why a look changed nothing.
 
-Every decision carries them; the API, the dashboard, the metrics and the audit read the same ones.
+Every decision carries them. The API, the dashboard, the metrics and the audit show the same ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from batonpass.core.ids import MemberId, TaskId
 class Why(StrEnum):
     """Why a task stays where it is, or goes where it goes.
 
-    The first six say why its target is not the member that has it, the others why it has its active where it has it
+    The first six say why its target is not the member that has it. The others say why it has its active where it has it
     when a step is complete.
     """
 
@@ -33,13 +33,13 @@ class Why(StrEnum):
     WARMING = "warming"
     DEADLINE = "drain-deadline"
     TASK_DROPPED = "copy-dropped"
-    """The topology has no such task any more. The word is older than the task's own, and stored."""
+    """The topology no longer has this task. The code is stored in old records, so it keeps its name."""
     STATELESS = "stateless"
     LOST_STATE = "lost-state"
 
 
 class Held(StrEnum):
-    """Why a task is not with its target owner, or nobody has it: what its move, or its grant, waits for."""
+    """Why a task is not with its target owner, or has no owner: what its move, or its grant, waits for."""
 
     WARMUP_BUDGET = "warmup-budget"
     MEMBER_WARMUP_BUDGET = "member-warmup-budget"
@@ -77,7 +77,7 @@ class NoChange(StrEnum):
 
 
 class Happened(StrEnum):
-    """What time alone did to a member."""
+    """What happened to a member only because time passed."""
 
     EXPIRED = "expired"
     SUSPECTED = "suspected"
@@ -86,9 +86,9 @@ class Happened(StrEnum):
 
 
 class Reason(NamedTuple):
-    """One explanation; ``code`` is one of the above, or ``parked`` of a task that has just failed too often.
+    """One explanation. ``code`` is one of the above, or ``parked`` for a task that has just failed too often.
 
-    ``task`` is None where it concerns the group; ``tasks`` is how many tasks share it.
+    ``task`` is None if the reason concerns the group. ``tasks`` is how many tasks share it.
     """
 
     code: str

@@ -1,15 +1,15 @@
-"""What each member does next: from what it may hold now towards what it should hold, one assignment at a time.
+"""What each member does next: one assignment from what it may hold now towards what it should hold.
 
-After KIP-848's state machine, whose states are looked up here and not kept: a member is *unrevoked* while ``revoking``
-names what it has not confirmed, *unreleased* while it is the next owner of what another still holds, else *stable*. The
-rules, in this order:
+This follows the state machine of KIP-848. The states are derived, not stored: a member is *unrevoked* while
+``revoking`` has unconfirmed tasks, *unreleased* while it is the next owner of a task that another member still holds,
+and *stable* otherwise. The rules, in this order:
 
-1. what a member should no longer hold is revoked, at once, in an assignment of its own epoch;
-2. no assignment gives a task up and grants one: grants to a member wait until everything revoked from it is confirmed
-   (protocol 5.3);
-3. an active is granted only when nobody else can be running it: the last owner confirmed, left, was vouched for as
-   dead, or its lease ran out (L1); then with a fencing token above every one before;
-4. there is no barrier: each member converges alone.
+1. What a member should no longer hold is revoked at once, in an assignment with an epoch of its own.
+2. No assignment both revokes and grants. A member is granted nothing until it has confirmed every revocation
+   (protocol 5.3).
+3. An active is granted only when no other member can be running it: the last owner confirmed, left, was vouched for as
+   dead, or its lease ran out (L1). Its fencing token is higher than every token before.
+4. There is no barrier: each member converges alone.
 
 In sets, for one member: revoked = may hold minus should hold; granted = should hold minus may hold, if nothing is or
 was just revoked.
@@ -33,7 +33,7 @@ from batonpass.core.view import View
 
 
 class _MemberChanges:
-    """What one member is to be told: roles to give up, to take up, and to change."""
+    """What changes for one member: tasks to give up, tasks to take up, and roles to change."""
 
     __slots__ = ("demoted", "granted", "ready", "revoked", "role_changes")
 
@@ -58,7 +58,7 @@ def reconcile(view: View, task_plans: Iterable[TaskPlan]) -> list[Record]:
 
 
 def _compare(view: View, plan: TaskPlan, members: defaultdict[MemberId, _MemberChanges]) -> Iterable[Record]:
-    """Note for each member what changes about one task; return the records about the task itself."""
+    """Note for each member what changes about one task. Return the records about the task itself."""
     task, active = plan.task, plan.choice.active
     if task.owner is not None and task.owner != active:
         _give_up_active(task, plan.copies.get(task.owner), members[task.owner])
@@ -102,13 +102,13 @@ def _choose_next_owner(view: View, task: Task, active: MemberId) -> list[Record]
     if task.owner is not None:
         owner = view.members[task.owner]
         if owner.suspected and owner.on_lease_lost is OnLeaseLost.CONTINUE:
-            # Its outputs are fenced by the next owner's token: nothing is lost by not waiting.
+            # The next owner's token fences its outputs, so there is no need to wait.
             records.append(ReleaseWaived(task.id, owner.id))
     return records
 
 
 def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> AssignmentChanged | None:
-    """Return the member's next assignment; None when it has to wait."""
+    """Return the member's next assignment; None if there is nothing to change, or it has to wait."""
     now_ms, epoch = view.now_ms, member.epoch + 1
     granted = {task: Grant(role, epoch, now_ms) for task, role in changes.role_changes.items()}
     if changes.revoked or changes.demoted:
@@ -126,10 +126,10 @@ def _next_assignment(view: View, member: Member, changes: _MemberChanges) -> Ass
 
 
 def _lags(view: View, member_id: MemberId, granted: Mapping[TaskId, Grant]) -> dict[TaskId, int]:
-    """Return what the warmups among these grants have to restore, where it is known."""
+    """Return how many records each warmup among these grants has to restore, where known."""
     warmups = [task for task, grant in granted.items() if grant.role is Role.WARMUP]
-    found = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
-    return {task: lag for task, lag in found if lag is not None}
+    lags = ((task, lag_at_start(view, view.tasks[task], member_id)) for task in sorted(warmups))
+    return {task: lag for task, lag in lags if lag is not None}
 
 
 def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int) -> dict[TaskId, Grant]:
@@ -154,7 +154,7 @@ def _new_grants(view: View, member: Member, changes: _MemberChanges, epoch: int)
             grants[task_id] = as_copy[role]
             continue
         task = tasks[task_id]
-        # A token above every one before. Many tasks of a group that begins have the same, and one grant serves them.
+        # The token is above every earlier one. In a new group many tasks have equal grants; they share one object.
         alike = (max(task.token, floor) + 1, task.final_position)
         grant = actives.get(alike)
         if grant is None:
@@ -168,4 +168,4 @@ def _in_order(view: View, grants: dict[TaskId, Grant]) -> dict[TaskId, Grant]:
     task_indexes = list(map(index_of.get, grants, repeat(len(index_of))))
     if task_indexes == sorted(task_indexes):
         return grants
-    return {task: grants[task] for task in sorted(grants, key=lambda one: index_of.get(one, len(index_of)))}
+    return {task: grants[task] for task in sorted(grants, key=lambda task: index_of.get(task, len(index_of)))}

@@ -1,7 +1,7 @@
-"""Every fact that is persisted, in the past tense. Group state is what these add up to (``evolve``), and nothing else.
+"""Every fact that is persisted, in the past tense. Group state is exactly what these add up to (``evolve``).
 
-Records say what became so, never how it was decided; the decision's trace and reasons stand beside them. Instants are
-milliseconds since 1970 (UTC) by the coordinator's clock.
+Records say what happened. How it was decided is in the decision's trace and reasons, which are stored with them.
+Instants are milliseconds since 1970 (UTC) by the coordinator's clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from batonpass.core.soft import Positions
 
 @dataclass(frozen=True, slots=True)
 class GroupDeclared:
-    """The group exists, with this topology and config; epochs and tokens go on from an earlier one of the name."""
+    """The group exists, with this topology and config. Epochs and tokens continue from an earlier group of the name."""
 
     topology: Topology
     config: GroupConfig
@@ -40,7 +40,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """The group is no more; its epochs and tokens are kept as a tombstone.
+    """The group is deleted. A tombstone keeps its epochs and tokens.
 
     Nothing is granted under the name before ``lease_end_ms``.
     """
@@ -51,14 +51,14 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True)
 class MemberJoined:
-    """A member runs. ``member`` is its profile, with the epoch of its first assignment, which is empty."""
+    """A member joined. ``member`` is its profile, with the epoch of its first assignment, which is empty."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class MemberGone:
-    """A member is no longer one. What it may still be running is unreleased until ``lease_end_ms``."""
+    """A member left the group. What it may still be running is unreleased until ``lease_end_ms``."""
 
     member_id: MemberId
     cause: Cause
@@ -68,7 +68,7 @@ class MemberGone:
 
 @dataclass(frozen=True, slots=True)
 class MemberAway:
-    """A member stopped to restart: its place is kept until ``until_ms``, its tasks are free."""
+    """A member stopped to restart. Its place is kept until ``until_ms``, and its tasks are free."""
 
     member_id: MemberId
     until_ms: int
@@ -77,7 +77,7 @@ class MemberAway:
 
 @dataclass(frozen=True, slots=True)
 class PlaceInherited:
-    """``successor`` stands in the place of ``member_id``: every target and pin of the one is the other's."""
+    """``successor`` takes the place of ``member_id``: it gets all of its targets and pins."""
 
     member_id: MemberId
     successor: MemberId
@@ -85,9 +85,9 @@ class PlaceInherited:
 
 @dataclass(frozen=True, slots=True)
 class DrainStarted:
-    """A member hands over everything and becomes the target of nothing.
+    """A member hands over everything, and is no longer the target of any task.
 
-    Recorded again where another deadline is set, and, with ``blocked``, when its time is over and tasks are left.
+    Recorded again for another deadline, and, with ``blocked``, when its time is over and tasks are left.
     """
 
     member_id: MemberId
@@ -99,21 +99,21 @@ class DrainStarted:
 
 @dataclass(frozen=True, slots=True)
 class DrainCancelled:
-    """A member that was draining stays."""
+    """A draining member stays."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSuspected:
-    """A member whose outputs are fenced was seen to break off; ready copies may take over."""
+    """A member with fenced outputs broke its long-poll and stayed silent. Ready copies may take over."""
 
     member_id: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class SuspicionCleared:
-    """A suspected member spoke again."""
+    """A suspected member was heard again."""
 
     member_id: MemberId
 
@@ -130,9 +130,8 @@ class RebalanceScheduled:
 class TargetPlaced:
     """The target assignment of the present group epoch.
 
-    ``changes`` maps each task whose target differs from before to (owner or None, standbys, why it waits or "").
-    With no changes the generation stays what it was. ``failed`` says what went wrong where placement found no
-    answer and the target stays as it was.
+    ``changes`` maps each task whose target changes to (owner or None, standbys, why it waits or ""). Without changes
+    the generation stays the same. ``failed`` says what went wrong if placement found no answer and the target stays.
     """
 
     generation: int
@@ -146,12 +145,11 @@ class TargetPlaced:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """A member may hold other tasks than before.
+    """A member has a new assignment, under ``epoch``, which is one above the last.
 
-    ``granted`` are new entries, or entries in a new role; ``revoked`` are entries taken out; ``demoted`` lists those of
-    ``granted`` that were active and must stop processing; ``ready`` those active ones whose copy was caught up.
-    ``lags`` has, of those that are warmups, how many records were left to restore, where that was known. Announced
-    under ``epoch``, which is one above the last.
+    ``granted`` are new entries, or entries in a new role. ``revoked`` are removed entries. ``demoted`` are those of
+    ``granted`` that were active and must stop processing. ``ready`` are the active ones whose copy was caught up.
+    ``lags`` has, for the warmups among them, how many records were left to restore, if known.
     """
 
     member_id: MemberId
@@ -166,9 +164,9 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class TaskReleased:
-    """A member is known not to run a task any more: confirmed, or its lease ran out.
+    """A member no longer runs a task: it confirmed, or its lease ran out.
 
-    ``at_ms`` is 0 in what was written before it was kept.
+    ``at_ms`` is 0 in old records, from before it was stored.
     """
 
     task: TaskId
@@ -179,7 +177,7 @@ class TaskReleased:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWaived:
-    """That a suspected member whose outputs are fenced has not released a task no longer holds it back."""
+    """The task no longer waits until a suspected member with fenced outputs has released it."""
 
     task: TaskId
     member_id: MemberId
@@ -187,7 +185,7 @@ class ReleaseWaived:
 
 @dataclass(frozen=True, slots=True)
 class NextOwnerChosen:
-    """The task goes to ``next_owner`` as soon as nobody can be running it."""
+    """The task goes to ``next_owner`` as soon as no member can be running it."""
 
     task: TaskId
     next_owner: MemberId
@@ -195,7 +193,7 @@ class NextOwnerChosen:
 
 @dataclass(frozen=True, slots=True)
 class ActiveReported:
-    """The owner of a task is restoring, running, failed, or has lost its state."""
+    """The owner of a task reported that it is restoring, running, failed, or has lost its state."""
 
     task: TaskId
     member_id: MemberId
@@ -206,7 +204,7 @@ class ActiveReported:
 
 @dataclass(frozen=True, slots=True)
 class WarmupStalled:
-    """A warmup made no progress for the stall timeout; its member is not tried again before ``until_ms``."""
+    """A warmup made no progress for the stall timeout. Its member is not tried again before ``until_ms``."""
 
     task: TaskId
     member_id: MemberId
@@ -215,7 +213,7 @@ class WarmupStalled:
 
 @dataclass(frozen=True, slots=True)
 class TaskParked:
-    """A task failed on too many members; it waits for an operator."""
+    """A task failed on too many members. It waits for an operator."""
 
     task: TaskId
     members: tuple[MemberId, ...]
@@ -223,14 +221,14 @@ class TaskParked:
 
 @dataclass(frozen=True, slots=True)
 class TaskUnparked:
-    """An operator lets a parked task be tried again."""
+    """An operator released a parked task, so it is tried again."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPinned:
-    """A task belongs to a member by an operator's word; None: no longer."""
+    """An operator pinned a task to a member. None: the operator removed the pin."""
 
     task: TaskId
     member_id: MemberId | None
@@ -250,19 +248,19 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class StormBegan:
-    """Too many members vanished at once: balance moves and cold takeovers stop."""
+    """Too many members vanished at once. Moves for balance and cold takeovers stop."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class StormEnded:
-    """The members returned, or an operator said so."""
+    """The members returned, or an operator ended the storm."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantsHeld:
-    """Nothing is granted before ``until_ms``; ``adopting``: until then, what members run becomes their own (L3)."""
+    """Nothing is granted before ``until_ms``. ``adopting``: until then the group adopts what members run (L3)."""
 
     until_ms: int
     reason: str
@@ -271,7 +269,7 @@ class GrantsHeld:
 
 @dataclass(frozen=True, slots=True)
 class EpochsRaised:
-    """The store lost commits (L3): member epochs are at least ``epochs``, new tokens lie above ``tokens_from``."""
+    """The store lost commits (L3). Member epochs are at least ``epochs``, and new tokens lie above ``tokens_from``."""
 
     epochs: Mapping[MemberId, int]
     tokens_from: int
@@ -279,9 +277,9 @@ class EpochsRaised:
 
 @dataclass(frozen=True, slots=True)
 class TasksAdopted:
-    """After lost commits: what a member reported that it runs is its own (token per task).
+    """After lost commits: a member owns the tasks that it reported as running (token per task).
 
-    ``dropped`` are actives that the log gives it and that it does not run: it must confirm that it does not.
+    ``dropped`` are actives that it has in the log and does not run. It must confirm that.
     """
 
     member_id: MemberId
@@ -292,14 +290,14 @@ class TasksAdopted:
 
 @dataclass(frozen=True, slots=True)
 class ProbeScheduled:
-    """The group is looked at again at ``at_ms``; None: it rests."""
+    """The next probe is at ``at_ms``. None: the group rests."""
 
     at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GoneForgotten:
-    """Ids of members that left long ago may be forgotten."""
+    """The ids of members that left long ago are forgotten."""
 
     member_ids: tuple[MemberId, ...]
 

@@ -1,11 +1,11 @@
-"""After the store lost commits (L3): an asynchronous failover, or a restore from a backup.
+"""After the store lost commits (L3), by an asynchronous failover or a restore from a backup.
 
-The proof is a member that reports an epoch or a fencing token above ours. It is never fenced for that. Epochs and
-tokens rise above the highest reported, what members run is adopted as theirs, nothing is granted for one session
-timeout (who else runs something will have said so by then), and an alarm is raised.
+The proof is a member that reports an epoch or a fencing token above those in the log. It is not fenced for that. Epochs
+and tokens rise above the highest reported, members' running tasks are adopted as theirs, an alarm is raised, and
+nothing is granted for one session timeout, by which time every member that runs a task has reported it.
 
-A member's word is no licence to take tasks, though: what another live member, to whom the log gives a task, says that
-it runs is not adopted away from it, and before that member has spoken (or its lease is over) nothing is decided.
+A report alone does not take tasks from others. If the log gives a task to another live member that reports running it
+too, the task stays with that member. Until that member has reported, or its lease is over, nothing is decided.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from batonpass.core.records import EpochsRaised, GrantsHeld, Record, TasksAdopte
 from batonpass.core.replies import Done, Reply
 
 TOKEN_LEAP = 1 << 20
-"""How far new fencing tokens leap: more grants of one task than this cannot have been lost with the commits."""
+"""How far new fencing tokens leap. The lost commits cannot have granted one task more often than this."""
 
 PLAUSIBLE_LEAP_MAX = 1 << 40
-"""How far an epoch or a token that a member reports may lie above ours and still be believed."""
+"""How far an epoch or a token that a member reports may lie above the log's and still be believed."""
 
 LOST_COMMITS = "store-lost-commits"
 
 
 def knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bool:
-    """Say whether the heartbeat knows more than the log: an epoch that was never given, or a token that was not."""
+    """Say whether the heartbeat has an epoch or a token that the log has never given out."""
     return item.member_epoch > member.epoch or any(
         report.role == Role.ACTIVE
         and report.token is not None
@@ -41,9 +41,9 @@ def knows_more_than_the_log(group: Group, member: Member, item: Heartbeat) -> bo
 
 
 def refuse_implausible(group: Group, member: Member, item: Heartbeat) -> InvalidRequest | None:
-    """Return the refusal of an epoch or a token so far above ours that no store can have lost so much.
+    """Return the refusal of an epoch or a token too far above the log's: no store can have lost so many commits.
 
-    To believe it would leave no room above it: the numbers are 64 bits wide wherever they are kept.
+    Believing it would leave no room above it, because the numbers are stored with 64 bits.
     """
     if item.member_epoch > member.epoch + PLAUSIBLE_LEAP_MAX:
         reason = f"{item.member_epoch} is more than {PLAUSIBLE_LEAP_MAX} above the epoch that is known, {member.epoch}"
@@ -59,10 +59,10 @@ def refuse_implausible(group: Group, member: Member, item: Heartbeat) -> Invalid
 
 
 def recover(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
-    """Answer a member that is ahead of us: raise epochs and tokens, hold grants, ask for full reports.
+    """Recover from a member that is ahead of the log: raise epochs and tokens, hold grants, ask for full reports.
 
-    Its epoch becomes exactly the one that it reports. The assignment that the log has of it is of the past, and it must
-    not be told that; the next assignment is made of its own full report (``adopt``).
+    The member's epoch becomes exactly the one that it reports. Its assignment in the log is outdated and must not be
+    sent to it. Its next assignment is made from its own full report (``adopt``).
     """
     begun = draft.group.recovering_until_ms > draft.now_ms
     _hold_grants(
@@ -89,24 +89,28 @@ def _tokens_from(group: Group) -> int:
 
 
 def _ask_for_full_reports(draft: DecisionDraft) -> None:
-    """Forget every report of a copy: it is unknown until its member has spoken again.
+    """Forget every report of a copy, so that it is unknown until its member reports again.
 
-    What a member said that it runs, at an epoch that the log knows, still counts.
+    Reports of running tasks, from members at an epoch that the log knows, are kept.
     """
     members = draft.group.members
     member_softs = {}
-    for member_id, one in draft.soft.members.items():
-        is_known = member_id in members and one.echoed <= members[member_id].epoch
-        running = {task: said for task, said in one.reports.items() if is_known and said.report.role == "active"}
-        member_softs[member_id] = replace(one, full=False, reports=running)
+    for member_id, member_soft in draft.soft.members.items():
+        is_known = member_id in members and member_soft.echoed <= members[member_id].epoch
+        running = {
+            task: measured
+            for task, measured in member_soft.reports.items()
+            if is_known and measured.report.role == "active"
+        }
+        member_softs[member_id] = replace(member_soft, full=False, reports=running)
     draft.soft = replace(draft.soft, members=draft.soft.members.updated(member_softs))
     draft.needs_step = True
 
 
 def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> bool:
-    """Say whether the member says that it runs something of which others, who may run it too, have yet to speak.
+    """Say whether the member reports running a task that others may run too, and some of these have yet to report.
 
-    Until they have, or their leases are over, the member is told no assignment and goes on as it is; nothing is granted
+    Until they have, or their leases are over, the member gets no assignment and goes on as it is. Nothing is granted
     meanwhile.
     """
     silent = {
@@ -125,16 +129,20 @@ def waits_for_others(draft: DecisionDraft, member: Member, item: Heartbeat) -> b
 
 
 def _claimed(member: Member, item: Heartbeat) -> list[TaskId]:
-    """Return what the member says that it runs and has not been told to give up since the epoch that it echoes."""
+    """Return the tasks that the member reports as running, except those revoked since the epoch that it echoes."""
     reports = item.tasks or {}
-    told = {task for task, one in member.revoking.items() if one.active and one.epoch > item.member_epoch}
+    told = {
+        task
+        for task, revocation in member.revoking.items()
+        if revocation.active and revocation.epoch > item.member_epoch
+    }
     return [task for task in sorted(reports) if reports[task].role == "active" and task not in told]
 
 
 def _others_with(draft: DecisionDraft, member: Member, task_id: TaskId) -> dict[MemberId, int]:
-    """Return who else may be running the task by the log, and until when unless it is heard of again.
+    """Return the other members that may be running the task by the log, each with the instant until which it may.
 
-    They are its owner and those that have not released it, the fenced among them until their leases are over.
+    They are its owner and the members that have not released it. Fenced members count until their leases are over.
     """
     task, members = draft.group.tasks[task_id], draft.group.members
     until = {entry.member_id: entry.free_at_ms or 0 for entry in task.unreleased}
@@ -152,29 +160,29 @@ def _has_spoken(draft: DecisionDraft, other: MemberId) -> bool:
 
 def _is_running(draft: DecisionDraft, other: MemberId, task_id: TaskId) -> bool:
     known = draft.member_soft(other)
-    said = known.reports.get(task_id) if known is not None else None
-    return said is not None and said.report.role == "active"
+    measured = known.reports.get(task_id) if known is not None else None
+    return measured is not None and measured.report.role == "active"
 
 
 def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
-    """Make what the member says that it runs its own, and take from it what it has given up since.
+    """Give the member the tasks that it reports as running, and take from it those that it no longer runs.
 
-    What somebody else of the log says that it runs stays as the log has it. Where the log gives the task to somebody
-    else and the reported token is none that it has lost (those are newer than its last), the token is a new one, so
-    that whoever had the old one is fenced.
+    A task that another member in the log reports as running stays with that member. If the log gives the task to
+    another member, and the reported token is not one of the lost ones (which are above the log's last), the task gets a
+    new token, so that the holder of the old one is fenced.
     """
     reports = item.tasks or {}
     tasks = draft.group.tasks
     running = []
     for task in _claimed(member, item):
-        others = [one for one in _others_with(draft, member, task) if _is_running(draft, one, task)]
+        others = [other for other in _others_with(draft, member, task) if _is_running(draft, other, task)]
         if others:
             detail = f"member {member.id} says that it runs it, and so does {others[0]}, who has it in the log"
             draft.explain(LOST_COMMITS, task, detail=detail)
         else:
             running.append(task)
     has = {task: grant for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
-    # What it has been granted and has not heard of yet, it cannot be running: that grant stands.
+    # It cannot be running a task whose grant it has not seen yet, so that grant stands.
     dropped = sorted(task for task, grant in has.items() if grant.epoch <= item.member_epoch and task not in running)
     member_soft = draft.member_soft(member.id)
     if not dropped and all(task in has for task in running) and member_soft is not None and member_soft.full:
@@ -194,7 +202,7 @@ def adopt(draft: DecisionDraft, member: Member, item: Heartbeat) -> None:
 
 
 def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
-    """Take the actives of a member that nobody knows as a sign that its join was lost with the store's last commits."""
+    """Take active tasks reported by an unknown member as a sign that the store lost the commit of its join."""
     group = draft.group
     never_seen = group.declared and item.member_id not in group.gone and item.member_id not in group.members
     runs_something = any(report.role == "active" for report in (item.tasks or {}).values())
@@ -208,7 +216,7 @@ def notice_lost_join(draft: DecisionDraft, item: Heartbeat) -> None:
 
 
 def store_recovered(draft: DecisionDraft, _item: StoreRecovered) -> Reply:
-    """Take an operator's word that commits were lost."""
+    """Act on an operator's statement that commits were lost."""
     _hold_grants(draft, "an operator says that the store lost commits")
     draft.record(EpochsRaised({}, _tokens_from(draft.group)))
     _ask_for_full_reports(draft)

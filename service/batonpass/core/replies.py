@@ -1,4 +1,4 @@
-"""What a caller is answered. A refusal is a ``ProtocolError`` in the same place."""
+"""The replies to callers. A refused request gets a ``ProtocolError`` instead."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from batonpass.core.reasons import Reason
 class Answer:
     """The answer to a join, a heartbeat or a long-poll.
 
-    ``assignment`` is the whole assignment of what the member may hold, or None when the caller's epoch is the current
-    one. ``report`` is ``"full"`` when the next heartbeat must carry all tasks. ``created`` says that this very join
-    made the member. ``status`` lists (code, detail), always whole.
+    ``assignment`` is all that the member may hold, or None if the caller's epoch is the current one. ``report`` is
+    ``"full"`` if the next heartbeat must carry all tasks. ``created`` is true if this join made the member. ``status``
+    lists (code, detail) and is always complete.
     """
 
     member_id: MemberId
@@ -36,12 +36,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is done; there is nothing to add."""
+    """The request is done, and there is nothing else to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The group is declared; ``revision`` is its new ETag."""
+    """The group is declared. ``revision`` is its new ETag."""
 
     created: bool
     revision: int
@@ -50,7 +50,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class DrainProgress:
-    """How far a drain has come: ``remaining`` are the tasks that the member has as active, or may still run."""
+    """How far a drain is: ``remaining`` are the tasks that the member has as active, or may still run."""
 
     remaining: tuple[TaskId, ...]
     blocked: tuple[tuple[TaskId, str], ...] = field(default=())
@@ -58,16 +58,17 @@ class DrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class StreamsAdvice:
-    """What the leader of a Kafka Streams group is answered.
+    """The answer to the leader of a Kafka Streams group.
 
     Attributes:
-        generation: the target that this leads to.
-        assignment: per process, what it is to have by role; every task has one active.
-        follow_up_ms: how long after now to ask again; None where nothing is to come.
-        follow_up_by_everybody: every process is to come back then, not only the leader's.
-        at_rest: everything is where it belongs.
-        moves: how many tasks are moved by a target that is new; ``lower_bound``: the least that there can be.
-        held_back: tasks that are not where they belong and have no copy there yet, with that process and why.
+        generation: the number of the target.
+        assignment: per process, its tasks by role. Every task has one active.
+        follow_up_ms: how long after now to ask again; None if nothing is left to do.
+        follow_up_by_everybody: every process should rejoin then, not only the leader.
+        at_rest: every task is where it belongs.
+        moves: how many tasks a new target moves.
+        lower_bound: the fewest moves that are possible.
+        held_back: tasks that are not at their target and have no copy there, with that process and the reason.
         reasons: why tasks go where they go.
     """
 

@@ -1,8 +1,8 @@
-"""What a member's report may hold: tasks of the group, and of each of them the offsets of its changelogs.
+"""What a member's report may hold: tasks of the group, and offsets of each task's changelogs.
 
-Whatever else it names is ignored and named in the member's status: in a rolling change of the topology members know
-tasks and changelogs that the group does not have yet, or has no longer, and to refuse their word would cost them their
-leases. So what is kept of a report is bounded by the topology, whoever makes it.
+Anything else is ignored, and named in the member's status. During a rolling change of the topology members know tasks
+and changelogs that the group does not have yet, or no longer. Refusing their heartbeats would cost them their leases.
+So the topology bounds what is kept of a report, whichever member sends it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from batonpass.core.policy import Policy
 from batonpass.core.soft import Positions, TaskReport
 
 NAMED_MAX: Final = 20
-"""How many tasks, and how many changelogs, a status names at most that the group does not have."""
+"""The most unknown tasks, and the most unknown changelogs, that a status names."""
 
 Status = tuple[tuple[str, str], ...]
 
 
 class Bounded(NamedTuple):
-    """What is taken of a report, and what the member's status says of the rest."""
+    """The part of a report that is kept, and the status entries for the rest."""
 
     tasks: dict[TaskId, TaskReport]
     ignored: Status = ()
 
 
 def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) -> Bounded:
-    """Return what a report says of the group's tasks and of their changelogs."""
+    """Return the part of a report that is about the group's tasks and their changelogs."""
     index_of = group.table.index_of
     changelogs = {part.id: frozenset(part.changelog_topics) for part in group.topology.subtopologies}
     kept: dict[TaskId, TaskReport] = {}
@@ -42,20 +42,20 @@ def bounded(group: Group, tasks: Mapping[TaskId, TaskReport], policy: Policy) ->
         kept[task_id] = report
         if report.positions or report.end_offsets or report.final_position:
             known = changelogs[task_id.rpartition("_")[0]]
-            said = (report.positions, report.end_offsets, report.final_position)
-            topics = {topic for offsets in said for topic, _ in offsets if topic and topic not in known}
+            reported = (report.positions, report.end_offsets, report.final_position)
+            topics = {topic for offsets in reported for topic, _ in offsets if topic and topic not in known}
             if topics and (why := _why_ignored(task_id, topics, is_any_named=bool(known), policy=policy)):
                 unknown_topics.extend(why)
-                positions, ends, final = [_without(offsets, topics) for offsets in said]
+                positions, ends, final = [_without(offsets, topics) for offsets in reported]
                 kept[task_id] = report._replace(positions=positions, end_offsets=ends, final_position=final)
     return Bounded(kept, (*_named("unknown-task", unknown_tasks), *_named("unknown-field", unknown_topics)))
 
 
 def _why_ignored(task_id: TaskId, topics: set[str], *, is_any_named: bool, policy: Policy) -> list[str]:
-    """Return what is said of topics that the topology does not name for the task; nothing where they count anyway.
+    """Return the status entries for topics that the topology does not name for the task; none if they count anyway.
 
-    Where it names none at all, nobody knows which of many to believe, and the lag that some of them add up to would be
-    too little: beyond the limit all of them are ignored.
+    If the topology names no changelogs for the task, it is unknown which of many topics to believe, and the lag of only
+    some would be too low. So above the limit all of them are ignored.
     """
     if is_any_named:
         return [f"{topic} is no changelog of task {task_id}; its offsets were ignored" for topic in sorted(topics)]
@@ -71,6 +71,6 @@ def _without(offsets: Positions, topics: set[str]) -> Positions:
 
 
 def _named(code: str, details: list[str]) -> list[tuple[str, str]]:
-    found = [(code, detail) for detail in details[:NAMED_MAX]]
+    entries = [(code, detail) for detail in details[:NAMED_MAX]]
     more = len(details) - NAMED_MAX
-    return [*found, (code, f"and {more} more of this kind")] if more > 0 else found
+    return [*entries, (code, f"and {more} more of this kind")] if more > 0 else entries

@@ -1,7 +1,6 @@
-"""What members say: a heartbeat's epochs, confirmations and progress, and what follows from them.
+"""Heartbeats: what a member reports, confirms and echoes, and what follows from it.
 
-A heartbeat that says nothing new costs the same in a group of any size: it touches the member's own soft state and
-nothing else.
+A heartbeat without news costs the same in a group of any size: it touches the member's own soft state and nothing else.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
         recover(draft, member, item)
         member = draft.group.members[member.id]
         known = replace(known, full=False, reports={})
-    draft.set_member_soft(member.id, _heard(known, item, draft.now_ms))
+    draft.set_member_soft(member.id, _with_heartbeat(known, item, draft.now_ms))
     if member.suspected:
         draft.record(SuspicionCleared(member.id))
         draft.schedule("suspicion-cleared")
@@ -70,11 +69,11 @@ def heartbeat(draft: DecisionDraft, item: Heartbeat) -> Reply:
     return Taken(taken.ignored)
 
 
-def _heard(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
-    """Return what is known of a member that speaks now: the epoch that it echoes, and how long its lease may run.
+def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
+    """Return the soft state of a member after this heartbeat.
 
-    Answers given before the epoch that the member echoes cannot be the last that it has seen; the timeouts in them
-    no longer count.
+    Only the timeouts of answers from the echoed epoch on still count: the member has seen a newer answer than all
+    earlier ones.
     """
     timeouts = known.timeouts
     if item.member_epoch > known.echoed:
@@ -83,12 +82,12 @@ def _heard(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSoft:
 
 
 def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat) -> bool:
-    """Say whether a heartbeat repeats the last one, and nothing in it depends on when it is said.
+    """Say whether a heartbeat repeats the last one, and nothing in it depends on the time.
 
-    Then it changes nothing but when the member was heard, and it knows no more than the log, which has learnt what it
-    says when it was first said. What still has to be looked into: an epoch echoed for the first time, a revocation that
-    may be confirmed, adoption after lost commits, an active that does not run, and a copy that is not caught up, of
-    which time and the ends of changelogs decide how far it is.
+    A repeated heartbeat only renews the lease: the log took in its report when it first came. Some things have to be
+    examined each time, so a heartbeat with one of them does not count as repeated: an epoch echoed for the first time,
+    a revocation that may be confirmed, adoption after lost commits, an active that does not run, and a copy that is not
+    caught up, whose lag depends on time and on the ends of changelogs.
     """
     tasks, reports, limit = item.tasks or {}, known.reports, draft.group.config.acceptable_recovery_lag
     if not known.full or item.member_epoch != known.echoed or member.revoking or len(tasks) != len(reports):
@@ -111,9 +110,9 @@ def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: 
 
 
 def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int) -> Soft:
-    """Return the soft state for a join or heartbeat whose records could not be persisted (answered 503).
+    """Return the soft state after a join or heartbeat whose records could not be persisted (answered 503).
 
-    It still counts as received (L5), and as nothing more: its report will come again under the same ``seq``.
+    The message renews the lease (L5) and does nothing else. The member sends its report again under the same ``seq``.
     """
     member_soft = soft.members.get(item.member_id)
     if member_soft is None:
@@ -125,7 +124,7 @@ def count_as_heard(group: Group, soft: Soft, item: Heartbeat | Join, now_ms: int
 
 
 def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
-    """Remember that the present session timeout is answered to the member now: its lease may run by it."""
+    """Remember that the member is sent the present session timeout now: it may count its lease by it."""
     member_soft = draft.member_soft(member.id)
     timeout_ms = draft.group.config.session_timeout_ms
     if member_soft is None or (
@@ -135,7 +134,7 @@ def note_answered_timeout(draft: DecisionDraft, member: Member) -> None:
     ):
         return
     kept = [entry for entry in member_soft.timeouts if entry != (member.epoch, timeout_ms)]
-    # One entry an epoch and timeout; of many epochs with the same timeout the newest says as much as all of them.
+    # Of several epochs with the same timeout, the newest is enough: it is the last one that stops to count.
     kept = [entry for entry in kept if entry[1] != timeout_ms]
     draft.set_member_soft(member.id, replace(member_soft, timeouts=(*kept, (member.epoch, timeout_ms))))
 
@@ -173,7 +172,6 @@ def _measure_all(
     tasks: Mapping[TaskId, TaskReport],
     member_id: MemberId,
 ) -> tuple[dict[TaskId, MeasuredReport], bool]:
-    """Return the reports to keep, and whether any of them may let a task move."""
     group, now_ms = draft.group, draft.now_ms
     ends = draft.soft.end_offsets
     reports: dict[TaskId, MeasuredReport] = {}
@@ -192,7 +190,7 @@ def _measure_all(
         if report.role != "active" or (old is not None and old.report.role != "active"):
             news = _what_decides(group, old) != _what_decides(group, measured)
         elif report.state is ActiveState.RESTORING:
-            # A ready copy waits only for an owner that gets on.
+            # A ready copy takes over only if the owner makes no progress.
             news = bool(group.tasks[task_id].standbys or group.tasks[task_id].warmups)
         if report.role == Role.WARMUP and _comes_closer(measured) and (old is None or not _comes_closer(old)):
             draft.estimated[member_id] = None
@@ -204,7 +202,7 @@ def _comes_closer(measured: MeasuredReport) -> bool:
 
 
 def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, bool, bool, bool]:
-    """Return what decides about a copy: is there one, is it tailed, is its lag known, is it caught up."""
+    """Return what matters about a copy: whether there is one, it is tailed, its lag is known, it is caught up."""
     if measured is None or measured.report.lost:
         return (False, False, False, False)
     is_tailed = measured.report.role != "none"
@@ -214,8 +212,8 @@ def _what_decides(group: Group, measured: MeasuredReport | None) -> tuple[bool, 
 def _confirmed_releases(
     member: Member, item: Heartbeat, tasks: Mapping[TaskId, TaskReport], now_ms: int
 ) -> list[Record]:
-    """Return the releases that the heartbeat confirms: only what was announced at an epoch that it echoes."""
-    found: list[Record] = []
+    """Return the releases that the heartbeat confirms: those announced at an epoch that it echoes."""
+    releases: list[Record] = []
     for task_id in sorted(member.revoking):
         revocation = member.revoking[task_id]
         if revocation.epoch > item.member_epoch:
@@ -223,15 +221,16 @@ def _confirmed_releases(
         report = tasks.get(task_id)
         held = report is not None and (report.role == "active" if revocation.active else report.role != "none")
         if not held:
-            # A copy given up later may still carry where its member stopped as owner: others have written since.
+            # After a copy is given up the report may still carry a final position from the member's time as owner.
+            # It is outdated: other members have written since.
             final_position = report.final_position if report is not None and revocation.active else ()
-            found.append(TaskReleased(task_id, member.id, final_position, now_ms))
-    return found
+            releases.append(TaskReleased(task_id, member.id, final_position, now_ms))
+    return releases
 
 
 def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId, TaskReport]) -> list[ActiveReported]:
-    """Return what changed about the actives of the member. A report from before a grant says nothing about it."""
-    found: list[ActiveReported] = []
+    """Return what changed about the member's actives. A report from before a grant does not count for it."""
+    changes: list[ActiveReported] = []
     member = draft.group.members[item.member_id]
     assignment, known = member.assignment, draft.group.tasks
     for task_id, report in tasks.items():
@@ -242,16 +241,17 @@ def _state_changes(draft: DecisionDraft, item: Heartbeat, tasks: Mapping[TaskId,
             continue
         state = ActiveState.LOST if report.lost else report.state
         if state is not None and state is not known[task_id].state:
-            found.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
-    # In whatever order the member lists its tasks, the records come out the same (L10).
-    return sorted(found, key=lambda record: record.task)
+            changes.append(ActiveReported(task_id, member.id, state, draft.now_ms, report.detail))
+    # The records do not depend on the order in which the member lists its tasks (L10).
+    return sorted(changes, key=lambda record: record.task)
 
 
 def _is_target_to_change(draft: DecisionDraft, record: ActiveReported) -> bool:
-    """Say whether a failure has made another target of the task due.
+    """Say whether an owner's new state calls for another target.
 
-    When it fails: whatever has no state may start elsewhere at once, and a copy is not kept ready where the task
-    failed. And when it runs elsewhere, after a copy that caught up later took it over: there it is to stay.
+    It does when the task fails: a stateless task may start elsewhere at once, and no copy has to be kept ready where
+    the task failed. It also does when the task runs elsewhere, because a copy that caught up took it over from a target
+    where it failed: it should then stay where it runs.
     """
     task = draft.group.tasks[record.task]
     if record.state is not ActiveState.RUNNING or task.target in (None, record.member_id):
@@ -264,7 +264,7 @@ def _park_poisoned(draft: DecisionDraft, tasks: Mapping[TaskId, TaskReport]) -> 
 
 
 def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
-    """Park each of the tasks that failed on too many members of late."""
+    """Park each of the tasks that failed on too many members within ``poison_window_ms``."""
     oldest = draft.now_ms - draft.policy.poison_window_ms
     for task_id in suspects:
         task = draft.group.tasks.get(task_id)
@@ -280,13 +280,13 @@ def park(draft: DecisionDraft, suspects: list[TaskId]) -> None:
 
 
 def end_offsets(draft: DecisionDraft, item: EndOffsets) -> Reply:
-    """Take ends and beginnings of changelogs that the coordinator read; measure anew every copy that ends concern."""
+    """Take the ends and beginnings of changelogs that the coordinator read, and measure the affected copies anew."""
     known = draft.soft.end_offsets
     changes: dict[tuple[str, int], EndOffset | None] = {}
     for key, offset in item.offsets.items():
         before = known.get(key)
         if before is not None and item.read_ms < before.read_ms:
-            continue  # It was overtaken by a later read: it is older than what is known, not lower.
+            continue  # A later read has arrived before this one, so its offset is older, not lower.
         changes[key] = EndOffset(offset, item.read_ms, shrunk=before is not None and offset < before.offset)
     ends = known.updated(changes)
     begins = draft.soft.begin_offsets.updated(item.begin_offsets)

@@ -1,4 +1,4 @@
-"""A new target: where placement would have everything, as far as it can be reached, and the record of it."""
+"""A new target: what placement wants, as far as the group can reach it, and the record of it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from batonpass.core.view import View
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What a group is to come to.
+    """The target that a group is to reach.
 
     Attributes:
-        request: what placement was asked.
-        placed: what it answered.
-        changes: the tasks whose target is another than before.
-        unreachable: the tasks that stay although placement would move them, with the full member that has no room for
-            them.
-        may_free_up: some tasks wait for room that may yet be made.
+        request: the question to placement.
+        placed: its answer.
+        changes: the tasks whose target changes.
+        unreachable: the tasks that stay although placement would move them, each with the full member that has no room
+            for it.
+        may_free_up: some tasks wait for room that may still come free.
     """
 
     request: PlacementRequest
@@ -38,7 +38,7 @@ class TargetPlan:
 
 
 def plan_target(view: View, solver: Solver) -> TargetPlan:
-    """Return where the group's tasks belong, as far as members that are full let them get there."""
+    """Return where the group's tasks belong, as far as they can get there past members that are full."""
     request = build_request(view)
     placed = place(request, solver)
     changes = target_changes(view, request, placed)
@@ -57,12 +57,12 @@ def plan_target(view: View, solver: Solver) -> TargetPlan:
 
 
 def place_now(draft: DecisionDraft) -> None:
-    """Place the group's tasks anew and record what differs from the target before.
+    """Place the group's tasks anew and record what changes about the target.
 
-    Without a difference the generation stays; nothing at all is recorded when the group epoch had been answered
-    already. A target that had to respect what lasts only for a while (a handover under way, a place that is kept, a
-    copy that nobody can read, a member that is still full) is provisional: it is placed anew when the group would
-    rest on it.
+    Without changes the generation stays the same. If the present group epoch was answered before as well, nothing is
+    recorded. A target is provisional if it had to respect something temporary: a handover under way, a place kept for
+    an away member, a copy without a known lag, a member that is still full. It is placed anew before the group rests
+    on it.
     """
     group = draft.group
     is_provisional = False
@@ -96,12 +96,12 @@ def place_now(draft: DecisionDraft) -> None:
 
 
 def _keep(draft: DecisionDraft, problem: str) -> None:
-    """Keep the target that there is, and say why; recorded once for each change that was to be answered.
+    """Keep the present target after a failed placement, and say why. Recorded once for each change to be answered.
 
-    It is placed anew at the next change of members, topology or settings, when a probe is due, or when asked for.
+    Placement is tried again at the next change of members, topology or settings, when a probe is due, and on request.
     """
     group = draft.group
-    detail = f"the target stays what it was, and is placed anew at the next change or probe: {problem}"
+    detail = f"the target stays unchanged, and is placed anew at the next change or probe: {problem}"
     draft.explain(NoChange.PLACEMENT_FAILED, detail=detail)
     if draft.soft.target_is_provisional:
         draft.soft = replace(draft.soft, target_is_provisional=False)
@@ -120,7 +120,7 @@ def _count_stateful(draft: DecisionDraft, placed: Placed, unreachable: Collectio
 
 
 def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
-    """Add why tasks get another target, and why what is pinned or would be moved is not."""
+    """Add why targets change, and why some pins and moves of placement are not followed."""
     group, changes, unreachable = draft.group, target_plan.changes, target_plan.unreachable
     ids = group.table.ids
     draft.reasons += [
@@ -129,7 +129,7 @@ def _explain(draft: DecisionDraft, target_plan: TargetPlan) -> None:
         if (task := ids[task_index]) in changes and task not in unreachable
     ]
     for task, pin in sorted(group.pins.items()):
-        # On a member that drains a pin is suspended, and asks for no room.
+        # While its member drains, a pin is suspended and needs no room.
         is_in_force = pin in group.members and group.members[pin].drain is None
         if is_in_force and task in group.table.index_of and group.table.index_of[task] not in target_plan.request.bound:
             draft.explain(Held.NO_CAPACITY, task, pin, "it is pinned there, and there is no room for it")

@@ -1,7 +1,7 @@
 """Whether a member can be stopped now without a task standing still for longer than a handover takes.
 
-It can when every stateful task that it runs, or may still be running, has a caught-up copy on another member, which
-would take over at once. A stateless task can start anywhere.
+It can if every stateful task that it runs, or may still be running, has a caught-up copy on another member, which would
+take over at once. A stateless task can start anywhere.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from batonpass.core.view import View
 def reasons_to_stay(
     group: Group, soft: Soft, member: Member, now_ms: int, policy: Policy
 ) -> tuple[tuple[TaskId, str], ...]:
-    """Return, by task, what stopping ``member`` now would interrupt and why; nothing when it is safe to stop."""
+    """Return, by task, what stopping ``member`` now would interrupt and why; nothing if it is safe to stop."""
     view = View(group, soft, now_ms, policy)
-    others = [one for one in group.members.values() if one.id != member.id and one.away_until_ms is None]
+    others = [other for other in group.members.values() if other.id != member.id and other.away_until_ms is None]
     running = {task for task, grant in member.assignment.items() if grant.role is Role.ACTIVE}
     running.update(task for task, revocation in member.revoking.items() if revocation.active)
     reasons: list[tuple[TaskId, str]] = []
@@ -29,8 +29,8 @@ def reasons_to_stay(
             if not others:
                 reasons.append((task_id, "there is no other member to take it"))
         elif not any(
-            one != member.id and view.copy(group.tasks[task_id], one).is_caught_up
-            for one in view.holders(group.tasks[task_id])
+            holder != member.id and view.copy(group.tasks[task_id], holder).is_caught_up
+            for holder in view.holders(group.tasks[task_id])
         ):
             reasons.append((task_id, "no other member has a caught-up copy of it"))
     return tuple(reasons)

@@ -1,12 +1,12 @@
-"""Soft state: what members and Kafka last told us. It may be lost; it is then reported again.
+"""Soft state: the latest reports of members and of Kafka. It may be lost; it is then reported again.
 
-What each absence means, and which way is safe:
+Where something is absent, the core assumes what is safe:
 
-* no ``MemberSoft``: nothing heard since this coordinator started. Its actives count as running and its copies as
-  unknown, so that nothing healthy is moved; its lease is not judged before ``Soft.judge_from_ms``.
-* no ``MeasuredReport`` of a task: the same, for that task alone.
-* no end offset: the lag of a copy that reports positions only is unknown.
-* no begin offset: the changelog is taken to begin at 0, so that a restore counts as dearer than it may be.
+* No ``MemberSoft``: the member has sent nothing since this coordinator started. Its actives count as running and its
+  copies as unknown, so that nothing healthy moves. Its lease is not judged before ``Soft.judge_from_ms``.
+* No ``MeasuredReport`` of a task: the same, for this task alone.
+* No end offset: the lag of a copy that reports only positions is unknown.
+* No begin offset: the changelog is assumed to begin at 0. A restore may then look longer than it is.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from batonpass.core.model import ActiveState
 from batonpass.core.pmap import PMap
 
 Positions = tuple[tuple[str, int], ...]
-"""Offsets per changelog topic, sorted by topic; the topic is ``""`` where the member named none."""
+"""Offsets per changelog topic, sorted by topic. The topic is ``""`` where the member named none."""
 
 
 class TaskReport(NamedTuple):
-    """What one heartbeat or join says of one task. ``role`` is ``active``, ``standby``, ``warmup`` or ``none``."""
+    """What a heartbeat or join reports of one task. ``role`` is ``active``, ``standby``, ``warmup`` or ``none``."""
 
     role: str
     state: ActiveState | None = None
@@ -40,12 +40,14 @@ class TaskReport(NamedTuple):
 
 
 class MeasuredReport(NamedTuple):
-    """The last report of one copy, with what follows from the ones before it.
+    """The last report of one copy, with what is derived from it and from earlier reports.
 
-    ``at_ms`` is when it was last looked into: a report that repeats the last one is not (``reports``). ``lag`` is in
-    records, None when unknown. ``other_incarnation`` says that the positions cannot belong to the present changelog.
-    ``progress_ms`` is when the copy last came closer; ``rate`` how many records a second it comes closer, net of what
-    is being appended to the changelog, None until two reports tell.
+    Attributes:
+        at_ms: when the report was last examined. A repeated heartbeat is not examined (``reports``).
+        lag: in records; None if unknown.
+        other_incarnation: the positions cannot belong to the present changelog.
+        progress_ms: when the copy last came closer.
+        rate: by how many records a second the lag shrinks. None until there are two reports to compare.
     """
 
     report: TaskReport
@@ -58,10 +60,10 @@ class MeasuredReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberSoft:
-    """What is known of one member since this coordinator started.
+    """What the coordinator has learnt of one member since it started.
 
-    ``timeouts`` are the session timeouts answered, with the member epoch of the answer: the lease counts by the largest
-    since the epoch that the member last echoed. ``full`` says that a full report has been received.
+    ``timeouts`` has the session timeouts sent in answers, each with the member epoch of its answer. The lease counts by
+    the largest of them since the epoch that the member last echoed. ``full`` is true once a full report has arrived.
     """
 
     heard_ms: int
@@ -74,13 +76,15 @@ class MemberSoft:
 
     @property
     def disk_bytes(self) -> int | None:
-        """Return what its state on disk takes, of all its tasks; None where it reports nothing of that."""
-        said = [one.report.disk_bytes for one in self.reports.values() if one.report.disk_bytes is not None]
-        return sum(said) if said else None
+        """The size of the member's state on disk, over all tasks. None if the member reports no sizes."""
+        reported = [
+            measured.report.disk_bytes for measured in self.reports.values() if measured.report.disk_bytes is not None
+        ]
+        return sum(reported) if reported else None
 
 
 class EndOffset(NamedTuple):
-    """The end of one changelog partition as the coordinator read it, and when the read was begun."""
+    """The end of one changelog partition as the coordinator read it, and when that read began."""
 
     offset: int
     read_ms: int
@@ -89,12 +93,15 @@ class EndOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Soft:
-    """Everything soft of one group. ``wake_ms`` is no later than the first instant at which something is due.
+    """All soft state of one group.
 
-    ``target_is_provisional`` says that the present target respects what lasts only for a while, so that another may be
-    better once the group would rest; after a start nobody knows, and it is taken to be so. ``left_before_joining`` are
-    the ids that left before they joined, and when: their joins were overtaken and are still to come. ``other_assignor``
-    is who decides in place of this group's own decisions, at the last rebalance of a Kafka Streams application.
+    Attributes:
+        wake_ms: no later than the first instant at which something is due. None if nothing is.
+        target_is_provisional: the present target respects a temporary condition, so another target may be better once
+            the group is about to rest. After a start this is unknown, and taken to be true.
+        left_before_joining: ids whose leave overtook their join, and when. The joins may still arrive.
+        other_assignor: what decides in place of this group at the last rebalance of a Kafka Streams application, in
+            shadow. Empty where this group decides.
     """
 
     started_ms: int = 0

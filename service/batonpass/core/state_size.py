@@ -1,4 +1,4 @@
-"""How much there is to restore of each task: among equal moves placement makes the one that restores least."""
+"""How much there is to restore of each task. Among equal moves, placement chooses the one that restores least."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _Log = tuple[str, int]
 
 
 def state_sizes(group: Group, soft: Soft) -> dict[int, int]:
-    """Return, by the index of a task, about how many records a restore from nothing reads, where it is known.
+    """Return, by task index, about how many records a restore from nothing reads, where known.
 
-    That is from the beginning to the end of its changelogs where the coordinator has read them. Where it has not, it is
-    the farthest end that a member's report implies, its position and its lag: too much for a log that was cut, and
-    too little where only a lag is reported.
+    If the coordinator has read the task's changelogs, this is from their beginnings to their ends. If not, it is the
+    farthest end that a member's report implies: position plus lag. That is too much for a truncated log, and too little
+    if only a lag is reported.
     """
     return _reported(group, soft) | _read(group, soft)
 
 
 def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
-    """Return how many records a copy that begins now has to restore; None where nobody knows.
+    """Return how many records a copy that begins now has to restore; None if unknown.
 
-    Without any state that is all there is of the task, as for ``state_sizes``, but of the members only those that
-    follow the task are asked how much that is.
+    Without state, that is the size of the whole task, as in ``state_sizes``, except that only the reports of members
+    with a copy of the task count.
     """
     member_soft = view.member_softs.get(member_id)
     if member_soft is None or not member_soft.full:
@@ -39,21 +39,25 @@ def lag_at_start(view: View, task: Task, member_id: MemberId) -> int | None:
     logs = changelogs_of(view.group, task.id).items()
     if (read := _length(logs, view.soft.end_offsets, view.soft.begin_offsets)) is not None:
         return read
-    softs = [view.member_softs.get(one) for one in (task.owner, *task.standbys, *task.warmups) if one is not None]
-    reports = [one.reports.get(task.id) for one in softs if one is not None]
-    return max([_implied(one) for one in reports if one is not None and _tells(one)], default=None)
+    softs = [
+        view.member_softs.get(member_id)
+        for member_id in (task.owner, *task.standbys, *task.warmups)
+        if member_id is not None
+    ]
+    reports = [member_soft.reports.get(task.id) for member_soft in softs if member_soft is not None]
+    return max([_implied(measured) for measured in reports if measured is not None and _tells(measured)], default=None)
 
 
 def _reported(group: Group, soft: Soft) -> dict[int, int]:
     rank_of = group.table.index_of
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     every = chain.from_iterable(member_soft.reports.items() for member_soft in soft.members.values())
-    for task, measured in [(task, one) for task, one in every if _tells(one)]:
+    for task, measured in [(task, measured) for task, measured in every if _tells(measured)]:
         size = _implied(measured)
         task_index = rank_of.get(task)
-        if task_index is not None and size > found.get(task_index, 0):
-            found[task_index] = size
-    return found
+        if task_index is not None and size > sizes.get(task_index, 0):
+            sizes[task_index] = size
+    return sizes
 
 
 def _tells(measured: MeasuredReport) -> bool:
@@ -66,7 +70,7 @@ def _implied(measured: MeasuredReport) -> int:
 
 def _read(group: Group, soft: Soft) -> dict[int, int]:
     ends, begins = soft.end_offsets.plain(), soft.begin_offsets.plain()
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for part in group.topology.subtopologies if ends else ():
         if not part.partitions or not part.changelog_topics:
             continue
@@ -74,12 +78,12 @@ def _read(group: Group, soft: Soft) -> dict[int, int]:
         for partition in range(part.partitions):
             size = _length([(topic, partition) for topic in part.changelog_topics], ends, begins)
             if size is not None:
-                found[first + partition] = size
-    return found
+                sizes[first + partition] = size
+    return sizes
 
 
 def _length(logs: Iterable[_Log], ends: Mapping[_Log, EndOffset], begins: Mapping[_Log, int]) -> int | None:
-    """Return how many records these changelogs hold; None where there are none, or one of them was not read."""
+    """Return how many records these changelogs hold; None if there are none, or one of them was not read."""
     size: int | None = None
     for log in logs:
         end = ends.get(log)

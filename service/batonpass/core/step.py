@@ -1,4 +1,4 @@
-"""One step towards the target: unsettled tasks are planned, slots given, and members told what is next."""
+"""One step towards the target: plan the unsettled tasks, give out slots, and tell members what to do next."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from batonpass.core.view import View
 
 
 def plan_step(view: View) -> tuple[list[TaskPlan], list[HeldBack]]:
-    """Return where every unsettled task is heading in this step, and what is held back. Reads only."""
+    """Return where every unsettled task goes in this step, and which are held back. Changes nothing."""
     task_plans = [plan_task(view, task) for task in view.tasks.pick(view.group.table.in_order(view.group.unsettled))]
     slots = give_slots(view, task_plans)
     return task_plans, held_back(view, slots, task_plans)
 
 
 class _StepResult(NamedTuple):
-    """What one step came to: what it looked at, the plans of tasks, the slots that are left, and the records."""
+    """The outcome of one step: the view it read, the plans of tasks, the slots that are left, and the records."""
 
     view: View
     task_plans: list[TaskPlan]
@@ -36,19 +36,18 @@ class _StepResult(NamedTuple):
 def take_step(draft: DecisionDraft, concerned: Collection[TaskId] | None = None, *, explains_all: bool = True) -> None:
     """Take every member one step further, as far as budgets, confirmations and leases allow.
 
-    ``concerned`` are the tasks of which the inputs may have brought news; None stands for all tasks, here and below.
-    Reasons are given for these and for those that go somewhere by this step; with ``explains_all``, for all that are
-    unsettled.
+    ``concerned`` are the tasks that the inputs may bring news of. None means all tasks, here and below. The step
+    explains these tasks and those that it moves. With ``explains_all`` it explains all unsettled tasks.
     """
     if not draft.group.unsettled:
         return
     result = _take_one_step(draft, concerned)
     waived = {record.task for record in result.records if isinstance(record, ReleaseWaived)}
     if waived:
-        # Nobody's word has to be waited for: what was taken from a suspected member is granted in the same decision.
+        # A suspected member does not have to confirm, so its tasks can be granted in this same decision.
         taken_over = {plan.task.id: plan for plan in result.task_plans if plan.task.id in waived}
         result = _take_one_step(draft, concerned)
-        # Why such a task goes where it goes, the first of the two steps knows.
+        # The first of the two steps has the reason why such a task moves.
         result = result._replace(task_plans=[taken_over.get(plan.task.id, plan) for plan in result.task_plans])
     explained = None if concerned is None or explains_all else {*concerned, *_tasks_in(result.records)}
     _explain_step(draft, result, explained)
@@ -62,7 +61,7 @@ def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -
     task_plans.sort(key=lambda plan: group.table.index_of.get(plan.task.id, len(group.table.index_of)))
     records = reconcile(view, task_plans)
     if any(plan.choice.held is Held.MEMBER_OVERDUE for plan in task_plans):
-        # A word that says nothing new is no reason to look, so the group is looked at until the member is heard.
+        # A repeated heartbeat starts no step, so look again after an interval, until the member has been heard.
         draft.overdue_retry_ms = draft.now_ms + group.config.heartbeat_interval_ms
         draft.wake(draft.overdue_retry_ms)
     if records:
@@ -71,9 +70,9 @@ def _take_one_step(draft: DecisionDraft, concerned: Collection[TaskId] | None) -
 
 
 def _looked_at(view: View, concerned: Collection[TaskId] | None) -> list[TaskId]:
-    """Return the tasks that this step may move by itself: those that are open, and of those that wait what has news.
+    """Return the tasks that this step may move: all open ones, and the waiting ones that have news.
 
-    Where a member has a limit on its copies, tasks share room, and none can be left out.
+    The queue is separate (``_queue``). If any member has a limit, tasks compete for room, so none can be left out.
     """
     unsettled, waiting = view.group.unsettled, Pending.WAITING
     if view.limited:
@@ -89,7 +88,7 @@ def _is_concerned(task_id: TaskId, concerned: Collection[TaskId] | None) -> bool
 
 
 def _queue(view: View, among: Collection[TaskId] | None = None) -> Iterator[Task]:
-    """Yield those of these tasks that wait for a slot; nothing is looked up before the first is needed."""
+    """Yield the queued tasks among these (None: all). The queue is not read before the first one is asked for."""
     unsettled, queued = view.group.unsettled, Pending.QUEUED
     marks = unsettled.items() if among is None else [(task_id, unsettled.get(task_id)) for task_id in among]
     yield from view.tasks.pick([task_id for task_id, pending in marks if pending is queued and not view.limited])
@@ -102,7 +101,7 @@ def _tasks_in(records: Iterable[Record]) -> Iterable[TaskId]:
 
 
 def _explain_step(draft: DecisionDraft, result: _StepResult, explained: Collection[TaskId] | None) -> None:
-    """Add the reasons for what becomes of these tasks in a step, those that wait for a slot included."""
+    """Add the reasons for these tasks (None: all), including those that wait for a slot."""
     served = {plan.task.id for plan in result.task_plans}
     task_plans = [plan for plan in result.task_plans if explained is None or plan.task.id in explained]
     task_plans += [
@@ -112,7 +111,7 @@ def _explain_step(draft: DecisionDraft, result: _StepResult, explained: Collecti
 
 
 def explain(draft: DecisionDraft, task_plans: list[TaskPlan], held: list[HeldBack]) -> None:
-    """Add a reason for each task that goes somewhere, one for all that stay, and one for each that is held back."""
+    """Add one reason for each task that moves, one for all that stay, and one for each that is held back."""
     going = [plan for plan in task_plans if plan.choice.why is not Why.STAYS]
     draft.reasons += [Reason(plan.choice.why, plan.task.id, plan.choice.active) for plan in going]
     if len(task_plans) > len(going):

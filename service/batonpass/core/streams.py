@@ -1,19 +1,19 @@
-"""Groups of Kafka Streams applications: their members do not heartbeat, Kafka's group leader speaks for all of them.
+"""Groups of Kafka Streams applications, whose members do not heartbeat: Kafka's group leader reports for all of them.
 
-At every rebalance the leader says who is in the group and what each process has, and is answered who is to have what
-(KIP-924). Between two rebalances nothing is heard, and nothing can be changed: no lease runs, no timer moves anything,
-and what operators ask for waits for the next rebalance.
+At every rebalance the leader reports which processes are in the group and what each of them has. The answer is the
+assignment (KIP-924). Between two rebalances the coordinator hears nothing and can change nothing: no lease runs, no
+timer moves a task, and operators' commands wait for the next rebalance.
 
-What is answered is taken to be done, until the next rebalance says otherwise, but for one thing: who is to give an
-active up still runs it. Kafka makes a move of two rebalances, and only the second one tells that the task is free. So
-the group takes the same steps as any other, with the report of the leader in place of heartbeats:
+The answer counts as carried out until the next rebalance shows otherwise, with one exception: a member that must give
+up an active still runs it. Kafka needs two rebalances for such a move, and the second one shows that the task is free.
+So the group takes the same steps as any other, with the leader's report in place of heartbeats:
 
-1. whoever is not in the report has left, whoever is new joins, and a process that changed its threads or tags is a new
-   run of its own (``_take_members``);
-2. what each process has is taken as its heartbeat: releases are confirmed, lags are measured (``_take_reports``);
-3. what Kafka gave to somebody by itself is that process's own (``_adopt``): it ran before it asked us, an answer was
-   lost, or the plug-in fell back;
-4. the target is placed, and steps are taken until only revoked actives are waited for (``_take_steps``).
+1. A process that is not in the report has left; a new one joins; one that changed its threads or tags is a new run
+   (``_take_members``).
+2. What each process has counts as its heartbeat: releases are confirmed and lags measured (``_take_reports``).
+3. What Kafka assigned by itself is adopted (``_adopt``): it happens before the first request, when an answer is lost,
+   and when the plug-in falls back.
+4. The target is placed, and steps are taken until only revoked actives are left to wait for (``_take_steps``).
 
 A leader in ``shadow`` follows Kafka's own assignor: the target is placed and shown, and no step is taken.
 """
@@ -57,21 +57,21 @@ from batonpass.core.topology import next_topology
 from batonpass.core.view import View
 
 NUDGE_MS = 150
-"""After a rebalance that takes an active away, everybody is to come back this soon: Streams tells only the next owner
-at once, and whoever neither gives nor takes would hear of it by its heartbeat, up to 3 s later."""
+"""The delay until every process should rejoin after a rebalance that takes an active away. Kafka Streams tells only the
+next owner at once. A process that neither gives nor takes would learn of it by its heartbeat, up to 3 s later."""
 
 SOONEST_MS = 1_000
 UNKNOWN_MS = 2_000
-"""When to ask again while copies restore: no sooner than the first, and after the second while nothing is known of how
-fast they are."""
+"""The delays until the next request while copies restore: at least the first, and the second while their rate is
+unknown."""
 
 OTHER_ASSIGNOR = "other-assignor"
-"""The code of the reason that says what Kafka's own assignor decided instead."""
+"""The code of the reason that shows the decision of Kafka's own assignor."""
 
 
 def rebalance(draft: DecisionDraft, item: StreamsRebalance) -> Reply:
-    """Take what the leader of a rebalance says, and answer what everybody is to have."""
-    # Whatever may be refused is refused before anything is recorded.
+    """Take in the leader's report of a rebalance, and answer with the assignment of every process."""
+    # Everything that may be refused comes before the first record.
     refused = _too_large(draft, item) or _declare(draft, item)
     if refused is not None:
         return refused
@@ -127,7 +127,7 @@ def _declare(draft: DecisionDraft, item: StreamsRebalance) -> ProtocolError | No
 
 def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
     processes = {process.id: process for process in item.processes}
-    for member in sorted(draft.group.members.values(), key=lambda one: one.id):
+    for member in sorted(draft.group.members.values(), key=lambda member: member.id):
         if member.instance_id is None or member.instance_id not in processes:
             draft.record(MemberGone(member.id, Cause.LEFT, at_ms=draft.now_ms, lease_end_ms=draft.now_ms))
             draft.schedule("leave")
@@ -150,7 +150,7 @@ def _take_members(draft: DecisionDraft, item: StreamsRebalance) -> None:
 
 
 def _is_same_run(member: Member, process: StreamsProcess) -> bool:
-    """Say whether a process is what its member joined as: its threads, its tags and its address are the same."""
+    """Say whether the process still has the threads, tags and address with which its member joined."""
     return (member.capacity, member.client_tags, member.endpoint) == (
         process.capacity,
         process.client_tags,
@@ -159,16 +159,16 @@ def _is_same_run(member: Member, process: StreamsProcess) -> bool:
 
 
 def _unused_id(draft: DecisionDraft, name: str) -> MemberId:
-    """Return an id for a new run of a process: the name itself, then numbered, since no id is used twice."""
-    group, number, found = draft.group, 1, MemberId(name)
-    while found in group.members or found in group.gone:
+    """Return an id for a new run of a process: the name itself, then numbered, because no id is used twice."""
+    group, number, member_id = draft.group, 1, MemberId(name)
+    while member_id in group.members or member_id in group.gone:
         number += 1
-        found = MemberId(f"{name}.{number}")
-    return found
+        member_id = MemberId(f"{name}.{number}")
+    return member_id
 
 
 def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> None:
-    """Take what each process has as the heartbeat of its member, which knows its present assignment."""
+    """Take what each process has as its member's heartbeat, at the member's present epoch."""
     for process in item.processes:
         member = draft.group.members[draft.group.instances[process.id]]
         known = draft.member_soft(member.id)
@@ -178,7 +178,7 @@ def _take_reports(draft: DecisionDraft, item: StreamsRebalance) -> None:
 
 
 def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskReport:
-    """Return the report of a copy in the role that it was given: Kafka tells no standby from what was left behind."""
+    """Return the report of a copy in its assigned role: Kafka does not tell standbys from other state on disk."""
     grant = member.assignment.get(task_id)
     if report.role == "active" or grant is None or grant.role is Role.ACTIVE:
         return report
@@ -186,10 +186,10 @@ def _in_its_role(member: Member, task_id: TaskId, report: TaskReport) -> TaskRep
 
 
 def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
-    """Make what a process runs its own although the group gave it to somebody else, or to nobody.
+    """Adopt tasks that run on a process although the group gave them to another member, or to none.
 
-    Who was to give a task up and has been answered since that it is to have it goes on without a break. In ``shadow``
-    what nobody runs is taken to be what Kafka's own assignor gives it to.
+    A member that had to give a task up, and has become its next owner since, goes on without a break. In ``shadow``, a
+    task that no process runs counts as running where Kafka's own assignor puts it.
     """
     runners: dict[TaskId, list[MemberId]] = {}
     for process in item.processes:
@@ -209,11 +209,13 @@ def _adopt(draft: DecisionDraft, item: StreamsRebalance) -> None:
         if known.isdisjoint(members):
             adopted.setdefault(min(members), {})[task_id] = max(task.token, draft.group.tokens_from) + 1
             released += [TaskReleased(task_id, task.owner, at_ms=draft.now_ms)] if task.owner is not None else []
-    draft.record(*(TasksAdopted(one, tokens, (), draft.now_ms) for one, tokens in sorted(adopted.items())), *released)
+    draft.record(
+        *(TasksAdopted(member_id, tokens, (), draft.now_ms) for member_id, tokens in sorted(adopted.items())), *released
+    )
 
 
 def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
-    """Say how many tasks Kafka's own assignor moves, which is the one that is followed."""
+    """Add how many tasks Kafka's own assignor, which is followed, moves."""
     tasks, table = draft.group.tasks, draft.group.table
     members = draft.group.instances
     moved = [
@@ -230,10 +232,10 @@ def _explain_other(draft: DecisionDraft, other: OtherAssignment) -> None:
 
 
 def _take_steps(draft: DecisionDraft) -> None:
-    """Take steps until what is still to come waits for revoked actives, copies, or slots.
+    """Take steps until only revoked actives, copies or slots are left to wait for.
 
-    In one rebalance Kafka takes copies away and gives new ones, and starts what nobody runs. Each step does more of
-    that: what one of them took away, the next one may give.
+    In one rebalance Kafka takes copies away, gives new ones, and starts tasks without an owner. So several steps are
+    possible: what one step took away, the next may give.
     """
     while draft.needs_step or draft.group.unsettled:
         before = len(draft.records)
@@ -247,11 +249,11 @@ def _take_steps(draft: DecisionDraft) -> None:
 
 
 def _carried_out(draft: DecisionDraft) -> list[Record]:
-    """Return what this rebalance does at once: copies that are revoked go, tasks that are granted start."""
+    """Return what this rebalance does at once: revoked copies go, and granted tasks start."""
     group = draft.group
     done: list[Record] = [
         TaskReleased(task_id, member.id, at_ms=draft.now_ms)
-        for member in sorted(group.members.values(), key=lambda one: one.id)
+        for member in sorted(group.members.values(), key=lambda member: member.id)
         for task_id, revocation in sorted(member.revoking.items())
         if not revocation.active
     ]
@@ -292,7 +294,7 @@ def _process(view: View, entry: HeldBack) -> InstanceId | None:
 
 
 def _first_of_each(reasons: list[Reason]) -> tuple[Reason, ...]:
-    """Return the first reason of each task: the steps after the first one only find that it is so."""
+    """Return the first reason of each task. Later steps only see the consequences of the first."""
     first: dict[TaskId, Reason] = {}
     for reason in reasons:
         if reason.task is not None:
@@ -303,51 +305,60 @@ def _first_of_each(reasons: list[Reason]) -> tuple[Reason, ...]:
 def _assignment(
     view: View, item: StreamsRebalance, task_plans: Mapping[TaskId, TaskPlan]
 ) -> dict[InstanceId, dict[str, tuple[TaskId, ...]]]:
-    """Return what each process is to have. Every task has one active: Kafka silently leaves out what has none.
+    """Return what each process should have. Every task has one active, because Kafka silently drops a task without one.
 
-    Who is to give an active up keeps its state on disk, and is not told to stand by for the moment until it is free.
+    A member that gives up an active keeps its state on disk. It is not made a standby for the short time until the
+    active is free.
     """
-    found: dict[InstanceId, dict[str, list[TaskId]]] = {
+    by_process: dict[InstanceId, dict[str, list[TaskId]]] = {
         process.id: {"active": [], "standby": [], "warmup": []} for process in item.processes
     }
     process_of = {member_id: process_id for process_id, member_id in view.group.instances.items()}
     for task in view.tasks.pick(view.group.table.ids):
         active = _active(view, task, task_plans.get(task.id))
         beside = {active, *(entry.member_id for entry in task.unreleased)}
-        found[process_of[active]][Role.ACTIVE].append(task.id)
+        by_process[process_of[active]][Role.ACTIVE].append(task.id)
         for role, members in ((Role.STANDBY, task.standbys), (Role.WARMUP, task.warmups)):
             for member_id in members:
                 if member_id not in beside:
-                    found[process_of[member_id]][role].append(task.id)
-    return {process_id: {role: tuple(tasks) for role, tasks in roles.items()} for process_id, roles in found.items()}
+                    by_process[process_of[member_id]][role].append(task.id)
+    return {
+        process_id: {role: tuple(tasks) for role, tasks in roles.items()} for process_id, roles in by_process.items()
+    }
 
 
 def _active(view: View, task: Task, plan: TaskPlan | None) -> MemberId:
-    """Return who is to run a task: its owner, who gets it next, who still runs it, or whoever is warmest."""
+    """Return the member that should run a task: owner, next owner, planned owner, present runner, or the warmest."""
     planned = plan.choice.active if plan is not None else None
     chosen = task.owner or task.next_owner or planned or (task.unreleased[0].member_id if task.unreleased else None)
     if chosen is not None and chosen in view.members:
         return chosen
-    return min(view.members, key=lambda one: (view.copy(task, one).readiness, view.copy(task, one).lag or 0, one))
+    return min(
+        view.members,
+        key=lambda member_id: (view.copy(task, member_id).readiness, view.copy(task, member_id).lag or 0, member_id),
+    )
 
 
 def _follow_up(view: View) -> tuple[int | None, bool]:
-    """Return how soon the leader is to ask again, and whether everybody is to come then; None at rest.
+    """Return how soon the leader should ask again (None at rest), and whether every process should rejoin then.
 
-    An active that was taken away is free as soon as its owner has come back. Whatever restores is looked at when it
-    should be done, and ever more seldom where that does not come true. What waits for an operator is looked at after
-    the probing interval.
+    A revoked active is free as soon as its owner has rejoined. A restoring copy is examined when it should be done, and
+    ever less often if it is not. What waits for an operator is examined after the probing interval.
     """
     group, now_ms = view.group, view.now_ms
     tasks = [task for task in view.tasks.pick(group.unsettled) if task.id in group.table.index_of]
-    since = [view.members[one.member_id].revoking[task.id].since_ms for task in tasks for one in task.unreleased]
+    since = [view.members[entry.member_id].revoking[task.id].since_ms for task in tasks for entry in task.unreleased]
     if since:
         return max(NUDGE_MS, (now_ms - min(since)) // 2), True
     interval_ms = view.config.probing_rebalance_interval_ms
-    waits = [_restored_in_ms(view, task, one) for task in tasks for one in _restoring(view, task)]
+    waits = [_restored_in_ms(view, task, member_id) for task in tasks for member_id in _restoring(view, task)]
     if not tasks and not is_at_rest(view):
         behind = [(task, member.id) for member in group.members.values() for task in view.tasks.pick(member.assignment)]
-        waits = [_restored_in_ms(view, task, one) for task, one in behind if not view.copy(task, one).is_caught_up]
+        waits = [
+            _restored_in_ms(view, task, member_id)
+            for task, member_id in behind
+            if not view.copy(task, member_id).is_caught_up
+        ]
     if waits:
         return min(*waits, interval_ms), False
     is_to_move = any(task.target not in (None, task.owner) or task.next_owner is not None for task in tasks)
@@ -355,16 +366,16 @@ def _follow_up(view: View) -> tuple[int | None, bool]:
 
 
 def _restoring(view: View, task: Task) -> list[MemberId]:
-    """Return who has a copy of an unsettled task that is still to come, its owner included."""
+    """Return the members whose copy of an unsettled task is not caught up, including a restoring owner."""
     restores = task.owner is not None and task.state is ActiveState.RESTORING
-    copies = [one for one in (*task.standbys, *task.warmups) if not view.copy(task, one).is_caught_up]
+    copies = [member_id for member_id in (*task.standbys, *task.warmups) if not view.copy(task, member_id).is_caught_up]
     return [*copies, *([task.owner] if restores and task.owner is not None else [])]
 
 
 def _restored_in_ms(view: View, task: Task, member_id: MemberId) -> int:
-    """Return when to look whether a copy is restored: when it should be, but for a share of the time that it has taken.
+    """Return when to examine a copy: when it should be restored, but at least a share of the time that it has taken.
 
-    So what never comes true is asked for ever more seldom.
+    So a copy that never gets there is examined ever less often.
     """
     estimate_ms = level_in_ms(view.copy(task, member_id))
     taken_ms = view.now_ms - view.members[member_id].assignment[task.id].since_ms

@@ -1,4 +1,4 @@
-"""From the group to placement and back: what placement needs to know, and what its answer changes."""
+"""From the group to placement and back: the question to placement, and what its answer changes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from batonpass.core.state_size import state_sizes
 from batonpass.core.view import View
 
 _CLASS: Final = (Ready.RUNNING, Ready.CAUGHT_UP, Ready.BEHIND, Ready.NOTHING, Ready.UNKNOWN)
-"""By readiness."""
-_WITHOUT_LAG: Final = tuple(Warmth(int(one), 0) for one in _CLASS)
+"""The class of warmth, by readiness."""
+_WITHOUT_LAG: Final = tuple(Warmth(int(ready), 0) for ready in _CLASS)
 
 _READS_A_TASK: Final = 4
 _OWNER: Final[Callable[[Task], MemberId | None]] = attrgetter("owner")
@@ -40,16 +40,16 @@ Target = tuple[MemberId | None, tuple[MemberId, ...], str]
 
 
 def build_request(view: View) -> PlacementRequest:
-    """Return what placement is asked for the group as it stands."""
+    """Return the question to placement for the group as it stands."""
     group = view.group
     table = group.table
-    members = [group.members[one] for one in sorted(group.members)]
+    members = [group.members[member_id] for member_id in sorted(group.members)]
     number = {member.id: index for index, member in enumerate(members)}
     home, standbys = _fill_settled(view, number)
     special = _Special(view, members, number)
     for task_id, is_open in group.unsettled.items():
         task_index, task = table.index_of.get(task_id), group.tasks[task_id]
-        # A task that waits for a target has nothing to be written down: no owner, no copies, no move under way.
+        # A task that waits for a target has no owner, no copies and no move under way.
         if task_index is not None and (is_open or task.owner is not None):
             special.fill(task_index, task, home, standbys)
     special.bind_pinned()
@@ -58,7 +58,7 @@ def build_request(view: View) -> PlacementRequest:
     special.avoid_failed(placed, home)
     pause_held = view.why_moves_are_held(for_balance=True) is not None
     if pause_held:
-        # No new moves for balance; those under way keep their destination, and what has warmed up stays warm.
+        # No new moves for balance. Moves under way keep their destination, so that warm copies stay warm.
         special.keep_going(placed, home)
     if view.disk_room:
         placed = _with_room_on_disks(view, placed, special.bound)
@@ -85,36 +85,39 @@ def _placement_member(member: Member) -> PlacementMember:
         max_tasks=member.max_tasks,
         tags=member.client_tags,
         topology_epoch=member.topology_epoch,
-        # A suspected member may be dead: it is the target of nothing until it speaks.
+        # A suspected member may be dead, so it is no target until it is heard again.
         open=member.drain is None and not member.suspected,
     )
 
 
 def _with_room_on_disks(view: View, members: list[PlacementMember], bound: Mapping[int, int]) -> list[PlacementMember]:
-    """Return the members with the most tasks with state that each takes: what it has, and what fits beside that.
+    """Return the members with the most stateful tasks that each takes: those it has, and those that fit beside them.
 
-    What is bound to it is not taken back from it for want of room, and drives out nothing that it has.
+    Tasks that are bound to a member are not taken from it for lack of room, and do not displace what it has.
     """
     ids = view.group.table.ids
     to_come = Counter([index for task, index in bound.items() if view.takes_room_on_disk(members[index].id, ids[task])])
     return [
-        one if room is None else replace(one, max_stateful=len(room.has) + max(room.more, to_come[index]))
-        for index, one in enumerate(members)
-        for room in [view.disk_room.get(one.id)]
+        member if room is None else replace(member, max_stateful=len(room.has) + max(room.more, to_come[index]))
+        for index, member in enumerate(members)
+        for room in [view.disk_room.get(member.id)]
     ]
 
 
 def _fill_settled(view: View, number: Mapping[MemberId, int]) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Return who has each task, and who stands by; unsettled tasks are corrected afterwards."""
+    """Return the owner index of each task, and its standbys. Unsettled tasks are corrected afterwards."""
     tasks = view.group.tasks.plain()
     ids = view.group.table.ids
-    # As long as the topology stays what it was, they are in order already, and a hundred thousand look-ups are saved.
+    # If the topology has not changed, the tasks are in order already, which saves up to a hundred thousand look-ups.
     in_order = tasks.values() if tuple(tasks) == ids else [tasks[task_id] for task_id in ids]
     owners = list(map(_OWNER, in_order))
     index_of = {owner: UNASSIGNED if owner is None else number.get(owner, UNASSIGNED) for owner in set(owners)}
     home = list(map(index_of.__getitem__, owners))
     standing = list(map(_STANDBYS, in_order))
-    indexes = {names: tuple(sorted([number[one] for one in names if one in number])) for names in set(standing)}
+    indexes = {
+        names: tuple(sorted([number[member_id] for member_id in names if member_id in number]))
+        for names in set(standing)
+    }
     return home, list(map(indexes.__getitem__, standing))
 
 
@@ -122,8 +125,8 @@ class _Special:
     """What placement must know of the tasks that are on their way."""
 
     __slots__ = (
-        "_heard",
         "_marked",
+        "_member_softs",
         "_members",
         "_number",
         "_ordered",
@@ -139,10 +142,10 @@ class _Special:
         self._view = view
         self._members = {member.id: member for member in members}
         self._ordered = members
-        self._heard = view.soft.members.plain()
+        self._member_softs = view.soft.members.plain()
         self._tasks = view.group.tasks.plain()
         self._number = number
-        # The few tasks with a pin, a stall or a failure, which may be settled: found in one quick pass over all.
+        # The few tasks with a pin, a stall or a failure. They may be settled, so this is one quick pass over all tasks.
         self._marked = [task for task in self._tasks.values() if task[_MARKS] != _UNMARKED]
         self.previous: dict[int, int] = {}
         self.warming: dict[int, int] = {}
@@ -150,7 +153,7 @@ class _Special:
         self.stalled: dict[int, int] = {}
 
     def fill(self, task_index: int, task: Task, home: list[int], standbys: list[tuple[int, ...]]) -> None:
-        """Note the home, the move under way and the bonds of one unsettled task."""
+        """Note the home, the move under way, and the binding of one unsettled task."""
         view, number = self._view, self._number
         target = task.target if task.target in number else None
         is_away = target is not None and view.present_member(target) is None
@@ -159,21 +162,23 @@ class _Special:
             owner = next_owner
             self.bound[task_index] = number[next_owner]
         elif task.state is ActiveState.FAILED and view.is_stateful(task.id):
-            # Whoever takes over has it for good: it does not go back to the member on which it failed.
+            # The member that takes over keeps the task: it does not return to the member on which it failed.
             taker = choose_active(view, task).active
             if taker is not None and taker != owner:
                 owner = taker
                 self.bound[task_index] = number[taker]
         elif is_away and target is not None:
-            # The place of an instance that restarts is kept: nothing else moves on its account.
+            # The place of an instance that restarts is kept, so that no other task moves because of it.
             self.bound[task_index] = number[target]
             owner = owner or target
         if task.state is ActiveState.LOST and task_index not in self.bound and view.is_stateful(task.id):
-            # A holder that lost the state is no owner: the task counts as nobody's, and goes where it is warm.
+            # A holder without state does not count as owner, so that the task goes where it is warm.
             owner = None
         home[task_index] = number[owner] if owner is not None else UNASSIGNED
         if task.target_standbys or target is not None:
-            standbys[task_index] = tuple(sorted(number[one] for one in task.target_standbys if one in number))
+            standbys[task_index] = tuple(
+                sorted(number[member_id] for member_id in task.target_standbys if member_id in number)
+            )
         if target is not None and number[target] != home[task_index]:
             self.previous[task_index] = number[target]
             if target in task.warmups:
@@ -182,12 +187,12 @@ class _Special:
             self._bind_unready(task_index, task, target)
 
     def _bind_unready(self, task_index: int, task: Task, target: MemberId | None) -> None:
-        """Keep in place what nobody can read; let go of a target on which the warmup stalled."""
+        """Bind a task whose copies all have unknown lag; release it from a target where its warmup stalled."""
         view = self._view
         if not view.group.table.stateful[task_index]:
             return
         if target is not None and (view.is_stalled(task, target) or self._failed_away(task, target)):
-            # For this task the member is the last choice (``warmth``); another one is tried (``redirect``).
+            # The member becomes the last choice for this task (``warmth``), and another one is tried (``redirect``).
             self.previous.pop(task_index, None)
             self.warming.pop(task_index, None)
             self.stalled[task_index] = self._number[target]
@@ -195,7 +200,7 @@ class _Special:
         if task.owner is not None and (task.state is ActiveState.RUNNING or _begins_ready(task)):
             return
         held = [*view.holders(task), *([task.owner] if task.owner is not None else [])]
-        if held and all(view.copy(task, one).readiness is Readiness.UNKNOWN for one in held):
+        if held and all(view.copy(task, member_id).readiness is Readiness.UNKNOWN for member_id in held):
             keep = target if target is not None else task.owner
             if keep is not None and view.group.members[keep].drain is None:
                 self.bound[task_index] = self._number[keep]
@@ -204,7 +209,7 @@ class _Special:
         return member_id != task.owner and self._view.has_failed(task, member_id)
 
     def redirect(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Point every task whose warmup stalled to the least loaded member that is better than staying."""
+        """Point every task whose warmup stalled to the least loaded member, if that is better than staying."""
         if not self.stalled:
             return
         table = self._view.group.table
@@ -224,10 +229,10 @@ class _Special:
                 load[ranked[0][1]] = ranked[0][0]
 
     def avoid_failed(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Bind what has failed of late to the member that runs it since, and stateless tasks to one that might.
+        """Bind tasks that failed lately to the member that runs them now, and stateless ones to another member.
 
-        Each failure moves a task once, to a member that has not failed it, until it is parked; balance does not take it
-        back, and moves another task instead. A move under way to a third member goes on, unless it stalled there.
+        Each failure moves a task once, to a member where it has not failed, until it is parked. Balance moves another
+        task instead of moving it back. A move under way to a third member goes on unless it stalled there.
         """
         table = self._view.group.table
         for task in self._marked:
@@ -240,16 +245,22 @@ class _Special:
             ):
                 continue
             at, weight = home[task_index], table.weight[task_index]
-            avoided = {self._number[one.member_id] for one in task.failures if self._is_avoided(task, one.member_id)}
+            avoided = {
+                self._number[failure.member_id]
+                for failure in task.failures
+                if self._is_avoided(task, failure.member_id)
+            }
             if avoided and at != UNASSIGNED and members[at].open and at not in avoided:
                 self.bound[task_index] = at
             elif avoided and not table.stateful[task_index]:
                 load = self._loads(home)
                 free = [
-                    ((load[index] + weight) / one.capacity, index)
-                    for index, one in enumerate(members)
-                    if one.open and index not in avoided and one.topology_epoch >= table.topology_epoch[task_index]
-                    if one.max_tasks is None or len(self._members[one.id].assignment) < one.max_tasks
+                    ((load[index] + weight) / member.capacity, index)
+                    for index, member in enumerate(members)
+                    if member.open
+                    and index not in avoided
+                    and member.topology_epoch >= table.topology_epoch[task_index]
+                    if member.max_tasks is None or len(self._members[member.id].assignment) < member.max_tasks
                 ]
                 if free:
                     self.bound[task_index] = min(free)[1]
@@ -258,32 +269,32 @@ class _Special:
         return member_id in self._number and self._view.has_failed(task, member_id)
 
     def _loads(self, home: list[int]) -> list[float]:
-        """Return the load of actives per index, stateless ones included, with what is bound where it is bound."""
+        """Return the load of actives per member index, stateless ones too, with bound tasks where they are bound."""
         load = [0.0] * (len(self._members) + 1)
         for task_index, weight in enumerate(self._view.group.table.weight):
             load[self.bound.get(task_index, home[task_index])] += weight
         return load
 
     def keep_going(self, members: list[PlacementMember], home: list[int]) -> None:
-        """Bind every move under way to its destination."""
         for task_index, index in self.previous.items():
             if home[task_index] != UNASSIGNED and members[index].open:
                 self.bound.setdefault(task_index, index)
 
     def bind_pinned(self) -> None:
-        """Bind what is pinned, on every member as much as its limit allows; what it has already comes first.
+        """Bind pinned tasks, on each member as many as its limit allows, starting with those that it has.
 
-        A drain suspends the pins on its member: until it is taken back, placement has them as if there were none.
+        While a member drains its pins are suspended, and placement ignores them.
         """
         table, number = self._view.group.table, self._number
         room = RoomLeft(
-            self._view, {one.id: one.max_tasks for one in self._members.values() if one.max_tasks is not None}
+            self._view,
+            {member.id: member.max_tasks for member in self._members.values() if member.max_tasks is not None},
         )
         for task_index, index in self.bound.items():
             room.take(self._ordered[index].id, table.ids[task_index])
-        staying = {one.id for one in self._members.values() if one.drain is None}
+        staying = {member.id for member in self._members.values() if member.drain is None}
         pinned = [task for task in self._marked if task.pin in staying and task.id in table.index_of]
-        for task in sorted(pinned, key=lambda one: (one.owner != one.pin, table.index_of[one.id])):
+        for task in sorted(pinned, key=lambda task: (task.owner != task.pin, table.index_of[task.id])):
             task_index, pin = table.index_of[task.id], task.pin
             if pin is None or task_index in self.bound or not room.allows(pin, task.id):
                 continue
@@ -291,50 +302,56 @@ class _Special:
             room.take(pin, task.id)
 
     def warmth(self, tasks: Collection[int], members: Collection[int]) -> Copies:
-        """Return how warm what these members have of these tasks is, state on disk included."""
+        """Return how warm these members are for these tasks, including their state on disk."""
         table, wanted = self._view.group.table, set(members)
-        if len(tasks) <= sum(len(self._ordered[one].assignment) + 1 for one in members):
+        if len(tasks) <= sum(len(self._ordered[index].assignment) + 1 for index in members):
             ids = [table.ids[task] for task in tasks]
         else:
             named = {task.id for task in self._marked}
-            for member in [self._ordered[one] for one in members]:
-                member_soft = self._heard.get(member.id)
+            for member in [self._ordered[index] for index in members]:
+                member_soft = self._member_softs.get(member.id)
                 named.update(member.assignment, member_soft.reports if member_soft is not None else ())
             some = set(tasks)
-            ids = [one for one in named if table.index_of.get(one) in some]
-        found = ((table.index_of[one], self._warmth_of(self._tasks[one], wanted)) for one in ids)
-        return {task: copies for task, copies in found if copies}
+            ids = [task_id for task_id in named if table.index_of.get(task_id) in some]
+        warmth = ((table.index_of[task_id], self._warmth_of(self._tasks[task_id], wanted)) for task_id in ids)
+        return {task: copies for task, copies in warmth if copies}
 
     def _warmth_of(self, task: Task, members: Collection[int]) -> dict[int, Warmth]:
         view, number = self._view, self._number
         owners = (task.owner,) if task.owner is not None else ()
         names = (*owners, *task.standbys, *task.warmups, *view.on_disk(task.id))
-        found = {number[one]: self._judge(task, self._members[one]) for one in names if number[one] in members}
+        warmth = {
+            number[member_id]: self._judge(task, self._members[member_id])
+            for member_id in names
+            if number[member_id] in members
+        }
         if not task.failures and not task.stalls:
-            return found
-        avoided = [one.member_id for one in task.failures if self._is_avoided(task, one.member_id)]
-        avoided += [one.member_id for one in task.stalls if one.until_ms > view.now_ms and one.member_id in number]
-        for one in avoided:
-            if one not in owners and number[one] in members:
-                found[number[one]] = _WITHOUT_LAG[Readiness.UNKNOWN]
-        return found
+            return warmth
+        avoided = [failure.member_id for failure in task.failures if self._is_avoided(task, failure.member_id)]
+        avoided += [
+            stall.member_id for stall in task.stalls if stall.until_ms > view.now_ms and stall.member_id in number
+        ]
+        for member_id in avoided:
+            if member_id not in owners and number[member_id] in members:
+                warmth[number[member_id]] = _WITHOUT_LAG[Readiness.UNKNOWN]
+        return warmth
 
     def _judge(self, task: Task, member: Member) -> Warmth:
-        readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._heard.get(member.id), task, member)
+        readiness, lag, on_disk, _ = copy_as_reported(self._view.group, self._member_softs.get(member.id), task, member)
         if on_disk and task.owner is not None and readiness is not Readiness.UNKNOWN:
             return Warmth(int(Ready.ON_DISK), lag or 0)
         return Warmth(int(_CLASS[readiness]), lag) if lag else _WITHOUT_LAG[readiness]
 
 
 def _begins_ready(task: Task) -> bool:
-    """Say whether its owner was caught up when it got the task, and has not said yet that it runs it."""
+    """Say whether the owner was caught up when it got the task, and has not reported running it yet."""
     return task.ready_grant and task.state is ActiveState.GRANTED
 
 
 def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dict[TaskId, Target]:
-    """Return the tasks whose target is another than before, with the new one, in order.
+    """Return the tasks whose target changes, with the new one, in order.
 
-    A settled task is where its target says, so of those only the ones that are placed elsewhere are looked at.
+    A settled task is at its target, so only the settled tasks that placement moves have to be compared.
     """
     group = view.group
     table = group.table
@@ -352,13 +369,13 @@ def target_changes(view: View, request: PlacementRequest, placed: Placed) -> dic
         task = tasks[task_id]
         why = str(waiting[task_index]) if task_index in waiting else ""
         chosen: tuple[MemberId, ...] = ()
-        # Nobody stands by what waits for an owner; what is bound may go to one of its standbys: none beside it.
+        # A task without an owner has no standbys. A bound task may be on one of its standbys, which then is none.
         if standbys and index != UNASSIGNED:
             if index in standbys:
-                standbys = tuple([one for one in standbys if one != index])
+                standbys = tuple([standby for standby in standbys if standby != index])
             known = together.get(standbys)
             if known is None:
-                known = together[standbys] = tuple(sorted([names[one] for one in standbys]))
+                known = together[standbys] = tuple(sorted([names[standby] for standby in standbys]))
             chosen = known
         owner = names[index] if index != UNASSIGNED else None
         if owner != task.target or chosen != task.target_standbys or why != task.waiting_reason:

@@ -1,7 +1,7 @@
-"""Topology: which tasks there are, and what a change of it means.
+"""Topology: which tasks there are, and what a change means.
 
-A topology may grow and change, under an epoch that never goes back. A subtopology that is new or different carries
-the epoch of the change: its tasks go only to members whose program knows that epoch (KIP-1071, topology epochs).
+A topology changes under an epoch that never goes back. A new or changed subtopology carries the epoch of its change:
+its tasks go only to members whose program knows that epoch (KIP-1071, topology epochs).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from batonpass.core.placement_types import TaskTable
 
 
 def build_table(topology: Topology) -> TaskTable:
-    """Return the tasks of ``topology`` in order; a subtopology whose partition count is unknown has none."""
+    """Return the tasks of ``topology`` in order. A subtopology with an unknown partition count has none."""
     ids: list[TaskId] = []
     index: list[int] = []
     stateful: list[bool] = []
     weight: list[float] = []
     epoch: list[int] = []
-    for number, part in enumerate(sorted(topology.subtopologies, key=lambda one: subtopology_sort_key(one.id))):
+    for number, part in enumerate(sorted(topology.subtopologies, key=lambda part: subtopology_sort_key(part.id))):
         count = part.partitions or 0
         tasks = [task_id(part.id, partition) for partition in range(count)]
         ids.extend(tasks)
@@ -41,7 +41,7 @@ def is_ready(topology: Topology) -> bool:
 
 
 def why_not_ready(topology: Topology) -> str:
-    """Return why the topology is not ready, for people; "" when it is."""
+    """Return why the topology is not ready, for people; "" if it is."""
     if not topology.subtopologies:
         return "the topology has no subtopologies; declare at least one"
     unknown = [part for part in topology.subtopologies if part.partitions is None]
@@ -52,11 +52,11 @@ def why_not_ready(topology: Topology) -> str:
 
 
 def next_topology(before: Topology, wanted: Topology) -> Topology:
-    """Return ``wanted`` as the successor of ``before``: unchanged parts keep their epoch and known partition counts.
+    """Return ``wanted`` as the successor of ``before``. Unchanged parts keep their epoch and known partition counts.
 
     Raises:
-        InvalidTopology: when the epoch goes back, when a subtopology would lose partitions, or when it weighs a task
-            that it does not have.
+        InvalidTopology: the epoch goes back, a subtopology would lose partitions, or it has a weight for a task that it
+            does not have.
     """
     if wanted.epoch < before.epoch:
         message = f"topology epoch {wanted.epoch} is below the present one, {before.epoch}; an epoch never goes back"
@@ -78,13 +78,13 @@ def next_topology(before: Topology, wanted: Topology) -> Topology:
         parts.append(replace(part, partitions=partitions, epoch=epoch))
     if faults:
         raise InvalidTopology("; ".join(reason for _, reason in faults), errors=faults)
-    return Topology(wanted.epoch, tuple(sorted(parts, key=lambda one: subtopology_sort_key(one.id))))
+    return Topology(wanted.epoch, tuple(sorted(parts, key=lambda part: subtopology_sort_key(part.id))))
 
 
 def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:
-    """Return, as (path, reason), the tasks that ``part`` weighs and that are not its own.
+    """Return, as (path, reason), the tasks in ``part.task_weights`` that are not the subtopology's own.
 
-    Where the partition count is left to Kafka, a task may be weighed before its partition is there.
+    If Kafka tells the partition count, a task may have a weight before its partition exists.
     """
     faults: list[tuple[str, str]] = []
     for task in part.task_weights:
@@ -103,9 +103,9 @@ def _foreign_weights(part: Subtopology, path: str) -> list[tuple[str, str]]:
 
 
 def with_partitions(topology: Topology, counts: Mapping[str, int]) -> Topology:
-    """Return ``topology`` with the partition counts that its source topics have now; a count never falls.
+    """Return ``topology`` with the present partition counts of its source topics. A count never falls.
 
-    A subtopology of which no source topic is listed stays as it is.
+    A subtopology with no source topic in ``counts`` stays as it is.
     """
     parts = []
     for part in topology.subtopologies:

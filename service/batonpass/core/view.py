@@ -1,4 +1,4 @@
-"""One look at a group: hard and soft state at one instant, as the deciding files read it."""
+"""Hard and soft state at one instant, as the deciding files read it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from batonpass.core.soft import MemberSoft, Soft
 
 
 class View:
-    """Group and soft state at ``now_ms``. Reads only; what takes a pass over the group is looked up once.
+    """Group and soft state at ``now_ms``. It is read-only, and computes what takes a pass over the group only once.
 
-    ``members`` and ``member_softs`` are those of the group and of the soft state. ``as_if_released`` asks what holds
-    when every revocation is confirmed (the dry run), instead of what may be done now.
+    With ``as_if_released`` it answers as if every revocation were confirmed already (the dry run).
     """
 
     __slots__ = (
@@ -58,117 +57,118 @@ class View:
         self._is_held = self.why_moves_are_held(for_balance=False) is not None
 
     def present_member(self, member_id: MemberId | None) -> Member | None:
-        """Return a member that is here: not gone, and not away to restart."""
+        """Return the member if it is in the group and not away to restart."""
         if member_id is None:
             return None
         member = self.members.get(member_id)
         return None if member is None or member.away_until_ms is not None else member
 
     def copy(self, task: Task, member_id: MemberId) -> Copy:
-        """Return what a member that is here has of the task."""
+        """Return what a present member has of the task."""
         return copy_as_reported(self.group, self.member_softs.get(member_id), task, self.members[member_id])
 
     def is_stateful(self, task_id: TaskId) -> bool:
-        """Say whether the task has state to restore; one that the topology has dropped has none any more."""
+        """Say whether the task has state to restore. A task that the topology has dropped has none."""
         table = self.group.table
         task_index = table.index_of.get(task_id)
         return task_index is not None and table.stateful[task_index]
 
     def holders(self, task: Task) -> dict[MemberId, Role]:
-        """Return the copies granted beside the active, with their roles; holders are members that are here."""
+        """Return the members with a standby or warmup of the task, and their roles. All of them are present."""
         copies = dict.fromkeys(task.standbys, Role.STANDBY)
         if task.warmups:
             copies.update(dict.fromkeys(task.warmups, Role.WARMUP))
         return copies
 
     def on_disk(self, task_id: TaskId) -> list[MemberId]:
-        """Return the members that have reported state of the task which nobody gave them to tail, in order."""
+        """Return the members that report state of the task which they were not assigned, in the order of their ids."""
         if self._disk is None:
             self._disk = self._find_disk()
         return self._disk.get(task_id, [])
 
     def _find_disk(self) -> dict[TaskId, list[MemberId]]:
-        found: dict[TaskId, list[MemberId]] = {}
+        members_with_state: dict[TaskId, list[MemberId]] = {}
         for member_id in sorted(self.member_softs):
             member, reports = self.present_member(member_id), self.member_softs[member_id].reports
             if member is not None and reports:
                 for task_id in reports.keys() - member.assignment.plain().keys():
                     if reports[task_id].report.role == "none" and not reports[task_id].report.lost:
-                        found.setdefault(task_id, []).append(member_id)
-        return found
+                        members_with_state.setdefault(task_id, []).append(member_id)
+        return members_with_state
 
     @property
     def limited(self) -> frozenset[MemberId]:
-        """The members that take only so much."""
+        """The members with a limit on their tasks or their disk."""
         if self._limited is None:
-            self._limited = frozenset([one for one, member in self.members.items() if has_limit(member)])
+            self._limited = frozenset([member_id for member_id, member in self.members.items() if has_limit(member)])
         return self._limited
 
     @property
     def disk_room(self) -> Mapping[MemberId, DiskRoom]:
-        """What each member with a limit on its disk takes."""
+        """How much more state each member with a limit on its disk takes."""
         if self._disk_room is None:
             self._disk_room = room_on_disks(self.group, self.soft) if self.limited else {}
         return self._disk_room
 
     def takes_room_on_disk(self, member_id: MemberId, task_id: TaskId) -> bool:
-        """Say whether a copy of the task there would be state that a member with a limit on its disk has not yet."""
+        """Say whether a copy of the task would be new state for a member with a limit on its disk."""
         room = self.disk_room.get(member_id)
         return room is not None and task_id not in room.has and self.is_stateful(task_id)
 
     def has_full_disk_for(self, member_id: MemberId, task_id: TaskId) -> bool:
-        """Say whether the disk of a member, which has nothing of the task yet, takes no further state."""
+        """Say whether a member's disk is full for a task of which it has no state yet."""
         return self.takes_room_on_disk(member_id, task_id) and self.disk_room[member_id].more <= 0
 
     @property
     def next_owners(self) -> frozenset[MemberId]:
-        """The members that are to take over a task that nobody runs: told to stop another, they would get it later.
+        """The members that are about to be granted a task without an owner.
 
-        One that takes only so much is left out: it may need the room of what it stops.
+        If such a member were told to stop another task now, that grant would be delayed. Members with a limit are left
+        out: they may need the room of the task that they stop.
         """
         if self._next_owners is None:
             tasks = self.tasks.pick(self.group.open_tasks())
-            found = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
-            self._next_owners = frozenset([one for one in found if one not in self.limited])
+            next_owners = [task.next_owner for task in tasks if task.owner is None and task.next_owner]
+            self._next_owners = frozenset([member_id for member_id in next_owners if member_id not in self.limited])
         return self._next_owners
 
     def grants_freely(self, member_ids: Iterable[MemberId]) -> bool:
-        """Say whether these members take any copy that costs no slot: moves go on, and none of them has a limit."""
+        """Say whether these members take any copy that needs no slot: moves go on, and none of them has a limit."""
         return not self._is_held and self.limited.isdisjoint(member_ids)
 
     def load(self, member_id: MemberId) -> float:
-        """Return the stateful active load of a member per capacity."""
-        found = self._load.get(member_id)
-        if found is None:
+        """Return the weight of a member's stateful actives, divided by its capacity."""
+        load = self._load.get(member_id)
+        if load is None:
             table, member = self.group.table, self.members[member_id]
             active = Role.ACTIVE
             actives = [task_id for task_id, grant in member.assignment.items() if grant.role is active]
             task_indexes = [table.index_of[task_id] for task_id in actives if task_id in table.index_of]
-            found = (
+            load = (
                 sum([table.weight[task_index] for task_index in task_indexes if table.stateful[task_index]])
                 / member.capacity
             )
-            self._load[member_id] = found
-        return found
+            self._load[member_id] = load
+        return load
 
     def is_stalled(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether the member is not to be tried for this task now, because a warmup there came no closer."""
+        """Say whether a warmup of the task made no progress on the member, so that it is not tried there for now."""
         if not task.stalls:
             return False
         return any(stall.member_id == member_id and stall.until_ms > self.now_ms for stall in task.stalls)
 
     def has_failed(self, task: Task, member_id: MemberId) -> bool:
-        """Say whether the member failed the task so lately that another one is tried before it."""
+        """Say whether the task failed on the member within ``poison_window_ms``, so that others are tried first."""
         oldest_ms = self.now_ms - self.policy.poison_window_ms
         return any(failure.member_id == member_id and failure.at_ms > oldest_ms for failure in task.failures)
 
     def is_any_member_overdue(self) -> bool:
-        """Say whether a member has not been heard for so long that it may be about to expire.
+        """Say whether a member has been silent for so long that it may be about to expire.
 
-        What is balanced now would be balanced again once it does. Suspected members take no part in placement anyway.
+        If it does, the balance has to be computed again. Suspected members do not count: placement leaves them out.
         """
         if self.config.kafka_streams:
-            return False  # Kafka says who is there.
+            return False  # Kafka decides which of its members are alive.
         if self._is_any_member_overdue is None:
             latest_ms = self.now_ms - self.config.overdue_ms
             self._is_any_member_overdue = any(
@@ -179,14 +179,15 @@ class View:
         return self._is_any_member_overdue
 
     def _heard_since_ms(self, member: Member) -> int:
-        """Return since when a member is silent: unheard, since it joined, or since this coordinator started."""
+        """Return when the member was last heard; if never, when it joined or when this coordinator started."""
         member_soft = self.member_softs.get(member.id)
         return member_soft.heard_ms if member_soft is not None else max(member.joined_ms, self.soft.started_ms)
 
     def why_moves_are_held(self, *, for_balance: bool) -> Held | None:
         """Return why moves are held in the whole group, or None.
 
-        What is not for balance (a drain, a free copy, a task that failed) goes on in a storm and in a pause of balance.
+        Moves for other reasons than balance (a drain, a free copy, a failed task) go on during a storm and during a
+        pause of scope ``balance``.
         """
         pause = self.group.pause
         if pause is not None and (pause.scope is PauseScope.ALL or for_balance):

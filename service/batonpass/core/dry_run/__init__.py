@@ -1,1 +1,1 @@
-"""What would become of a group, without anything being done: snapshots, plans and what-ifs."""
+"""Dry runs: snapshots, plans and what-ifs, which change nothing."""

@@ -1,7 +1,7 @@
-"""The dry run: what the core would decide about a group, as if every revocation were confirmed. Nothing changes.
+"""The dry run: what the core would decide about a group if every revocation were confirmed. It changes nothing.
 
-``assignment`` is one step; ``target`` is where the steps lead. Played again with the assignment as the new state, a
-group comes to rest.
+``assignment`` is the result of one step; ``target`` is where all steps lead. If the assignment becomes the new state
+and the dry run is repeated, the group comes to rest.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Roles = Mapping[str, tuple[TaskId, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a group should come to.
+    """What a group should become.
 
     Attributes:
         target: per member, the tasks that belong there, as ``active`` and ``standby``.
-        assignment: per member, what it should hold when this one step is complete: ``active``, ``standby``, ``warmup``.
-        moves: stateful tasks whose target owner is not their present owner, tasks without an owner included.
-        lower_bound: the least number of moves that any balanced placement needs.
-        at_rest: the assignment is what the members hold now and equals the target, and every copy in it is caught up.
-        probing_needed: something is still to come.
-        held_back: stateful tasks that are not with their target owner after the step and have no copy there yet.
-        reasons: one a task, in order.
+        assignment: per member, what it should hold when the next step is complete: ``active``, ``standby``, ``warmup``.
+        moves: stateful tasks whose target owner is not their present owner, including tasks without an owner.
+        lower_bound: the fewest moves that any balanced placement needs.
+        at_rest: the assignment is what the members hold now, it equals the target, and every copy in it is caught up.
+        probing_needed: there is something left to do.
+        held_back: stateful tasks that are not with their target owner after the step, and have no copy there.
+        reasons: one per task, in order.
     """
 
     target: Mapping[MemberId, Roles]
@@ -53,13 +53,13 @@ class Plan:
 
 
 def plan_snapshot(snapshot: Snapshot, policy: Policy, solver: Solver = minimum_flow) -> Plan:
-    """Return the plan for a snapshot without contradictions."""
+    """Return the plan for a snapshot. The snapshot must have no contradictions."""
     group, soft = to_group(snapshot)
     return plan(group, soft, snapshot.now_ms, policy, solver)
 
 
 def plan(group: Group, soft: Soft, now_ms: int, policy: Policy, solver: Solver = minimum_flow) -> Plan:
-    """Return the plan for a group as it stands, with a new target placed."""
+    """Return the plan for a group as it stands, with a new target."""
     everything = replace(group, unsettled=PMap(dict.fromkeys(group.table.ids, Pending.OPEN)))
     before = View(everything, soft, now_ms, policy, as_if_released=True)
     target_plan = plan_target(before, solver)
@@ -94,7 +94,7 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         ready = _is_ready(view, plan)
         is_ready = is_ready and ready
         to_come = to_come or not aimed or not ready
-    # Without members nothing differs from what they hold, but what waits for somebody does not rest.
+    # Without members nothing can change, but a task that waits for a member is not at rest.
     at_rest = is_same and is_aimed and is_ready and bool(group.members or not held)
     waits = {entry.task: entry for entry in held}
     texts: _Texts = {}
@@ -103,18 +103,18 @@ def _answer(view: View, task_plans: list[TaskPlan], held: list[HeldBack], placed
         target=_sorted(group, target),
         assignment=_sorted(group, assignment),
         moves=moves,
-        # What waits for room is in no balanced placement that there can be.
+        # No possible placement includes what waits for room.
         lower_bound=min(placed.lower_bound, moves),
         at_rest=at_rest,
         probing_needed=to_come and not at_rest,
-        # What failed where it belongs, or waits beside a copy that is ready, has a reason and is not on this list.
-        held_back=tuple(one for one in held if view.is_stateful(one.task) and one.task not in there),
+        # A task that failed where it belongs, or waits beside a ready copy, has a reason but is not on this list.
+        held_back=tuple(entry for entry in held if view.is_stateful(entry.task) and entry.task not in there),
         reasons=tuple([_reason(view, plan, waits.get(plan.task.id), texts) for plan in task_plans]),
     )
 
 
 def _present_owner(task: Task) -> MemberId | None:
-    """Return who runs the task now: the last owner, while its revocation is not confirmed."""
+    """Return the member that runs the task now: the last owner, until its revocation is confirmed."""
     return task.unreleased[0].member_id if task.owner is None and task.unreleased else task.owner
 
 
@@ -143,10 +143,11 @@ def _blank(group: Group, roles: tuple[str, ...]) -> dict[MemberId, dict[str, lis
     return {member_id: {role: [] for role in roles} for member_id in sorted(group.members)}
 
 
-def _sorted(group: Group, found: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
+def _sorted(group: Group, roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> dict[MemberId, Roles]:
     in_order = group.table.in_order
     return {
-        member_id: {role: tuple(in_order(tasks)) for role, tasks in roles.items()} for member_id, roles in found.items()
+        member_id: {role: tuple(in_order(tasks)) for role, tasks in roles.items()}
+        for member_id, roles in roles_of.items()
     }
 
 
@@ -169,7 +170,7 @@ _Texts = dict[tuple[Why, MemberId | None, MemberId | None, MemberId | None], str
 def _reason(view: View, plan: TaskPlan, back: HeldBack | None, texts: _Texts) -> Reason:
     task, choice = plan.task, plan.choice
     if back is not None and back.reason is Held.FAILED:
-        return Reason(back.reason, task.id, None, f"failed on {choice.active}, and nobody else is ready to take it")
+        return Reason(back.reason, task.id, None, f"failed on {choice.active}, and no other member is ready to take it")
     if back is not None:
         return Reason(back.reason, task.id, back.to, f"is to go to {back.to}" if back.to else "waits for a member")
     if choice.active is None:

@@ -1,7 +1,7 @@
-"""A group in a file: what a snapshot holds, and the group and soft state that it stands for.
+"""A group in a file: the content of a snapshot, and the group and soft state that it describes.
 
-A capture from production can be decided upon on a laptop: the same core reads it that runs in the service. What a
-snapshot leaves out is as if it had never been set (docs/plan.md).
+A capture from production can be decided upon on a laptop, by the same core that runs in the service. What a snapshot
+leaves out counts as never set (docs/plan.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GROUP = GroupId("snapshot")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTask:
-    """One task. ``revoking`` is the member that was told to give it up and has not confirmed it yet."""
+    """One task. ``revoking`` is the member that was told to give it up and has not confirmed yet."""
 
     id: TaskId
     stateful: bool = True
@@ -46,7 +46,7 @@ class SnapshotTask:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCopy:
-    """What one member has of one task. ``lag`` of None is unknown; ``progress_at_ms`` of None: it has just got on.
+    """What one member has of one task. ``lag`` of None is unknown. ``progress_at_ms`` of None: there was just progress.
 
     ``end_offset`` is about how many records a restore of the task from nothing reads; None is unknown.
     """
@@ -61,7 +61,7 @@ class SnapshotCopy:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMember:
-    """One member with everything that it has."""
+    """One member, with everything that it has."""
 
     id: MemberId
     capacity: float = 1.0
@@ -85,7 +85,7 @@ class Snapshot:
 
 
 def contradictions(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return what in the snapshot cannot be so, as (path, reason); nothing for a snapshot that can be decided upon."""
+    """Return the contradictions in the snapshot, as (path, reason); nothing if it can be decided upon."""
     faults: list[tuple[str, str]] = []
     known: set[TaskId] = set()
     for number, task in enumerate(snapshot.tasks):
@@ -134,80 +134,86 @@ def _unknown_names(snapshot: Snapshot, known: set[TaskId], names: set[MemberId])
 
 
 def to_group(snapshot: Snapshot) -> tuple[Group, Soft]:
-    """Return the group and the soft state that a snapshot without contradictions stands for."""
-    members = {one.id: one for one in snapshot.members}
+    """Return the group and the soft state that a snapshot without contradictions describes."""
+    members = {member.id: member for member in snapshot.members}
     table = _table(snapshot.tasks)
-    holders: dict[TaskId, list[SnapshotMember]] = {one.id: [] for one in snapshot.tasks}
+    holders: dict[TaskId, list[SnapshotMember]] = {task.id: [] for task in snapshot.tasks}
     for member in snapshot.members:
         for task_id in member.tasks:
             holders.setdefault(task_id, []).append(member)
-    tasks = {one.id: _task(snapshot, one, members, holders[one.id]) for one in snapshot.tasks}
+    tasks = {task.id: _task(snapshot, task, members, holders[task.id]) for task in snapshot.tasks}
     group = Group(
         id=_GROUP,
         declared=True,
         config=snapshot.config,
         table=table,
-        members=PMap({one.id: _member(snapshot, one, tasks) for one in snapshot.members}),
+        members=PMap({member.id: _member(snapshot, member, tasks) for member in snapshot.members}),
         tasks=PMap({task_id: tasks[task_id] for task_id in table.ids}),
         unsettled=PMap(dict.fromkeys(table.ids, Pending.OPEN)),
         pause=None if snapshot.paused is None else Pause(snapshot.paused, "", snapshot.now_ms, None),
     )
     member_softs = {
-        one.id: MemberSoft(
-            snapshot.now_ms, full=True, reports={task: _report(snapshot, copy) for task, copy in one.tasks.items()}
+        member.id: MemberSoft(
+            snapshot.now_ms, full=True, reports={task: _report(snapshot, copy) for task, copy in member.tasks.items()}
         )
-        for one in snapshot.members
+        for member in snapshot.members
     }
     return group, Soft(started_ms=-_FAR_MS, members=PMap(member_softs))
 
 
 def _table(tasks: tuple[SnapshotTask, ...]) -> TaskTable:
-    ordered = sorted(tasks, key=lambda one: task_sort_key(one.id))
-    names = sorted({split_task_id(one.id)[0] for one in ordered}, key=subtopology_sort_key)
+    ordered = sorted(tasks, key=lambda task: task_sort_key(task.id))
+    names = sorted({split_task_id(task.id)[0] for task in ordered}, key=subtopology_sort_key)
     number = {name: index for index, name in enumerate(names)}
     return TaskTable(
-        tuple(one.id for one in ordered),
-        tuple(number[split_task_id(one.id)[0]] for one in ordered),
-        tuple(one.stateful for one in ordered),
-        tuple(one.weight for one in ordered),
+        tuple(task.id for task in ordered),
+        tuple(number[split_task_id(task.id)[0]] for task in ordered),
+        tuple(task.stateful for task in ordered),
+        tuple(task.weight for task in ordered),
         (0,) * len(ordered),
     )
 
 
 def _in_role(holders: Iterable[SnapshotMember], task_id: TaskId, role: str) -> tuple[MemberId, ...]:
-    return tuple(sorted(one.id for one in holders if one.tasks[task_id].role == role))
+    return tuple(sorted(holder.id for holder in holders if holder.tasks[task_id].role == role))
 
 
 def _task(
     snapshot: Snapshot,
-    told: SnapshotTask,
+    listed: SnapshotTask,
     members: Mapping[MemberId, SnapshotMember],
     holders: Iterable[SnapshotMember],
 ) -> Task:
-    active = next(iter(_in_role(holders, told.id, "active")), None)
-    standbys = _in_role(holders, told.id, "standby") if told.stateful else ()
-    warmups = _in_role(holders, told.id, "warmup") if told.stateful else ()
-    target, target_standbys = snapshot.target.get(told.id, (None, ()))
-    stalls = tuple(Stall(one, _FAR_MS) for one in warmups if _is_stalled(snapshot, members[one].tasks[told.id]))
+    active = next(iter(_in_role(holders, listed.id, "active")), None)
+    standbys = _in_role(holders, listed.id, "standby") if listed.stateful else ()
+    warmups = _in_role(holders, listed.id, "warmup") if listed.stateful else ()
+    target, target_standbys = snapshot.target.get(listed.id, (None, ()))
+    stalls = tuple(
+        Stall(member_id, _FAR_MS) for member_id in warmups if _is_stalled(snapshot, members[member_id].tasks[listed.id])
+    )
     if target is None and active is not None:
-        # A warmup that runs has a destination even where the file names none.
+        # A warmup that runs has a destination, even if the file names none.
         stalled = {stall.member_id for stall in stalls}
-        going = sorted((one in stalled, _lag(members[one].tasks[told.id]), one) for one in warmups)
+        going = sorted(
+            (member_id in stalled, _lag(members[member_id].tasks[listed.id]), member_id) for member_id in warmups
+        )
         target, target_standbys = (going[0][-1], standbys) if going else (None, ())
     task = Task(
-        told.id,
+        listed.id,
         owner=active,
-        state=_state(members[active].tasks[told.id]) if active is not None else ActiveState.GRANTED,
+        state=_state(members[active].tasks[listed.id]) if active is not None else ActiveState.GRANTED,
         since_ms=snapshot.now_ms,
         standbys=standbys,
         warmups=warmups,
         target=target if target in members else None,
-        target_standbys=tuple(sorted(one for one in target_standbys if one in members)),
-        pin=snapshot.pins.get(told.id),
+        target_standbys=tuple(sorted(member_id for member_id in target_standbys if member_id in members)),
+        pin=snapshot.pins.get(listed.id),
         stalls=stalls,
-        failures=_failures(snapshot, members[active], told.id) if active is not None else (),
+        failures=_failures(snapshot, members[active], listed.id) if active is not None else (),
     )
-    return _revoked(task, told.revoking, members) if told.revoking is not None and told.revoking == active else task
+    return (
+        _revoked(task, listed.revoking, members) if listed.revoking is not None and listed.revoking == active else task
+    )
 
 
 def _failures(snapshot: Snapshot, owner: SnapshotMember, task_id: TaskId) -> tuple[Failure, ...]:
@@ -220,7 +226,9 @@ def _revoked(task: Task, revoking: MemberId, members: Mapping[MemberId, Snapshot
     next_owner = task.target if task.target not in (None, revoking) else None
     if next_owner is None:
         best = sorted(
-            (_lag(members[one].tasks[task.id]), one) for one in (*task.warmups, *task.standbys) if one != revoking
+            (_lag(members[member_id].tasks[task.id]), member_id)
+            for member_id in (*task.warmups, *task.standbys)
+            if member_id != revoking
         )
         next_owner = best[0][1] if best else None
     return task._replace(
@@ -247,25 +255,25 @@ def _is_stalled(snapshot: Snapshot, copy: SnapshotCopy) -> bool:
     return snapshot.now_ms - copy.progress_at_ms >= config.warmup_stall_timeout_ms
 
 
-def _member(snapshot: Snapshot, told: SnapshotMember, tasks: Mapping[TaskId, Task]) -> Member:
+def _member(snapshot: Snapshot, listed: SnapshotMember, tasks: Mapping[TaskId, Task]) -> Member:
     assignment: dict[TaskId, Grant] = {}
-    for task_id in sorted(told.tasks):
+    for task_id in sorted(listed.tasks):
         task = tasks[task_id]
-        if task.owner == told.id:
+        if task.owner == listed.id:
             assignment[task_id] = Grant(Role.ACTIVE, 1, snapshot.now_ms, 1)
-        elif told.id in task.standbys:
+        elif listed.id in task.standbys:
             assignment[task_id] = Grant(Role.STANDBY, 1, snapshot.now_ms)
-        elif told.id in task.warmups:
+        elif listed.id in task.warmups:
             assignment[task_id] = Grant(Role.WARMUP, 1, snapshot.now_ms)
     return Member(
-        id=told.id,
+        id=listed.id,
         joined_ms=snapshot.now_ms,
-        capacity=told.capacity,
-        max_tasks=told.max_tasks,
-        client_tags=told.client_tags,
+        capacity=listed.capacity,
+        max_tasks=listed.max_tasks,
+        client_tags=listed.client_tags,
         epoch=1,
         assignment=PMap(assignment),
-        drain=Drain(snapshot.now_ms, None, _FAR_MS) if told.draining else None,
+        drain=Drain(snapshot.now_ms, None, _FAR_MS) if listed.draining else None,
     )
 
 

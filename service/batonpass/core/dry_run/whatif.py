@@ -1,4 +1,4 @@
-"""What if two pods were added, or that node drained? A snapshot with the change in place, to plan like any other."""
+"""What if two pods were added, or that node drained? A snapshot with such a change, which can be planned like any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from batonpass.core.policy import parse_config
 
 @dataclass(frozen=True, slots=True)
 class Newcomers:
-    """Members that might join, all alike."""
+    """Members that might join, all with the same capacity."""
 
     capacity: float = 1.0
     count: int = 1
@@ -23,7 +23,7 @@ class Newcomers:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A change to imagine."""
+    """An imagined change."""
 
     join: tuple[Newcomers, ...] = ()
     leave: tuple[MemberId, ...] = ()
@@ -33,23 +33,23 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The least and the greatest stateful active weight per capacity of any member."""
+    """The lowest and the highest stateful active weight per capacity of any member."""
 
     least: float
     most: float
 
 
 def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot:
-    """Return the snapshot as it would be; newcomers are called ``join-1``, ``join-2`` and so on, where these are free.
+    """Return the snapshot after the change. Newcomers are called ``join-1``, ``join-2`` and so on, if these are free.
 
     Raises:
-        InvalidRequest: when somebody is to leave or drain who is not a member, or who is named twice.
-        InvalidConfig: when the settings are refused.
-        TooLarge: when the group would have too many members.
+        InvalidRequest: an id that should leave or drain is not a member, or is named twice.
+        InvalidConfig: the settings are refused.
+        TooLarge: the group would have too many members.
     """
-    present = {one.id for one in snapshot.members}
+    present = {member.id for member in snapshot.members}
     for name, named in (("leave", change.leave), ("drain", change.drain)):
-        # Before the names are looked at: there may be a million of them.
+        # This comes before the names are compared: there may be a million of them.
         if len(named) > len(present):
             reason = f"names {len(named)} members, the group has {len(present)}; name each of them once"
             raise InvalidRequest(f"{name}: {reason}", errors=[(name, reason)])
@@ -65,21 +65,21 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
     if faults:
         raise InvalidRequest("; ".join(f"{path}: {reason}" for path, reason in faults), errors=faults)
     leaving, draining = set(change.leave), set(change.drain)
-    stay = [one for one in snapshot.members if one.id not in leaving]
-    size = len(stay) + sum(one.count for one in change.join)
+    stay = [member for member in snapshot.members if member.id not in leaving]
+    size = len(stay) + sum(newcomers.count for newcomers in change.join)
     if size > max_members:
         raise TooLarge(f"the group would have {size} members, the limit is {max_members}")
-    members = [replace(one, draining=True) if one.id in draining else one for one in stay]
+    members = [replace(member, draining=True) if member.id in draining else member for member in stay]
     members += _newcomers(change.join, present)
-    here = {one.id for one in members}
+    here = {member.id for member in members}
     return replace(
         snapshot,
         members=tuple(members),
         config=parse_config(change.config, snapshot.config),
-        tasks=tuple(replace(one, revoking=None) if one.revoking not in here else one for one in snapshot.tasks),
+        tasks=tuple(replace(task, revoking=None) if task.revoking not in here else task for task in snapshot.tasks),
         pins={task: member_id for task, member_id in snapshot.pins.items() if member_id in here},
         target={
-            task: (owner if owner in here else None, tuple(one for one in standbys if one in here))
+            task: (owner if owner in here else None, tuple(standby for standby in standbys if standby in here))
             for task, (owner, standbys) in snapshot.target.items()
         },
     )
@@ -87,13 +87,13 @@ def imagine(snapshot: Snapshot, change: WhatIf, *, max_members: int) -> Snapshot
 
 def _newcomers(wanted: tuple[Newcomers, ...], taken: set[MemberId]) -> Iterator[SnapshotMember]:
     free = (name for number in count(1) if (name := MemberId(f"join-{number}")) not in taken)
-    for one in wanted:
-        for _ in range(one.count):
-            yield SnapshotMember(next(free), capacity=one.capacity)
+    for newcomers in wanted:
+        for _ in range(newcomers.count):
+            yield SnapshotMember(next(free), capacity=newcomers.capacity)
 
 
 def balance_now(snapshot: Snapshot) -> Balance:
-    """Return how evenly the stateful actives lie now."""
+    """Return how even the stateful actives are now."""
     return _balance(
         snapshot,
         {
@@ -104,7 +104,7 @@ def balance_now(snapshot: Snapshot) -> Balance:
 
 
 def balance_then(snapshot: Snapshot, plan: Plan) -> Balance:
-    """Return how evenly they would lie once the plan's target is reached; draining members are left out."""
+    """Return how even they would be at the plan's target, without draining members."""
     return _balance(snapshot, {member_id: list(roles["active"]) for member_id, roles in plan.target.items()})
 
 

@@ -1,6 +1,6 @@
-"""What is accepted and still unwise, or stands in the way of a group without being an error: for people to read.
+"""Advice for people: what is accepted but unwise, or blocks a group without being an error.
 
-Reads only. Each piece of advice is one sentence that says what is so, what follows from it, and names what to change.
+It changes nothing. Each piece of advice is one sentence with the fact, its consequence, and what to change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from batonpass.core.policy import LAG_UNBOUNDED
 from batonpass.core.view import View
 
 _NAMED = 5
-"""How many members a sentence names at most."""
+"""The most members that a sentence names."""
 
 
 def advice_on(view: View) -> tuple[str, ...]:
@@ -56,19 +56,23 @@ def _on_members(view: View, here: list[Member]) -> Iterator[str]:
     newest = view.group.table.newest_epoch
     behind = [member for member in here if member.topology_epoch < newest]
     if behind:
-        yield f"tasks that are new in topology epoch {newest} do not go to those who know an older one: {_named(behind)}"
+        yield f"tasks that are new in topology epoch {newest} do not go to members that know an older one: {_named(behind)}"
 
 
 def _on_copies(view: View) -> Iterator[str]:
-    """Name the copies that are waited for and that nobody can read: they are never promoted."""
+    """Name the copies of unknown lag that tasks wait for. They are never promoted."""
     unread = []
     for task_id in view.group.unsettled:
         task = view.group.tasks[task_id]
-        holders = [one for one in view.holders(task) if view.present_member(one) is not None]
-        unread += [one for one in holders if _is_unread(view, one) and view.copy(task, one).readiness is _UNKNOWN]
+        holders = [member_id for member_id in view.holders(task) if view.present_member(member_id) is not None]
+        unread += [
+            member_id
+            for member_id in holders
+            if _is_unread(view, member_id) and view.copy(task, member_id).readiness is _UNKNOWN
+        ]
     if unread:
         yield (
-            "copies that were reported without a lag that can be known are never promoted: report lag, or position "
+            "copies that were reported without a known lag are never promoted: report lag, or position "
             f"with end_offset; there are {len(unread)}"
         )
 
@@ -77,7 +81,7 @@ _UNKNOWN = Readiness.UNKNOWN
 
 
 def _is_unread(view: View, member_id: MemberId) -> bool:
-    """Say whether a member has spoken since the coordinator started; before, its copies are merely not known yet."""
+    """Say whether a member has reported since the coordinator started. Before, its copies are just not known yet."""
     member_soft = view.soft.members.get(member_id)
     return member_soft is not None and member_soft.full
 

@@ -1,6 +1,6 @@
-"""Why a group is not at rest: what is held back, which slots are taken, who keeps others waiting, and until when.
+"""Why a group is not at rest: what is held back, which slots are taken, which members keep others waiting, until when.
 
-Reads only; the sum of what ``explain`` says of its tasks, with what concerns the group as a whole.
+It changes nothing. It sums up what ``explain`` says of the group's tasks, and adds what concerns the whole group.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Budget(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """A member that keeps something from moving, or that is on its way out.
+    """A member that keeps a task from moving, or that is leaving.
 
-    ``what`` is ``unrevoked`` (it was told to give tasks up and has not confirmed), ``away``, ``suspected``,
-    ``draining`` or ``drain-blocked``; ``until_ms`` is when that ends by itself.
+    ``what`` is ``unrevoked`` (it has not confirmed a revocation), ``away``, ``suspected``, ``draining`` or
+    ``drain-blocked``. ``until_ms`` is when that ends by itself.
     """
 
     member_id: MemberId
@@ -60,9 +60,12 @@ class WaitingTask(NamedTuple):
 class GroupExplanation:
     """Everything that can be said about a group now.
 
-    ``due_ms`` is when the next placement is made, for the ``triggers``; ``held_until_ms`` until when nothing is
-    granted; ``judges_from_ms`` from when silent members are expired (None: now). ``full_members`` have all their warmup
-    slots taken. ``waiting_reason`` lists the first of the ``waiting_total`` tasks that are not settled.
+    Attributes:
+        due_ms: when the next placement is due, for the ``triggers``.
+        held_until_ms: nothing is granted before this instant.
+        judges_from_ms: silent members are expired from this instant on. None: now.
+        full_members: the members whose warmup slots are all taken.
+        waiting_reason: the first of the ``waiting_total`` unsettled tasks, with their reasons.
     """
 
     status: GroupStatus
@@ -149,19 +152,19 @@ def _of_copies(behind: list[WaitingTask]) -> Iterator[str]:
 
 
 def _budgets(view: View, task_plans: list[TaskPlan]) -> tuple[Budget, Budget, tuple[MemberId, ...]]:
-    """Return the slots of the group, those for drains, and the members that have no slot left."""
+    """Return the group's slots, its slots for drains, and the members that have no slot left."""
     stateful, config = len(view.group.table.stateful_indexes), view.config
     used = {True: 0, False: 0}
     per_member: Counter[MemberId] = Counter()
     for plan in [plan for plan in task_plans if plan.task.standbys or plan.task.warmups]:
-        # The copy of whoever is to have the task is the active to be, and no warmup any more.
+        # A copy on the next owner counts as its active, not as a warmup.
         copies = {
             member_id: role for member_id, role in view.holders(plan.task).items() if member_id != plan.task.next_owner
         }
         for_drain = is_for_drain(view, plan.task, plan.choice.active, copies)
         used[for_drain] += max(0, slots_used(copies, config.num_standby_replicas))
         per_member.update(member_id for member_id, role in copies.items() if role is Role.WARMUP)
-    full = tuple(sorted(one for one, count in per_member.items() if count >= config.max_warmups_per_member))
+    full = tuple(sorted(member_id for member_id, count in per_member.items() if count >= config.max_warmups_per_member))
     return Budget(used[False], config.warmup_budget(stateful)), Budget(used[True], config.drain_budget(stateful)), full
 
 
@@ -177,14 +180,19 @@ def _obstacles(view: View) -> Iterator[Obstacle]:
             yield _unrevoked(view, member)
         if member.suspected:
             yield Obstacle(
-                member_id, "suspected", len(member.assignment), None, None, "it broke off and has not spoken since"
+                member_id,
+                "suspected",
+                len(member.assignment),
+                None,
+                None,
+                "its long-poll broke, and it has been silent since",
             )
         if member.drain is not None:
             yield _draining(view, member)
 
 
 def _unrevoked(view: View, member: Member) -> Obstacle:
-    since_ms = min(one.since_ms for one in member.revoking.values())
+    since_ms = min(revocation.since_ms for revocation in member.revoking.values())
     detail = "it was told to give tasks up and has not confirmed it"
     if view.config.kafka_streams:
         detail += "; the application's next rebalance tells"
@@ -196,7 +204,7 @@ def _unrevoked(view: View, member: Member) -> Obstacle:
 
 def _draining(view: View, member: Member) -> Obstacle:
     left = sum(grant.role is Role.ACTIVE for grant in member.assignment.values())
-    left += sum(one.active for one in member.revoking.values())
+    left += sum(revocation.active for revocation in member.revoking.values())
     drain, blocked = member.drain, why_drain_is_blocked(view.group, member)
     until_ms = None if drain is None else drain.deadline_ms or drain.gives_up_ms
     what = "drain-blocked" if blocked and left else "draining"
@@ -240,9 +248,9 @@ def _sentences(view: View, status: GroupStatus, warmups: Budget, obstacles: tupl
     reasons = Counter(entry.reason.value for entry in status.held_back)
     for reason, count in reasons.most_common():
         yield f"{_count(count, 'task is', 'tasks are')} held back: {MEANINGS.get(reason, (None, reason))[1]}."
-    for one in obstacles:
-        left = "" if one.until_ms is None else f" (until then {duration_text(one.until_ms - now_ms)})"
-        yield f"{one.member_id} is {one.what} with {_count(one.tasks, 'task', 'tasks')}: {one.detail}{left}."
+    for obstacle in obstacles:
+        left = "" if obstacle.until_ms is None else f" (until then {duration_text(obstacle.until_ms - now_ms)})"
+        yield f"{obstacle.member_id} is {obstacle.what} with {_count(obstacle.tasks, 'task', 'tasks')}: {obstacle.detail}{left}."
     if view.soft.other_assignor:
         yield (
             f"{view.soft.other_assignor} decides, not this group (shadow): what is still to come here is what would be "
@@ -270,7 +278,7 @@ def _headline(view: View, status: GroupStatus) -> str:
         case GroupState.NOT_READY:
             return f"The group is not ready: {status.detail}."
         case GroupState.EMPTY:
-            return "No member has joined, so that nobody runs anything."
+            return "No member has joined, so no task runs."
         case GroupState.PAUSED:
             pause = view.group.pause
             scope = "every move" if pause is not None and pause.scope.value == "all" else "moves for balance"
@@ -287,5 +295,5 @@ def _headline(view: View, status: GroupStatus) -> str:
             return "Every task is where it belongs, but not every copy is caught up, or something is still due."
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"

@@ -1,7 +1,6 @@
-"""A group as people and scripts want to see it: where it stands, what is still to come, and why it is not there yet.
+"""A group as people and scripts see it: where it stands, what is left to do, and why it is not there yet.
 
-Reads only. Nothing here is remembered from a decision: what is held back, and why, is found by asking the same files
-again that decide.
+It changes nothing and uses no stored decision. It asks the files that decide what is held back now, and why.
 """
 
 from __future__ import annotations
@@ -40,10 +39,12 @@ class GroupState(StrEnum):
 class GroupStatus:
     """Where a group stands.
 
-    ``detail`` says what a group that is not ready waits for, or why it is paused. ``eta_ms`` is when all warmups that
-    run now should be caught up, None where nothing warms up or the rate of one is not known; moves that are held back
-    come after it. ``moves_pending`` counts the tasks that are not with their target owner. ``next_probe_ms`` is an
-    instant, None at rest.
+    Attributes:
+        detail: what a group that is not ready waits for, or why it is paused.
+        eta_ms: when all present warmups should be caught up; None if there are none, or a rate is unknown. Moves that
+            are held back come later.
+        moves_pending: the tasks that are not with their target owner.
+        next_probe_ms: an instant; None at rest.
     """
 
     state: GroupState
@@ -93,23 +94,23 @@ def status_of(view: View, held: Sequence[HeldBack]) -> GroupStatus:
 
 
 def idle_tasks(view: View) -> list[TaskId]:
-    """Return the tasks that ran and that their owners say they do not run now, in order.
+    """Return the tasks that ran, and that their owners now report as not running, in order.
 
-    Nothing moves for that: an owner whose lease was over may start them again. A group is not at rest meanwhile.
+    No task moves for that: an owner whose lease was over may start it again. Meanwhile the group is not at rest.
     """
-    found = []
+    idle = []
     for member_id, member_soft in view.soft.members.items():
         member = view.present_member(member_id)
         if member is not None and member_soft.full:
             actives = [task_id for task_id, grant in member.assignment.items() if grant.role is Role.ACTIVE]
-            found += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
-    return sorted(found, key=task_sort_key)
+            idle += [task.id for task in view.tasks.pick(actives) if is_idle(view, task)]
+    return sorted(idle, key=task_sort_key)
 
 
 def is_idle(view: View, task: Task) -> bool:
-    """Say whether a task ran on its owner, which says now that it does not run it: not started again, or given up.
+    """Say whether a task ran on its owner, which reports now that it does not: not started again, or given up.
 
-    Of a Kafka Streams application nothing is heard between the rebalance that gives a task and the next one.
+    A Kafka Streams application reports nothing between the rebalance that grants a task and the next one.
     """
     if view.config.kafka_streams:
         return False
@@ -132,10 +133,9 @@ def _state(group: Group, *, at_rest: bool) -> tuple[GroupState, str]:
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """Where tasks belong, where this step takes them, and who holds them now.
+    """Where tasks belong, where this step takes them, and which members hold them now.
 
-    Each maps every member to its tasks by role. ``current`` includes, as ``revoking``, what a member has been told
-    to give up.
+    Each maps every member to its tasks by role. ``current`` has under ``revoking`` what a member has to give up.
     """
 
     target: Roles
@@ -149,10 +149,10 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
     task_plans, _ = plan_step(view)
     step = {plan.task.id: plan for plan in task_plans}
     names = sorted(group.members)
-    target: dict[MemberId, dict[str, list[TaskId]]] = {one: {"active": [], "standby": []} for one in names}
-    middle: dict[MemberId, dict[str, list[TaskId]]] = {one: {role.value: [] for role in Role} for one in names}
+    target: dict[MemberId, dict[str, list[TaskId]]] = {name: {"active": [], "standby": []} for name in names}
+    middle: dict[MemberId, dict[str, list[TaskId]]] = {name: {role.value: [] for role in Role} for name in names}
     current: dict[MemberId, dict[str, list[TaskId]]] = {
-        one: {**{role.value: [] for role in Role}, "revoking": []} for one in names
+        name: {**{role.value: [] for role in Role}, "revoking": []} for name in names
     }
     tasks = group.tasks.plain()
     for task_id in group.table.ids:
@@ -177,19 +177,19 @@ def describe_assignments(group: Group, soft: Soft, now_ms: int, policy: Policy) 
 
 
 def _in_order(group: Group, task_ids: Iterable[TaskId]) -> list[TaskId]:
-    """Return tasks in order; what the topology has dropped stands where it would stand in it."""
-    index_of, found = group.table.index_of, list(task_ids)
-    if all(task_id in index_of for task_id in found):
-        return sorted(found, key=index_of.__getitem__)
-    return sorted(found, key=task_sort_key)
+    """Return tasks in the order of the topology. Tasks that it has dropped come where they would be in it."""
+    index_of, listed = group.table.index_of, list(task_ids)
+    if all(task_id in index_of for task_id in listed):
+        return sorted(listed, key=index_of.__getitem__)
+    return sorted(listed, key=task_sort_key)
 
 
-def _frozen(found: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
-    return {member_id: {role: tuple(tasks) for role, tasks in roles.items()} for member_id, roles in found.items()}
+def _frozen(roles_of: dict[MemberId, dict[str, list[TaskId]]]) -> Roles:
+    return {member_id: {role: tuple(tasks) for role, tasks in roles.items()} for member_id, roles in roles_of.items()}
 
 
 def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
-    """Return the group as a snapshot: planned again from a file, it comes to the same plan."""
+    """Return the group as a snapshot that leads to the same plan."""
     table = group.table
     tasks = tuple(
         SnapshotTask(
@@ -215,7 +215,7 @@ def snapshot_of(group: Group, soft: Soft, now_ms: int) -> Snapshot:
 
 
 def _revoking(group: Group, task: Task) -> MemberId | None:
-    """Return the member that has still to confirm that it gave the task up; None once it runs elsewhere."""
+    """Return the member that still has to confirm that it gave the task up; None once the task runs elsewhere."""
     if task.owner is not None:
         return None
     waits = (entry.member_id for entry in task.unreleased if entry.free_at_ms is None)
@@ -227,7 +227,7 @@ def _snapshot_member(group: Group, soft: Soft, member_id: MemberId, sizes: Mappi
     member_soft = soft.members.get(member_id)
     reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft is not None else {}
     copies: dict[TaskId, SnapshotCopy] = {}
-    known = [one for one in {*member.assignment, *reports, *member.revoking} if one in group.table.index_of]
+    known = [task_id for task_id in {*member.assignment, *reports, *member.revoking} if task_id in group.table.index_of]
     for task_id in _in_order(group, known):
         copy = _snapshot_copy(group.tasks[task_id], member_id, group, reports.get(task_id))
         copies[task_id] = replace(copy, end_offset=sizes.get(group.table.index_of[task_id]) or None)

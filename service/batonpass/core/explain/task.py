@@ -1,6 +1,6 @@
-"""Why a task is where it is, and what it waits for: the files that decide are asked again, and it is put into words.
+"""Why a task is where it is, and what it waits for, in words. It asks the files that decide what they would do now.
 
-Reads only. What an explanation says is true of the instant that it was asked for; nothing is remembered for it.
+It changes nothing. An explanation is true at the instant of the question; nothing is stored for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from batonpass.core.view import View
 
 
 class TaskState(StrEnum):
-    """What is the matter with a task, in one word."""
+    """The state of a task, in one word."""
 
     RUNNING = "running"
     HANDING_OVER = "handing-over"
@@ -41,7 +41,7 @@ class TaskState(StrEnum):
 
 
 class WaitsFor(StrEnum):
-    """What something waits for."""
+    """What a task can wait for."""
 
     WARMUP = "warmup"
     CONFIRMATION = "confirmation"
@@ -57,7 +57,7 @@ class WaitsFor(StrEnum):
 
 
 class Wait(NamedTuple):
-    """One thing that is waited for: from whom, until when at the latest, and for how long it should still take."""
+    """One thing that a task waits for: from which member, until when at the latest, and the expected time left."""
 
     what: WaitsFor
     member_id: MemberId | None = None
@@ -67,7 +67,7 @@ class Wait(NamedTuple):
 
 
 class CopyStatus(NamedTuple):
-    """One copy of a task. ``role`` is ``none`` for state on disk; ``rate`` is in records a second."""
+    """One copy of a task. ``role`` is ``none`` for state on disk. ``rate`` is in records a second."""
 
     member_id: MemberId
     role: str
@@ -83,8 +83,8 @@ class CopyStatus(NamedTuple):
 class TaskExplanation:
     """Everything that can be said about one task now.
 
-    ``to`` is who should have it when the present step is complete, ``why`` the reason of that step; ``held`` says why
-    its move is held back. ``sentences`` say the same in words, the most important first.
+    ``to`` is the member that has it when the present step is complete, and ``why`` the reason for that. ``held`` says
+    why its move is held back. ``sentences`` say the same in words, the most important first.
     """
 
     task: Task
@@ -106,35 +106,35 @@ MEANINGS: Final[Mapping[str, tuple[WaitsFor, str]]] = {
     "no-capacity": (WaitsFor.ROOM, "no member has room for it (max_tasks, max_disk_bytes)"),
     "no-eligible-member": (WaitsFor.MEMBER, "no member may take it; all drain, or there is none"),
     "stale-topology": (WaitsFor.MEMBER, "no member knows the topology epoch of the task yet"),
-    "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag nobody knows; its member has to report it"),
+    "state-unknown": (WaitsFor.REPORT, "a copy exists whose lag is unknown; its member has to report it"),
     "revoking": (WaitsFor.CONFIRMATION, "its last owner has not confirmed yet that it stopped"),
     "lease-not-over": (WaitsFor.LEASE, "its last owner may run it until its lease is over"),
     "member-must-revoke-first": (
         WaitsFor.CONFIRMATION,
-        "the member that is to have it has yet to confirm what it gave up; until then its owner goes on",
+        "its next owner has to confirm first that it gave up other tasks; until then its owner keeps it",
     ),
     "owner-must-take-over-first": (
         WaitsFor.CONFIRMATION,
-        "its owner is about to be given another task, and goes on with this one until it has been",
+        "its owner is about to be granted another task, and keeps this one until then",
     ),
     "parked": (WaitsFor.OPERATOR, "it failed on too many members; release it to have it tried again"),
     "member-overdue": (WaitsFor.TIME, "a member is silent and may be about to expire; balance waits until it is known"),
-    "failed": (WaitsFor.OPERATOR, "it failed where it is, and where it was before; nobody is better to try"),
+    "failed": (WaitsFor.OPERATOR, "it failed where it is and where it was before; no other member is better to try"),
     "paused": (WaitsFor.OPERATOR, "moves are held by a pause"),
     "storm": (WaitsFor.OPERATOR, "too many members vanished at once; resume, or wait for them to come back"),
     "rejoin-grace": (WaitsFor.MEMBER, "the instance that ran it is restarting, and its place is kept"),
     "grants-held": (WaitsFor.TIME, "nothing is granted for a while"),
     "warmup-stalled": (WaitsFor.WARMUP, "a warmup made no progress there; it is not tried again for a while"),
-    "initial-delay": (WaitsFor.PLACEMENT, "members that are just joining are waited for"),
+    "initial-delay": (WaitsFor.PLACEMENT, "the group waits for members that are just joining"),
     "placement-failed": (
         WaitsFor.PLACEMENT,
         "placement found no answer; it is tried again at the next change or probe",
     ),
 }
-"""What each reason for which something is held back waits for, and what it means."""
+"""For each reason to hold a task back, what the task waits for, and what the reason means."""
 
 _OF_A_GRANT: Final = (Held.REVOKING, Held.LEASE, Held.GRANTS_HELD)
-"""What is said of each member that may still be running the task, and of the group, in any case."""
+"""Reasons that are left out here, because ``_release_wait`` and ``_grant_waits`` state them in any case."""
 
 SILENT_SUFFIX: Final = "; it is silent, and expires when its lease is over"
 
@@ -164,12 +164,12 @@ def explain_task(group: Group, soft: Soft, task_id: TaskId, now_ms: int, policy:
 
 
 def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
-    """Return what the present step does with a task, and why its move is held back; settled tasks have no step."""
+    """Return what the present step does with a task, and why its move is held back. Settled tasks have no step."""
     if task.id not in view.group.unsettled:
         return None, None
     alone = plan_task(view, task)
     if alone.requests or view.limited:
-        # The whole step, because slots and room are shared: alone, the task would get what others have taken.
+        # Plan the whole step, because slots and room are shared. Alone, the task would get what others take.
         task_plans, held = plan_step(view)
     else:
         task_plans = [alone]
@@ -179,7 +179,7 @@ def _plan_of(view: View, task: Task) -> tuple[TaskPlan | None, HeldBack | None]:
 
 
 def state_of(view: View, task: Task) -> TaskState:
-    """Return what is the matter with a task, in one word."""
+    """Return the state of a task, in one word."""
     if task.parked:
         return TaskState.PARKED
     if task.owner is None:
@@ -194,8 +194,8 @@ def state_of(view: View, task: Task) -> TaskState:
 
 
 def copies_of(view: View, task: Task) -> list[CopyStatus]:
-    """Return every copy of a task: the active, those beside it, then state on disk."""
-    found: list[CopyStatus] = []
+    """Return every copy of a task: the active, the other copies, then state on disk."""
+    copies: list[CopyStatus] = []
     roles: dict[MemberId, str] = {}
     if task.owner is not None:
         roles[task.owner] = Role.ACTIVE.value
@@ -205,8 +205,10 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
         copy = view.copy(task, member_id)
         member_soft = view.soft.members.get(member_id)
         measured = member_soft.reports.get(task.id) if member_soft is not None else None
-        stall = next((one for one in task.stalls if one.member_id == member_id and one.until_ms > view.now_ms), None)
-        found.append(
+        stall = next(
+            (stall for stall in task.stalls if stall.member_id == member_id and stall.until_ms > view.now_ms), None
+        )
+        copies.append(
             CopyStatus(
                 member_id,
                 role,
@@ -220,31 +222,31 @@ def copies_of(view: View, task: Task) -> list[CopyStatus]:
                 stall.until_ms if stall is not None else None,
             )
         )
-    return found
+    return copies
 
 
 def waits_of(view: View, task: Task, choice: Choice, held: HeldBack | None) -> list[Wait]:
-    """Return what a task waits for on its way to its target; nothing when it is there and runs."""
-    found = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
+    """Return what a task waits for on its way to its target; nothing if it is there and runs."""
+    waits = [_release_wait(view, task, entry.member_id, entry.free_at_ms) for entry in task.unreleased]
     if held is not None and held.reason not in _OF_A_GRANT:
-        found.append(_held_wait(view, task, held))
+        waits.append(_held_wait(view, task, held))
     elif choice.held is not None and choice.held is not Held.PARKED:
-        found.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
+        waits.append(_held_wait(view, task, HeldBack(task.id, choice.active, choice.held)))
     if task.owner is None:
-        found.extend(_grant_waits(view, task, choice.active))
+        waits.extend(_grant_waits(view, task, choice.active))
     else:
-        found.extend(_owner_waits(view, task))
-    found.extend(_copy_waits(view, task, held))
-    # Whoever is to run a task and is its target as well is met twice, with the same wait.
-    return list(dict.fromkeys(found))
+        waits.extend(_owner_waits(view, task))
+    waits.extend(_copy_waits(view, task, held))
+    # If the next owner is the target too, its wait is in the list twice.
+    return list(dict.fromkeys(waits))
 
 
 def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
-    """Return the copies that are to catch up, or to be begun, before all is as the target says."""
-    found: list[Wait] = []
+    """Return the waits for copies that must catch up, or must begin, until everything is as the target says."""
+    waits: list[Wait] = []
     holders = view.holders(task)
     wanted = [task.target, *task.target_standbys, *task.warmups]
-    for member_id in dict.fromkeys(one for one in wanted if one not in (None, task.owner)):
+    for member_id in dict.fromkeys(member_id for member_id in wanted if member_id not in (None, task.owner)):
         member = view.present_member(member_id)
         if member is None or not view.is_stateful(task.id):
             continue
@@ -254,12 +256,16 @@ def _copy_waits(view: View, task: Task, held: HeldBack | None) -> list[Wait]:
             is_held_back = held is not None and held.to == member.id
             if not copy.is_caught_up or (is_next and not is_held_back):
                 detail = "its lag is not known" if copy.lag is None else f"{copy.lag} records behind"
-                found.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
+                waits.append(Wait(WaitsFor.WARMUP, member.id, None, caught_up_in_ms(copy, view.config), detail))
         elif member.revoking and held is None:
-            found.append(_others_first(view, member))
-    leaving = [one for one in holders if one not in wanted and view.group.members[one].drain is not None]
+            waits.append(_others_first(view, member))
+    leaving = [
+        member_id
+        for member_id in holders
+        if member_id not in wanted and view.group.members[member_id].drain is not None
+    ]
     kept = "it drains, and keeps its copy until it goes"
-    return [*found, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
+    return [*waits, *(Wait(WaitsFor.MEMBER, member_id, None, None, kept) for member_id in leaving)]
 
 
 def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int | None) -> Wait:
@@ -267,7 +273,7 @@ def _release_wait(view: View, task: Task, member_id: MemberId, free_at_ms: int |
         return Wait(
             WaitsFor.LEASE, member_id, free_at_ms, max(0, free_at_ms - view.now_ms), MEANINGS["lease-not-over"][1]
         )
-    # Without an end, its member has still to confirm.
+    # Without an end, the member still has to confirm.
     member = view.group.members[member_id]
     since_ms = member.revoking[task.id].since_ms
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
@@ -286,13 +292,19 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
         case Held.INITIAL_DELAY:
             until_ms = group.placement_due_ms
         case Held.STALLED:
-            until_ms = max((one.until_ms for one in task.stalls if one.member_id == held.to), default=None)
+            until_ms = max((stall.until_ms for stall in task.stalls if stall.member_id == held.to), default=None)
         case Held.REJOIN_GRACE:
-            places = [group.members.get(one) for one in (task.target, task.away_owner) if one is not None]
-            until_ms = max((one.away_until_ms for one in places if one and one.away_until_ms is not None), default=None)
+            places = [
+                group.members.get(member_id) for member_id in (task.target, task.away_owner) if member_id is not None
+            ]
+            until_ms = max(
+                (member.away_until_ms for member in places if member and member.away_until_ms is not None), default=None
+            )
         case Held.MEMBER_OVERDUE:
             silent = sorted(
-                (member_soft.heard_ms, one) for one, member_soft in view.soft.members.items() if one in group.members
+                (member_soft.heard_ms, member_id)
+                for member_id, member_soft in view.soft.members.items()
+                if member_id in group.members
             )
             until_ms = silent[0][0] + group.config.session_timeout_ms if silent else None
             detail = f"{detail}; {silent[0][1]} has been silent longest" if silent else detail
@@ -302,20 +314,20 @@ def _held_wait(view: View, task: Task, held: HeldBack) -> Wait:
 
 
 def _grant_waits(view: View, task: Task, taker: MemberId | None) -> list[Wait]:
-    """Return what keeps a task from being granted to whoever is to have it, releases apart."""
-    found: list[Wait] = []
+    """Return what keeps a task from being granted, except releases."""
+    waits: list[Wait] = []
     held_ms = view.group.grants_from_ms
     if held_ms > view.now_ms:
-        found.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, MEANINGS["grants-held"][1]))
+        waits.append(Wait(WaitsFor.TIME, None, held_ms, held_ms - view.now_ms, MEANINGS["grants-held"][1]))
     member = view.group.members.get(taker) if taker is not None else None
     if member is not None and member.revoking and not task.unreleased:
-        found.append(_others_first(view, member))
-    return found
+        waits.append(_others_first(view, member))
+    return waits
 
 
 def _others_first(view: View, member: Member) -> Wait:
-    """Return the wait for a member that is granted nothing before it has confirmed what it gave up."""
-    since_ms = min(one.since_ms for one in member.revoking.values())
+    """Return the wait for a member that gets no grant until it has confirmed its revocations."""
+    since_ms = min(revocation.since_ms for revocation in member.revoking.values())
     until_ms, is_silent = fenced_by_ms(view.group, view.soft, view.now_ms, member, since_ms)
     count = len(member.revoking)
     detail = f"it must first confirm that it gave up {count} {'task' if count == 1 else 'tasks'}"
@@ -336,7 +348,7 @@ def _owner_waits(view: View, task: Task) -> list[Wait]:
         return [Wait(WaitsFor.RESTORE, task.owner, None, caught_up_in_ms(copy, view.config), detail)]
     if task.state is ActiveState.LOST:
         return [
-            Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone; nobody else has a copy to take over")
+            Wait(WaitsFor.RESTORE, task.owner, None, None, "its state is gone, and no other member has a copy of it")
         ]
     return [Wait(WaitsFor.REPORT, task.owner, None, None, "it failed there; until it recovers, no other copy is ready")]
 
@@ -345,23 +357,23 @@ def _sentences(
     view: View, task: Task, state: TaskState, choice: Choice, more: tuple[HeldBack | None, tuple[Wait, ...]]
 ) -> list[str]:
     held, waits = more
-    found = [_where(view, task, state)]
+    sentences = [_where(view, task, state)]
     if task.pin is not None:
-        found.append(_pin(view, task, task.pin))
+        sentences.append(_pin(view, task, task.pin))
     if task.target is not None and task.target != task.owner:
-        found.append(f"It belongs to {task.target}.")
+        sentences.append(f"It belongs to {task.target}.")
     elif task.target is None and task.waiting_reason:
-        found.append(f"It has no target: {MEANINGS.get(task.waiting_reason, (None, task.waiting_reason))[1]}.")
+        sentences.append(f"It has no target: {MEANINGS.get(task.waiting_reason, (None, task.waiting_reason))[1]}.")
     if choice.active is not None and choice.active not in (task.owner, task.target):
-        found.append(f"{choice.active} has it until then, because its copy is the most caught up.")
-    said = ""
+        sentences.append(f"{choice.active} has it until then, because its copy is the most caught up.")
+    meaning = ""
     if held is not None:
-        said = MEANINGS.get(held.reason.value, (None, held.reason.value))[1]
-        found.append(f"Its move is held back: {said}.")
-    found.extend(sentence_of(wait) for wait in waits if wait.detail != said)
+        meaning = MEANINGS.get(held.reason.value, (None, held.reason.value))[1]
+        sentences.append(f"Its move is held back: {meaning}.")
+    sentences.extend(sentence_of(wait) for wait in waits if wait.detail != meaning)
     if state is TaskState.RUNNING and not waits and task.target == task.owner and task.pin in (None, task.owner):
-        found.append("It is where it belongs, and waits for nothing.")
-    return found
+        sentences.append("It is where it belongs, and waits for nothing.")
+    return sentences
 
 
 def _pin(view: View, task: Task, pin: MemberId) -> str:
@@ -376,7 +388,7 @@ def _where(view: View, task: Task, state: TaskState) -> str:
     since = duration_text(view.now_ms - task.since_ms) if task.since_ms else "a time that is not known"
     match state:
         case TaskState.PARKED:
-            failed = ", ".join(one.member_id for one in task.failures)
+            failed = ", ".join(failure.member_id for failure in task.failures)
             return f"{task.id} is parked: it failed on {failed or 'several members'}."
         case TaskState.WAITING | TaskState.HANDING_OVER:
             stopped = f"{task.stop.member_id} had it ({task.stop.cause}); nobody" if task.stop is not None else "Nobody"
@@ -395,7 +407,7 @@ def _where(view: View, task: Task, state: TaskState) -> str:
 
 
 def sentence_of(wait: Wait) -> str:
-    """Return what is waited for as a sentence."""
+    """Return the wait as a sentence."""
     whom = f" {wait.member_id}" if wait.member_id is not None else ""
     eta = f", about {duration_text(wait.eta_ms)} to go" if wait.eta_ms is not None else ""
     return f"It waits for {_WORDS[wait.what]}{whom}: {wait.detail}{eta}."
@@ -419,7 +431,7 @@ _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "
 
 
 def duration_text(ms: int) -> str:
-    """Return a duration as people say it, to two digits."""
+    """Return a duration in words, to two digits."""
     for size, unit in _UNITS:
         if ms >= size:
             count = ms / size

@@ -1,11 +1,12 @@
-"""The laws (docs/architecture.md), as checks of a decision before it is appended and of a whole group at any time.
+"""The laws (docs/architecture.md), as checks of a decision before it is appended, and of a whole group at any time.
 
-Nothing here uses the code that decides or folds: what a decision leads to, who may be running what, how far a copy is
-and what the budgets count are computed anew from the records' meaning. A law that finds nothing returns an empty list.
+The checks use none of the code that decides or folds. They compute from the meaning of the records where a decision
+leads, which members may be running what, how far each copy is, and what the budgets count. A check without findings
+returns an empty list.
 
-Where each law is: L1, L3, L5 in ``invariants.rights``; L2 and L4 here; L6, L7, L8 in ``invariants.moves``; L9 and
-the group's agreement with itself in ``invariants.shape``; L10 here, as a comparison of two runs. What needs a history,
-a wire or a clock of its own (handovers over time, leases on the worker's side) is checked by the simulator.
+L1, L3 and L5 are in ``invariants.rights``; L2 and L4 here; L6, L7, L8 in ``invariants.moves``; L9 and a group's
+consistency in ``invariants.shape``; L10 here, as a comparison of two runs. What needs a history, a wire or a clock of
+its own (handovers over time, leases on the worker's side) is checked by the simulator.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["Transition", "Violation", "check_group", "check_repeated", "check_st
 def check_step(transition: Transition) -> list[Violation]:
     """Return every law that a decision breaks, looking only at the tasks and members that its records name.
 
-    A decision without records costs nothing. One that deletes the group or changes its topology is looked at whole.
+    A decision without records costs nothing. If it deletes the group or changes its topology, all of it is checked.
     """
     violations = check_start(transition)
     if not transition.records:
@@ -59,7 +60,7 @@ def check_step(transition: Transition) -> list[Violation]:
 
 
 def check_group(group: Group) -> list[Violation]:
-    """Return where a whole group contradicts itself; for tests, after a load, and for the nightly audit."""
+    """Return where a whole group contradicts itself: for tests, after a load, and for the nightly audit."""
     violations: list[Violation] = []
     for _, task in sorted(group.tasks.items()):
         violations += check_task(group, task)
@@ -69,17 +70,20 @@ def check_group(group: Group) -> list[Violation]:
 
 
 def check_repeated(first: object, second: object) -> list[Violation]:
-    """Return whether two runs on the same input came out differently (L10). Both are compared as they print."""
-    one, other = repr(first), repr(second)
-    if one == other:
+    """Return whether two runs on the same input differ (L10). Both are compared as they print."""
+    first_text, second_text = repr(first), repr(second)
+    if first_text == second_text:
         return []
-    place = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    place = next(
+        (at for at, (a, b) in enumerate(zip(first_text, second_text, strict=False)) if a != b),
+        min(len(first_text), len(second_text)),
+    )
     around = slice(max(0, place - 40), place + 80)
-    return [Violation("L10", f"the same input came out as …{one[around]}… and as …{other[around]}…")]
+    return [Violation("L10", f"the same input came out as …{first_text[around]}… and as …{second_text[around]}…")]
 
 
 def _check_counts(transition: Transition) -> list[Violation]:
-    """Whatever counts only grows, the version by one a record, the generation by one a new target."""
+    """Check that counters only grow: the version by one per record, the generation by one per new target."""
     before, after = transition.before, transition.after
     violations = []
     if after.version != before.version + len(transition.records):
@@ -116,7 +120,7 @@ def _touched(ledger: Ledger, records: tuple[r.Record, ...]) -> tuple[list[TaskId
 
 
 def _check_folded(transition: Transition, ledger: Ledger, tasks: list[TaskId]) -> list[Violation]:
-    """What the records add up to is what the group says, for every right that they touch (L2)."""
+    """Check that the group agrees with the records about every right that they touch (L2)."""
     violations: list[Violation] = []
     after = transition.after
     for task_id in tasks:

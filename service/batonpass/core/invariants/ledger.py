@@ -1,8 +1,8 @@
-"""Who may be running what, added up from the records alone. Part of ``invariants``.
+"""Which members may be running what, added up from the records alone. Part of ``invariants``.
 
-The ledger folds the records of one decision over the few tasks and members that they name, by the meaning that
-``records`` gives them and without ``evolve``. What it comes to must be what the group afterwards says; each record
-that lets somebody run a task, or forgets that somebody may, must be licensed (``invariants.rights``).
+The ledger folds the records of one decision, over the few tasks and members that they name, by the meaning that
+``records`` gives them and without ``evolve``. The group afterwards must agree with it. Each record that lets a member
+run a task, or forgets that a member may, must be licensed (``invariants.rights``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batonpass.core.soft import Soft
 
 
 class Violation(NamedTuple):
-    """A law that does not hold, and what shows it."""
+    """A broken law, and what shows it."""
 
     law: str
     detail: str
@@ -30,9 +30,8 @@ class Violation(NamedTuple):
 class Transition:
     """One decision, as it is about to be appended.
 
-    ``soft`` is the soft state that the decision was made with, ``soft_after`` the one that it left. ``inputs`` are
-    what it was made on, None where nobody knows that any more (the audit of an old log): who vouched for what is then
-    taken on trust.
+    ``soft`` is the soft state before the decision, ``soft_after`` that after it. ``inputs`` is None if they are no
+    longer known (the audit of an old log); then every vouching is taken on trust.
     """
 
     before: Group
@@ -45,7 +44,7 @@ class Transition:
 
 
 class Ledger:
-    """The rights of the tasks and members that the records name, as they stand after each record."""
+    """The rights of the tasks and members that the records name, after each record."""
 
     __slots__ = ("before", "epochs", "gone", "grants", "joined", "owners", "revoking", "suspects", "unreleased")
 
@@ -61,29 +60,28 @@ class Ledger:
         self.suspects: dict[MemberId, bool] = {}
 
     def member(self, member_id: MemberId) -> Member | None:
-        """Return the member as the records found it, or as it joined; None once it is gone."""
+        """Return the member as it was before the records, or as it joined; None once it is gone."""
         if member_id in self.gone:
             return None
         return self.joined.get(member_id) or self.before.members.get(member_id)
 
     def owner(self, task_id: TaskId) -> MemberId | None:
-        """Return who holds the grant of the task."""
+        """Return the member that holds the grant of the task."""
         if task_id not in self.owners:
             task = self.before.tasks.get(task_id)
             self.owners[task_id] = task.owner if task is not None else None
         return self.owners[task_id]
 
     def unreleased_of(self, task_id: TaskId) -> dict[MemberId, int | None]:
-        """Return who may still be running the task without a grant, and when that ends where it is known."""
+        """Return the members that may be running the task without a grant, and when that ends, if known."""
         if task_id not in self.unreleased:
             task = self.before.tasks.get(task_id)
             self.unreleased[task_id] = (
-                {} if task is None else {one.member_id: one.free_at_ms for one in task.unreleased}
+                {} if task is None else {entry.member_id: entry.free_at_ms for entry in task.unreleased}
             )
         return self.unreleased[task_id]
 
     def epoch(self, member_id: MemberId) -> int:
-        """Return the member's epoch."""
         if member_id not in self.epochs:
             member = self.member(member_id)
             self.epochs[member_id] = member.epoch if member is not None else 0
@@ -98,7 +96,7 @@ class Ledger:
         return self.grants[key]
 
     def revocation(self, member_id: MemberId, task_id: TaskId) -> Revocation | None:
-        """Return what the member has been told to give up of the task and has not confirmed."""
+        """Return what the member has to give up of the task and has not confirmed."""
         key = (member_id, task_id)
         if key not in self.revoking:
             member = self.member(member_id)
@@ -106,14 +104,14 @@ class Ledger:
         return self.revoking[key]
 
     def is_suspected(self, member_id: MemberId) -> bool:
-        """Say whether the member is taken for dead although its lease runs."""
+        """Say whether the member is suspected to be dead although its lease runs."""
         if member_id not in self.suspects:
             member = self.member(member_id)
             self.suspects[member_id] = member is not None and member.suspected
         return self.suspects[member_id]
 
     def held_by(self, member_id: MemberId) -> list[TaskId]:
-        """Return every task that the member holds, was told to give up, or may still be running."""
+        """Return every task that the member holds, has to give up, or may still be running."""
         member = self.member(member_id)
         ids: dict[TaskId, None] = {}
         if member is not None:
@@ -123,7 +121,7 @@ class Ledger:
         return list(ids)
 
     def fold(self, record: r.Record) -> None:
-        """Add one record; those that touch nobody's rights add nothing."""
+        """Add one record. A record that touches no rights adds nothing."""
         match record:
             case r.MemberJoined(member=member):
                 self.joined[member.id] = member
@@ -155,7 +153,7 @@ class Ledger:
                 pass
 
     def _strip(self, member_id: MemberId, free_at: int | None) -> None:
-        """Take everything from a member; what it ran or claims is claimed until ``free_at`` where that is given."""
+        """Take everything from a member. If ``free_at`` is given, what it may be running is unreleased until then."""
         for task_id in self.held_by(member_id):
             unreleased = self.unreleased_of(task_id)
             ran = self.owner(task_id) == member_id
@@ -190,12 +188,12 @@ class Ledger:
             self.grants[member_id, task_id] = None
             self.revoking[member_id, task_id] = Revocation(self.epoch(member_id), record.at_ms, active=True)
         for task_id, token in sorted(record.tokens.items()):
-            other = self.owner(task_id)
-            if other is not None and other != member_id:
-                self.epochs[other] = self.epoch(other) + 1
-                self.unreleased_of(task_id)[other] = None
-                self.grants[other, task_id] = None
-                self.revoking[other, task_id] = Revocation(self.epochs[other], record.at_ms, active=True)
+            holder = self.owner(task_id)
+            if holder is not None and holder != member_id:
+                self.epochs[holder] = self.epoch(holder) + 1
+                self.unreleased_of(task_id)[holder] = None
+                self.grants[holder, task_id] = None
+                self.revoking[holder, task_id] = Revocation(self.epochs[holder], record.at_ms, active=True)
             self.unreleased_of(task_id).pop(member_id, None)
             self.owners[task_id] = member_id
             self.revoking[member_id, task_id] = None

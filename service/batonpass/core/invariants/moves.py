@@ -1,7 +1,7 @@
-"""Which moves are allowed: whom a change interrupts, who may take over, and how many copies it costs (L6, L7, L8).
+"""Which moves are allowed: whom a change interrupts, which copy may take over, and how many copies it costs (L6 to L8).
 
-Part of ``invariants``. Readiness is computed here from what the member said and from the ends that were read, not taken
-from what the decision made of it.
+Part of ``invariants``. Readiness is computed here from the members' reports and the ends that were read, and not taken
+from the decision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from batonpass.core.soft import MeasuredReport, Positions, Soft
 
 
 def check_interruptions(transition: Transition, ledger: Ledger, record: r.AssignmentChanged) -> list[Violation]:
-    """Return what an assignment takes from a member that no move concerns, or for somebody who is not ready."""
+    """Return what an assignment takes from a member without a move, or for a copy that is not ready."""
     violations: list[Violation] = []
     member = ledger.member(record.member_id)
     if member is None:
@@ -42,26 +42,26 @@ def _is_meant_for(task: Task, member_id: MemberId) -> bool:
 
 
 def _has_reason_to_drop(transition: Transition, task: Task, member_id: MemberId) -> bool:
-    """Say whether a copy that the target wants may go all the same: it stalled, or its state is gone."""
+    """Say whether a copy that the target wants may be dropped: it stalled, or its state is gone."""
     stalled = any(stall.member_id == member_id and stall.until_ms > transition.now_ms for stall in task.stalls)
     measured = _report(transition.soft_after, member_id, task.id)
     return stalled or (measured is not None and measured.report.lost)
 
 
 def _check_handover(transition: Transition, owner: Member, task: Task) -> list[Violation]:
-    """An active is taken from an owner that is alive and willing only for a copy that is caught up."""
+    """Check that an owner that is alive and willing loses its active only to a caught-up copy."""
     before = transition.before.tasks.get(task.id)
     measured = _report(transition.soft_after, owner.id, task.id)
     state = before.state if before is not None and before.owner == owner.id else task.state
     if measured is not None and measured.report.state is not None:
         state = measured.report.state
-    if state is ActiveState.LOST or _said_lost(transition, owner.id, task.id):
+    if state is ActiveState.LOST or _reported_lost(transition, owner.id, task.id):
         return []
     if _is_past_deadline(transition, owner):
         return []
     next_owner = task.next_owner
     if next_owner is None or next_owner == owner.id:
-        return [Violation("L6", "its active is taken, but nobody is to get it", task.id, owner.id)]
+        return [Violation("L6", "its active is taken, but no next owner is chosen", task.id, owner.id)]
     if not transition.after.table.stateful[transition.after.table.index_of[task.id]]:
         return (
             []
@@ -98,12 +98,12 @@ def _check_handover(transition: Transition, owner: Member, task: Task) -> list[V
 
 
 def _is_stuck(transition: Transition, task: Task) -> bool:
-    """Say whether the owner has had a task for so long without running it that somebody else may be tried."""
+    """Say whether the owner has had a task for so long without running it that another member may be tried."""
     return transition.now_ms - task.since_ms >= transition.before.config.warmup_stall_timeout_ms
 
 
 def _is_past_deadline(transition: Transition, owner: Member) -> bool:
-    # The decision that begins a drain may find its deadline to be over already.
+    # The decision that begins a drain may find its deadline over already.
     drain = (transition.after.members.get(owner.id) or owner).drain
     return drain is not None and drain.deadline_ms is not None and drain.deadline_ms <= transition.now_ms
 
@@ -113,13 +113,13 @@ def _report(soft: Soft, member_id: MemberId, task_id: TaskId) -> MeasuredReport 
     return member.reports.get(task_id) if member is not None else None
 
 
-def _said_lost(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
+def _reported_lost(transition: Transition, member_id: MemberId, task_id: TaskId) -> bool:
     measured = _report(transition.soft_after, member_id, task_id)
     return measured is not None and measured.report.lost
 
 
 def _still_has_its_copy(transition: Transition, previous_owner: MemberId, task_id: TaskId) -> bool:
-    """Say whether the last owner, which had everything when it stopped, has said nothing to the contrary since."""
+    """Say whether no report of the last owner contradicts that it still has all state, as when it stopped."""
     member_soft = transition.soft_after.members.get(previous_owner)
     member = transition.after.members.get(previous_owner)
     if member_soft is None or not member_soft.full or member is None or member.suspected:
@@ -131,7 +131,7 @@ def _still_has_its_copy(transition: Transition, previous_owner: MemberId, task_i
 def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: TaskId, *, on_disk: bool) -> bool:
     """Say whether the member's state of the task is as good as the owner's.
 
-    State on disk that nobody tails counts only with ``on_disk``: where no owner runs that it must keep up with.
+    State on disk that the member does not tail counts only with ``on_disk``: when no owner runs.
     """
     member = group.members.get(member_id)
     grant = member.assignment.get(task_id) if member is not None else None
@@ -151,14 +151,14 @@ def is_caught_up_copy(group: Group, soft: Soft, member_id: MemberId, task_id: Ta
 
 
 def recomputed_lags(group: Group, soft: Soft, measured: MeasuredReport, task_id: TaskId) -> list[int]:
-    """Return the lag by every end offset that is known: as the member said it, by its own ends, and by those read."""
+    """Return the lag by every known end offset: as the member reported it, by its own ends, and by those read."""
     report = measured.report
     lags = [report.lag] if report.lag is not None else []
     if not report.positions:
         return lags
     own = _behind(report.positions, dict(report.end_offsets))
     subtopology, partition = split_task_id(task_id)
-    topics = next((one.changelog_topics for one in group.topology.subtopologies if one.id == subtopology), ())
+    topics = next((part.changelog_topics for part in group.topology.subtopologies if part.id == subtopology), ())
     read: dict[str, int] = {}
     for topic in topics:
         end = soft.end_offsets.get((topic, partition))
@@ -177,9 +177,13 @@ def _behind(positions: Positions, ends: dict[str, int]) -> int | None:
 
 
 def check_budgets(transition: Transition, touched: list[TaskId]) -> list[Violation]:
-    """Return where a step made copies beyond a budget. Lowering a budget, or losing an owner, leaves what is there."""
+    """Return where a step made copies beyond a budget. Copies may stay when a budget is lowered or an owner is lost."""
     new = _new_copies(transition)
-    grown = [one for one in touched if one in transition.after.tasks and one in new and _grew(transition, one)]
+    grown = [
+        task_id
+        for task_id in touched
+        if task_id in transition.after.tasks and task_id in new and _grew(transition, task_id)
+    ]
     if not grown:
         return []
     after = transition.after
@@ -187,7 +191,7 @@ def check_budgets(transition: Transition, touched: list[TaskId]) -> list[Violati
     violations = []
     stateful, config = len(after.table.stateful_indexes), after.config
     normal, drains = config.warmup_budget(stateful), config.drain_budget(stateful)
-    of_drains = [one for one in grown if is_of_a_drain(after, after.tasks[one])]
+    of_drains = [task_id for task_id in grown if is_of_a_drain(after, after.tasks[task_id])]
     if len(of_drains) < len(grown) and in_use.normal > normal:
         violations.append(
             Violation("L8", f"{in_use.normal} extra copies; max_warmup_replicas allows {normal}", grown[0])
@@ -201,14 +205,14 @@ def check_budgets(transition: Transition, touched: list[TaskId]) -> list[Violati
 
 
 class Spent(NamedTuple):
-    """Slots in use: for moves of tasks that no drain has to do with, and for those of drains."""
+    """Slots in use: for moves without a drain, and for moves of drains."""
 
     normal: int
     drains: int
 
 
 def spent(group: Group) -> Spent:
-    """Return the slots in use: those of the unsettled tasks, since a settled one has no copy too many."""
+    """Return the slots in use. Only unsettled tasks count, because a settled task has no copy too many."""
     replicas, normal, drains = group.config.num_standby_replicas, 0, 0
     for task in group.tasks.pick(group.unsettled):
         if task.warmups or len(task.standbys) > replicas:
@@ -221,25 +225,25 @@ def spent(group: Group) -> Spent:
 
 
 def slots_used(group: Group, task: Task) -> int:
-    """Return how many copies of the task the budgets count: its warmups, or what lies above the wanted number.
+    """Return how many copies of the task the budgets count: its warmups, or those beyond the wanted number.
 
-    A warmup that has been chosen as the next owner has nothing left to restore: it counts as the active to be.
+    A warmup on the next owner has nothing left to restore, so it counts as the active.
     """
     copies = len(task.standbys) + len(task.warmups) + (task.owner is not None)
     return max(len(task.warmups) - (task.next_owner in task.warmups), copies - 1 - group.config.num_standby_replicas)
 
 
 def is_of_a_drain(group: Group, task: Task) -> bool:
-    """Say whether a member on its way out has a copy of the task, so that the drain's budget may pay."""
+    """Say whether a draining member has a copy of the task, so that the drain budget may pay for it."""
     holders = (task.owner, task.previous_owner, *task.standbys, *task.warmups)
-    members = [group.members.get(one) for one in holders if one is not None]
+    members = [group.members.get(holder) for holder in holders if holder is not None]
     return any(member is not None and member.drain is not None for member in members)
 
 
 def check_capacity(transition: Transition) -> list[Violation]:
     """Return the members that a step gave more than they take.
 
-    ``max_tasks`` bounds all copies together, ``max_disk_bytes`` what all state on the disk will come to.
+    ``max_tasks`` bounds all copies together, ``max_disk_bytes`` the expected size of all state on the disk.
     """
     violations = []
     for record in transition.records:
@@ -261,7 +265,7 @@ def check_capacity(transition: Transition) -> list[Violation]:
 
 
 def _brings_state(transition: Transition, member_id: MemberId, task_ids: list[TaskId]) -> bool:
-    """Say whether any of these tasks has state elsewhere and, as far as anybody knows, none on the member yet."""
+    """Say whether any of these tasks has state elsewhere and, as far as known, none on the member yet."""
     member_soft = transition.soft_after.members.get(member_id)
     there = member_soft.reports if member_soft is not None else {}
     before = transition.before.members.get(member_id)
@@ -279,21 +283,23 @@ def _is_stateful(transition: Transition, task_id: TaskId) -> bool:
 
 
 def _size_of(transition: Transition, task_id: TaskId) -> int:
-    """Return the most bytes that anybody says the state of a task takes."""
-    said = [_report(transition.soft_after, one, task_id) for one in transition.soft_after.members]
-    return max([one.report.disk_bytes or 0 for one in said if one is not None], default=0)
+    """Return the largest size that any member reports for the state of a task."""
+    reports = [_report(transition.soft_after, member_id, task_id) for member_id in transition.soft_after.members]
+    return max([report.report.disk_bytes or 0 for report in reports if report is not None], default=0)
 
 
 def _bytes_to_be(transition: Transition, member: Member) -> int:
-    """Return what the state on a member's disk will come to once all that it holds is as large as elsewhere."""
+    """Return the size of a member's state on disk once all that it holds is as large as elsewhere."""
     member_soft = transition.soft_after.members.get(member.id)
-    there = {task: one.report.disk_bytes or 0 for task, one in member_soft.reports.items()} if member_soft else {}
+    there = (
+        {task: measured.report.disk_bytes or 0 for task, measured in member_soft.reports.items()} if member_soft else {}
+    )
     sizes = {task: _size_of(transition, task) for task in member.assignment if _is_stateful(transition, task)}
     return sum(max(there.get(task, 0), sizes.get(task, 0)) for task in {*there, *sizes})
 
 
 def _new_copies(transition: Transition) -> dict[TaskId, list[MemberId]]:
-    """Return the members that this step gave a standby or a warmup which they had in no role, by task."""
+    """Return, by task, the members that this step gave a standby or a warmup of a task they held in no role."""
     new: dict[TaskId, list[MemberId]] = {}
     for record in transition.records:
         if isinstance(record, r.AssignmentChanged):
@@ -313,7 +319,7 @@ def _grew(transition: Transition, task_id: TaskId) -> bool:
 def _check_member_budgets(transition: Transition, new: dict[TaskId, list[MemberId]]) -> list[Violation]:
     violations = []
     most = transition.after.config.max_warmups_per_member
-    for member_id in sorted({one for members in new.values() for one in members}):
+    for member_id in sorted({holder for members in new.values() for holder in members}):
         member = transition.after.members.get(member_id)
         if member is None:
             continue

@@ -1,9 +1,9 @@
-"""What licenses a record that lets somebody run a task, or forgets that somebody may (L1, L3, L5).
+"""What licenses a record that lets a member run a task, or forgets that a member may (L1, L3, L5).
 
-Part of ``invariants``. A grant needs a task that nobody else can be running, a token above all before, and an instant
-at which grants are not held. A task is released only by a confirmation, a leave, a vouched death, the end of a lease,
-or, for fenced outputs, by suspicion. A member goes only by its own word, an operator's, another run's, its own silence,
-or a revocation left unconfirmed.
+Part of ``invariants``. A grant needs a task that no other member can be running, a token above all earlier ones, and an
+instant at which grants are not held. A task is released only by a confirmation, a leave, a vouched death, the end of a
+lease, or, for fenced outputs, by suspicion. A member leaves only by its own request, an operator's, another run's, by
+its own silence, or by a revocation left unconfirmed.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def check_right(transition: Transition, ledger: Ledger, record: r.Record) -> lis
 
 
 def lease_floor_ms(transition: Transition, member_id: MemberId) -> int:
-    """Return the earliest instant at which the lease of a member can be over, by what has been heard of it.
+    """Return the earliest instant at which a member's lease can be over, by what the coordinator has heard of it.
 
-    A member unheard since the coordinator started may have been heard just before, under the longest timeout answered.
+    A member not heard since the coordinator started may have been heard just before, with the longest timeout.
     """
     member_soft = transition.soft.members.get(member_id) or transition.soft_after.members.get(member_id)
     if member_soft is None:
-        # A start that lies ahead was timed before the clock went back; it has been all the same.
+        # A start in the future was timed before the clock went back. It has happened all the same.
         started_ms = min(transition.now_ms, max(transition.soft.started_ms, transition.soft_after.started_ms))
-        # The longest timeout of that time stands in the instant from which the start let members be judged; one that
-        # was declared since has been answered to nobody unheard.
+        # The instant from which members may be judged was set with the longest timeout at the start. A timeout that was
+        # declared later has not reached a member that was not heard since.
         counted_ms = transition.soft.judge_from_ms - transition.soft.started_ms
         longest_ms = transition.before.longest_session_ms
         return started_ms + (min(counted_ms, longest_ms) if counted_ms > 0 else longest_ms)
@@ -73,7 +73,7 @@ def _check_assignment(transition: Transition, ledger: Ledger, record: r.Assignme
     member_id = record.member_id
     violations: list[Violation] = []
     if ledger.member(member_id) is None:
-        return [Violation("L2", "an assignment for somebody who is not a member", None, member_id)]
+        return [Violation("L2", "an assignment for an id that is not a member", None, member_id)]
     if record.epoch != ledger.epoch(member_id) + 1:
         detail = f"epoch {record.epoch} follows {ledger.epoch(member_id)}; each change of an assignment adds one"
         violations.append(Violation("L2", detail, None, member_id))
@@ -107,7 +107,7 @@ def _check_grant(
     owner = ledger.owner(task_id)
     if owner is not None:
         violations.append(Violation("L1", f"granted while {owner} holds the grant", task_id, member_id))
-    others = sorted(one for one in ledger.unreleased_of(task_id) if one != member_id)
+    others = sorted(other for other in ledger.unreleased_of(task_id) if other != member_id)
     if others:
         violations.append(Violation("L1", f"granted while {', '.join(others)} may still run it", task_id, member_id))
     task = transition.before.tasks.get(task_id)
@@ -134,9 +134,9 @@ def _check_release(transition: Transition, ledger: Ledger, record: r.TaskRelease
     if transition.inputs is None:
         return []
     if revocation is not None and any(
-        _confirms(one, member_id, task_id, revocation.epoch)
-        or (isinstance(one, StreamsRebalance) and not _runs(_process(transition, ledger, one, member_id), task_id))
-        for one in transition.inputs
+        _confirms(item, member_id, task_id, revocation.epoch)
+        or (isinstance(item, StreamsRebalance) and not _runs(_process(transition, ledger, item, member_id), task_id))
+        for item in transition.inputs
     ):
         return []
     return [Violation("L1", "released without a confirmation", task_id, member_id)]
@@ -157,29 +157,29 @@ def _confirms(item: object, member_id: MemberId, task_id: TaskId, epoch: int) ->
 def _process(
     transition: Transition, ledger: Ledger, item: StreamsRebalance, member_id: MemberId
 ) -> StreamsProcess | None:
-    """Return what a rebalance of Kafka Streams says of the process that a member is."""
+    """Return the process in a Kafka Streams rebalance that a member stands for."""
     member = ledger.member(member_id) or transition.before.members.get(member_id)
-    named = [] if member is None else [one for one in item.processes if one.id == member.instance_id]
+    named = [] if member is None else [process for process in item.processes if process.id == member.instance_id]
     return named[0] if named else None
 
 
 def _runs(process: StreamsProcess | None, task_id: TaskId) -> bool:
-    """Say whether a process is said to run a task; a copy beside the active goes with the rebalance that revokes it."""
+    """Say whether a process is reported to run a task. Its other copies go with the rebalance that revokes them."""
     report = process.tasks.get(task_id) if process is not None else None
     return report is not None and report.role == Role.ACTIVE
 
 
 def _is_given_by_kafka(item: StreamsRebalance, process: StreamsProcess | None, task_id: TaskId) -> bool:
-    """Say whether Kafka's own assignor, which is followed, gives a task that nobody runs to this process."""
-    is_free = not any(_runs(one, task_id) for one in item.processes)
+    """Say whether Kafka's own assignor, which is followed, gives a task that no process runs to this process."""
+    is_free = not any(_runs(other, task_id) for other in item.processes)
     return (
         is_free and item.other is not None and process is not None and task_id in item.other.actives.get(process.id, ())
     )
 
 
 def _is_vouched_dead(transition: Transition, member_id: MemberId) -> bool:
-    """Say whether the sender of an input answers for the member's running nothing any more."""
-    return transition.inputs is None or any(_vouches(transition, one, member_id) for one in transition.inputs)
+    """Say whether the sender of an input vouches that the member no longer runs anything."""
+    return transition.inputs is None or any(_vouches(transition, item, member_id) for item in transition.inputs)
 
 
 def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
@@ -203,7 +203,7 @@ def _vouches(transition: Transition, item: Input, member_id: MemberId) -> bool:
 
 
 def _is_of(member: Member, process: StreamsProcess) -> bool:
-    """Say whether a member is still this process; one that changed its threads, tags or address is a new run."""
+    """Say whether a member is still this process. A process with other threads, tags or address is a new run."""
     described = (process.id, process.capacity, dict(process.client_tags), process.endpoint)
     return described == (member.instance_id, member.capacity, dict(member.client_tags), member.endpoint)
 
@@ -212,7 +212,7 @@ def _check_waiver(ledger: Ledger, task_id: TaskId, member_id: MemberId) -> list[
     member = ledger.member(member_id)
     if member is None or not ledger.is_suspected(member_id) or member.on_lease_lost is not OnLeaseLost.CONTINUE:
         return [
-            Violation("L1", "its release is waived, but it is no suspect whose outputs are fenced", task_id, member_id)
+            Violation("L1", "its release is waived, but it is not suspected with fenced outputs", task_id, member_id)
         ]
     return []
 
@@ -222,7 +222,7 @@ def _check_suspicion(transition: Transition, ledger: Ledger, member_id: MemberId
     if member is None or member.on_lease_lost is not OnLeaseLost.CONTINUE:
         return [Violation("L1", "suspected, but its outputs are not fenced", None, member_id)]
     if transition.now_ms < transition.soft.judge_from_ms:
-        return [Violation("L3", "suspected before the coordinator may judge anybody", None, member_id)]
+        return [Violation("L3", "suspected before the coordinator may judge members", None, member_id)]
     member_soft = transition.soft.members.get(member_id)
     broken = member_soft.poll_broken_ms if member_soft is not None else None
     wait = transition.before.config.suspect_timeout_ms
@@ -235,7 +235,7 @@ def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGon
     member_id = record.member_id
     member = ledger.member(member_id)
     if member is None:
-        return [Violation("L2", "somebody who is no member is gone", None, member_id)]
+        return [Violation("L2", "an id that is not a member is gone", None, member_id)]
     if member.away_until_ms is not None:
         over = transition.now_ms >= member.away_until_ms or record.cause is not Cause.GRACE_OVER
         return [] if over else [Violation("L5", "its place is given up within its grace", None, member_id)]
@@ -251,12 +251,12 @@ def _check_departure(transition: Transition, ledger: Ledger, record: r.MemberGon
 
 
 def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) -> str:
-    """Return what is missing for a running member to be gone for this cause; "" when nothing is."""
+    """Return what is missing for a running member to be gone for this cause; "" if nothing is."""
     member_id = record.member_id
     match record.cause:
         case Cause.EXPIRED:
             if transition.now_ms < max(transition.soft.judge_from_ms, transition.soft_after.judge_from_ms):
-                return "the coordinator may not judge anybody yet"
+                return "the coordinator may not judge members yet"
             return "" if transition.now_ms >= lease_floor_ms(transition, member_id) else "its lease is not over"
         case Cause.FENCED:
             since = [revocation.since_ms for revocation in _revocations(ledger, member_id)]
@@ -266,11 +266,11 @@ def _why_not_gone(transition: Transition, ledger: Ledger, record: r.MemberGone) 
             return "it was not away"
         case Cause.EVICTED:
             is_evicted = transition.inputs is None or any(
-                isinstance(one, Eviction | GroupDeletion) for one in transition.inputs
+                isinstance(item, Eviction | GroupDeletion) for item in transition.inputs
             )
-            return "" if is_evicted else "nobody evicted it"
+            return "" if is_evicted else "no operator evicted it"
         case Cause.LEFT | Cause.REPLACED | Cause.TAKEN_OVER:
-            return "" if _is_vouched_dead(transition, member_id) else "nobody vouched that it has stopped"
+            return "" if _is_vouched_dead(transition, member_id) else "no input vouches that it has stopped"
         case _ as never:
             assert_never(never)
 
@@ -283,11 +283,11 @@ def _revocations(ledger: Ledger, member_id: MemberId) -> list[Revocation]:
 def _check_away(transition: Transition, member_id: MemberId) -> list[Violation]:
     if _is_vouched_dead(transition, member_id):
         return []
-    return [Violation("L1", "its tasks are free, but it did not say that it stopped them", None, member_id)]
+    return [Violation("L1", "its tasks are free, but it did not report that it stopped them", None, member_id)]
 
 
 def _check_deletion(transition: Transition, record: r.GroupDeleted) -> list[Violation]:
-    """Nothing may be granted under the name before the last lease of a deleted group is over."""
+    """Check that nothing is granted under the name before the last lease of a deleted group is over."""
     leases = [
         lease_floor_ms(transition, member_id)
         for member_id, member in transition.before.members.items()
@@ -309,17 +309,17 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
             return _check_adoption_from_kafka(transition, ledger, record, item)
     for task_id, token in sorted(record.tokens.items()):
         others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, member_id}
-        # Its owner goes on under its own token, whoever else has yet to release the task under an older one.
+        # An owner keeps its own token, even if other members still have to release the task under an older one.
         if others and ledger.owner(task_id) != member_id and token <= transition.before.tasks[task_id].token:
             detail = f"taken from {min(map(str, others))} under the token {token} that it had"
             violations.append(Violation("L3", detail, task_id, member_id))
         violations += [
-            Violation("L3", f"taken from {other}, who says that it runs it", task_id, member_id)
+            Violation("L3", f"taken from {other}, which reports running it", task_id, member_id)
             for other in sorted(other for other in others if other is not None)
-            if _says_that_it_runs(transition, ledger, other, task_id)
+            if _reports_running(transition, ledger, other, task_id)
         ]
     if ledger.member(member_id) is None:
-        violations.append(Violation("L3", "tasks of somebody who is no member are adopted", None, member_id))
+        violations.append(Violation("L3", "tasks of an id that is not a member are adopted", None, member_id))
     if (
         transition.after.grants_from_ms < transition.now_ms + transition.before.config.session_timeout_ms
         and not _is_held(transition)
@@ -331,15 +331,15 @@ def _check_adoption(transition: Transition, ledger: Ledger, record: r.TasksAdopt
 def _check_adoption_from_kafka(
     transition: Transition, ledger: Ledger, record: r.TasksAdopted, item: StreamsRebalance
 ) -> list[Violation]:
-    """Kafka gave a task to somebody by itself: it is said to run there, under a token of its own, and nowhere else."""
+    """Check what Kafka assigned by itself: the task is reported to run there, with its own token, and nowhere else."""
     violations = []
     for task_id, token in sorted(record.tokens.items()):
         others = {ledger.owner(task_id), *ledger.unreleased_of(task_id)} - {None, record.member_id}
         process = _process(transition, ledger, item, record.member_id)
         if not _runs(process, task_id) and not _is_given_by_kafka(item, process, task_id):
-            violations.append(Violation("L1", "adopted, but nobody says that it runs it", task_id, record.member_id))
+            violations.append(Violation("L1", "adopted, but no process reports running it", task_id, record.member_id))
         violations += [
-            Violation("L1", f"taken from {other}, who is said to run it", task_id, record.member_id)
+            Violation("L1", f"taken from {other}, which is reported to run it", task_id, record.member_id)
             for other in sorted(other for other in others if other is not None)
             if _runs(_process(transition, ledger, item, other), task_id)
         ]
@@ -349,18 +349,18 @@ def _check_adoption_from_kafka(
     return violations
 
 
-def _says_that_it_runs(transition: Transition, ledger: Ledger, member_id: MemberId, task_id: TaskId) -> bool:
+def _reports_running(transition: Transition, ledger: Ledger, member_id: MemberId, task_id: TaskId) -> bool:
     """Say whether a live member's last report before this batch, at an epoch of the log, was that it runs the task."""
     known, member = transition.soft.members.get(member_id), ledger.member(member_id)
     if known is None or member is None or transition.inputs is None:
         return False
-    # Who speaks in the same batch may have said otherwise in it.
-    if any(isinstance(one, Heartbeat) and one.member_id == member_id for one in transition.inputs):
+    # A heartbeat in this same batch may say otherwise.
+    if any(isinstance(item, Heartbeat) and item.member_id == member_id for item in transition.inputs):
         return False
-    said = known.reports.get(task_id)
+    measured = known.reports.get(task_id)
     return (
-        said is not None
-        and said.report.role == "active"
+        measured is not None
+        and measured.report.role == "active"
         and known.echoed <= member.epoch
         and transition.now_ms < lease_floor_ms(transition, member_id)
     )
@@ -371,10 +371,10 @@ def _is_held(transition: Transition) -> bool:
 
 
 def check_start(transition: Transition) -> list[Violation]:
-    """Return what is wrong after a start or a recovery: who is judged, or granted something, too early (L3)."""
+    """Return what is judged or granted too early after a start or a recovery (L3)."""
     violations = []
-    is_start = any(isinstance(one, Started) for one in transition.inputs or ())
-    is_recovery = any(isinstance(one, StoreRecovered) for one in transition.inputs or ())
+    is_start = any(isinstance(item, Started) for item in transition.inputs or ())
+    is_recovery = any(isinstance(item, StoreRecovered) for item in transition.inputs or ())
     if is_start or is_recovery:
         calm = transition.now_ms + transition.before.longest_session_ms
         if is_start and transition.soft_after.judge_from_ms < calm:

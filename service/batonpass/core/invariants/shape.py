@@ -1,6 +1,7 @@
-"""Whether a group agrees with itself: tasks with assignments, indexes with what they index, the target with its rules.
+"""Whether a group is consistent: tasks with assignments, indexes with what they index, the target with its rules.
 
-Part of ``invariants``. Also what resting means (L9): a group looks again while anything is to come, and no longer.
+Part of ``invariants``. It also has the meaning of rest (L9): a group looks again while there is something left to do,
+and not longer.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def check_task(group: Group, task: Task) -> list[Violation]:
     holders = [*([task.owner] if task.owner is not None else []), *task.standbys, *task.warmups]
     if len(set(holders)) != len(holders):
         violations += [
-            Violation("L8", "holds two copies of the task", task.id, one)
-            for one, count in Counter(holders).items()
+            Violation("L8", "holds two copies of the task", task.id, member_id)
+            for member_id, count in Counter(holders).items()
             if count > 1
         ]
     for role, members in _holders_by_role(task):
@@ -57,7 +58,7 @@ def _check_target(group: Group, task: Task) -> list[Violation]:
         violations.append(Violation("L8", "its target names a member twice", task.id))
     members = group.members
     violations += [
-        Violation("L2", "its target is no member", task.id, member_id)
+        Violation("L2", "its target is not a member", task.id, member_id)
         for member_id in wanted
         if member_id not in members
     ]
@@ -73,7 +74,7 @@ def _check_target(group: Group, task: Task) -> list[Violation]:
 
 
 def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None = None) -> list[Violation]:
-    """Return where a member's assignment names a task that does not name it; all of it without ``tasks``."""
+    """Return where a member's assignment names a task that does not name the member. ``tasks`` of None: all tasks."""
     violations: list[Violation] = []
     for task_id in sorted(member.assignment if tasks is None else _both(member.assignment, tasks)):
         grant, task = member.assignment[task_id], group.tasks.get(task_id)
@@ -94,33 +95,35 @@ def check_member(group: Group, member: Member, tasks: Collection[TaskId] | None 
 
 
 def _both(assignment: Collection[TaskId], tasks: Collection[TaskId]) -> list[TaskId]:
-    """Return the tasks that are in both; the shorter is passed over, for a step may touch every task and member."""
+    """Return the tasks in both. It passes over the shorter one, because a step may touch every task and member."""
     if len(tasks) < len(assignment):
         return [task_id for task_id in tasks if task_id in assignment]
     return [task_id for task_id in assignment if task_id in tasks]
 
 
 def check_indexes(group: Group) -> list[Violation]:
-    """Return where the instances, the unsettled tasks or the task table do not say what the members and tasks say."""
+    """Return where the indexes of instances, of unsettled tasks, or of the task table are wrong."""
     violations = [
-        Violation("L2", f"instance {instance_id} names somebody else", None, member_id)
+        Violation("L2", f"instance {instance_id} names another member", None, member_id)
         for instance_id, member_id in sorted(group.instances.items())
         if member_id not in group.members or group.members[member_id].instance_id != instance_id
     ]
     for member_id, member in sorted(group.members.items()):
         if member.instance_id is not None and group.instances.get(member.instance_id) != member_id:
-            violations.append(Violation("L2", "its instance id leads to somebody else", None, member_id))
+            violations.append(Violation("L2", "its instance id leads to another member", None, member_id))
     for task_id, task in sorted(group.tasks.items()):
         if (task_id in group.unsettled) is is_settled(group, task):
             violations.append(Violation("L9", "the index of unsettled tasks is wrong about it", task_id))
     violations += [
-        Violation("L2", "in the topology, but no task", one) for one in group.table.ids if one not in group.tasks
+        Violation("L2", "in the topology, but no task", task_id)
+        for task_id in group.table.ids
+        if task_id not in group.tasks
     ]
     return violations
 
 
 def is_settled(group: Group, task: Task) -> bool:
-    """Say whether nothing is to come for a task: it runs where its target says, with the wanted copies alone."""
+    """Say whether a task has nothing left to do: it runs at its target, with exactly the wanted copies."""
     if task.id not in group.table.index_of:
         return not (task.owner or task.unreleased or task.standbys or task.warmups)
     runs = task.owner is not None and task.owner == task.target and task.state is ActiveState.RUNNING
@@ -130,16 +133,16 @@ def is_settled(group: Group, task: Task) -> bool:
 
 
 def check_rest(group: Group) -> list[Violation]:
-    """Return whether the group has stopped looking although something is still to come (L9).
+    """Return whether the group has stopped looking although something is left to do (L9).
 
-    A task that waits, is parked, or has no target can come on only by an event that wakes the group by itself. Whether
-    looking stops at rest depends on how far the copies are; the simulator sees to that.
+    A task that waits, is parked, or has no target changes only by an input that wakes the group anyway. That looking
+    stops at rest depends on the lag of copies, and the simulator checks it.
     """
     if not group.declared or not group.members:
         return []
-    moving = [one for one in sorted(group.unsettled) if _is_moving(group, group.tasks[one])]
+    moving = [task_id for task_id in sorted(group.unsettled) if _is_moving(group, group.tasks[task_id])]
     if moving and group.next_probe_ms is None and group.placement_due_ms is None:
-        return [Violation("L9", "something is still to come, and no look is due", moving[0])]
+        return [Violation("L9", "something is left to do, and no look is due", moving[0])]
     return []
 
 

@@ -1,13 +1,14 @@
 """Where tasks belong: the target assignment.
 
-`place` looks at who has what and how warm it is, and answers where everything should end up. How the group gets there
-is for `handover` to decide. Placement asks nothing of that, but what it is told rests on it twice: a task that failed
-counts as with whoever `handover` would have take over (`targets`), and what full members would never make room for is
-taken out of the answer (`reach`). What is asked and answered is in `placement_types`.
+``place`` is told which member has what, and how warm it is there. It answers where every task should end up; how the
+group gets there is decided in ``handover``. Two parts of the core adapt what goes in and what comes out. ``targets``
+counts a failed task as being with the member that ``handover`` would move it to. ``reach`` removes from the answer what
+full members would never make room for. ``placement_types`` has the question and the answer.
 
-Placement is one min-cost flow, solved by OR-tools. What flows is copies that change members, or that have none yet.
-Copies that no rule tells apart are one node, a *class*: they have the same home, subtopology, and members that may have
-them or are warm for them. So the network grows with members, and with what is special, but not with tasks.
+Placement is one min-cost flow, solved by OR-tools. Copies flow: those that change members, and those that have none
+yet. Copies that no rule distinguishes are one node, a *class*: they have the same home and the same subtopology, and
+the same members may have them or are warm for them. So the network grows with the number of members and of special
+tasks, but not with the number of tasks.
 
     homeless class -------------------------------.
                                                    v
@@ -16,51 +17,51 @@ them or are warm for them. So the network grows with members, and with what is s
                                         |------> a member that is warm, or was the target --^
                                         `------> waits
 
-A member begins with what it has above its floor; what has no member begins in its class; everything ends with members
-or, where there is no room, waits. Only members above their floor give and only members below their ceiling take, as
-long as every member may have every task. Limits, pins, draining members, and topology epochs are capacities, and arcs
-that are not there.
+The supply of a member is what it has above its floor. The supply of a homeless class is its copies. Every copy ends at
+a member or, if there is no room, waits. As long as every member may have every task, only members above their floor
+give copies, and only members below their ceiling take any. Limits, pins, draining members and topology epochs are
+capacities, and arcs that are left out.
 
-Costs are levels (`flow`): no sum of lower ones outweighs a higher one. For actives, most important first:
+Costs are levels (``flow``): no sum of lower costs outweighs a higher one. For actives, most important first:
 
 | Level | Arc | Rule |
 |---|---|---|
-| wait | class to where it waits | what fits nowhere waits; what runs rather keeps its place |
+| wait | class to where it waits | what fits nowhere waits; a running task rather keeps its place |
 | balance | member to the end: ceiling 1, beyond 3, 5, 7 | load in proportion to capacity: floor or ceiling |
-| part | ceiling: rank of its part's load, in a rollout | who has to have more has nothing that can be elsewhere |
-| move | class to anything: 1 | the fewest moves; so who has the ceiling keeps it |
+| part | ceiling: rank of its part's load, in a rollout | more than a share only for tasks that fit nowhere else |
+| move | class to anything: 1 | the fewest moves, so a member that has the ceiling keeps it |
 | warming | class to where its warmup runs: -1 | the destination of a running warmup stays |
 | height | ceiling: rank of (floor + 1) / capacity | the ceiling goes to the lowest load per capacity |
-| unready | class to a member that is not caught up: 1 | the warmest destination: so it has the ceiling of equal loads |
+| unready | class to a member that is not caught up: 1 | the warmest destination gets the ceiling of equal loads |
 | cold | class to a member with nothing: 1; unknown: 2 | the same, among those that are not caught up |
 | restore | class to a member: rank of what is left | the same: the copy with least left to restore |
 | previous | class to its previous target: -1 | between placements equal so far the previous target wins |
-| newcomer | ceiling of who has something: 1 | a newcomer gets what somebody left |
+| newcomer | ceiling of a member that has something: 1 | a newcomer gets the tasks that become free |
 | stateless | ceiling: rank of running stateless tasks per capacity | saves a stateless task from moving |
-| even | (member, subtopology): distance from the even part | even subtopologies as far as all this allows |
+| even | (member, subtopology): distance from the even part | even subtopologies, as far as the rules above allow |
 | load | ceiling: rank of floor / capacity, then of the load now | of equal heights the lowest load first |
 | size | member to class: size of state by powers of four | tasks with little state are given away first |
 | order | ceiling: the member's place | of members equal in everything the first by id |
 
-Where this still leaves a choice the solver's stands, which follows from the order of arcs alone (members by id, classes
-by home, subtopology, size and first task); what flows is dealt to the tasks of a class by size and then in the order of
-the topology. Another version of the library may choose another optimum.
+If several flows are still equal, the solver's choice stands. It depends only on the order of the arcs: members by id,
+classes by home, subtopology, size and first task. The flow of a class is dealt to its tasks by size, then in the order
+of the topology. Another version of the library may choose another optimum.
 
-How many tasks a member should have (`quotas`) is exact: whole numbers in proportion to capacity, bent by what is bound
-and by limits as little as can be. Where topology epochs or tags keep members from having some of the tasks, maximum
-flows find the members that have to have more than their part.
+The number of tasks per member (``quotas``) is exact: whole numbers in proportion to capacity, which bound tasks and
+limits change as little as possible. If topology epochs or tags keep members from having some tasks, maximum flows find
+the members that must have more than their share.
 
-**Stateless tasks** go the same way, on quotas that fill up from the load of the stateful ones. **Standbys** too
-(`standbys`): there a class is told apart by the other copies of its tasks, beside which none may be; blocks are what
-`rack_aware_tags` tell apart, and a place on a worse one costs a level (`apart`) right below waiting; balance is the
-lowest load per capacity; a copy that is there, or that an active leaves behind, costs no move; and each
-pair of owner and member has its even part (`even`), which spreads an owner's copies; in groups of more members than
-the network has room for pairs, dealing alone does that.
-In a small group everybody gives and takes, and one exchange is the best there is; in others first those that have to,
-and further exchanges follow only where something is still missing or not level.
+**Stateless tasks** are placed in the same way. Their quotas start from the load of the stateful tasks. **Standbys**
+(``standbys``) are too, with these differences. The other copies of a task are part of its class, because no member may
+have two. Blocks are what ``rack_aware_tags`` distinguish; a worse block costs a level (``apart``) right below waiting.
+Balance means the lowest load per capacity. A copy that exists, or that an active leaves behind, costs no move. Each
+pair of owner and member has its even part (``even``), which spreads an owner's copies; in groups with too many members
+for that, dealing alone spreads them. In a small group every member gives and takes, and one exchange is optimal. In
+larger groups the members that have to exchange do so first. Further exchanges follow only if something is still missing
+or uneven.
 
-Tasks of **unequal weights** are no flow: `weights` makes a draft better step by step, in the same order of rules, and
-`levels` does for stateless ones.
+Tasks of **unequal weights** are no flow: ``weights`` improves a draft step by step, by the same rules in the same
+order, and ``levels`` does so for stateless tasks.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ __all__ = ["PlacementError", "Solver", "minimum_flow", "place"]
 def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
     """Return where every task belongs.
 
-    The answer depends on the request alone, and placing what is placed already changes nothing. Every solver gives the
-    same answer, or none.
+    The answer depends on the request alone. Placing a group that is placed already changes nothing. Every solver gives
+    the same answer, or none.
 
     Raises:
         PlacementError: the solver found no answer.
@@ -108,7 +109,7 @@ def place(request: PlacementRequest, solver: Solver = minimum_flow) -> Placed:
         short=short,
         why=why,
         moves=moves,
-        # With limits and topology epochs at once the bound counts on places that the epochs may rule out.
+        # With limits and topology epochs together the bound assumes places that the epochs may rule out.
         lower_bound=moves if lower_bound is None else min(lower_bound, moves) if state.restricted else lower_bound,
     )
 
@@ -124,7 +125,7 @@ def _place_stateless(state: PlacementState, load: list[float]) -> None:
 
 
 def _stay(state: PlacementState) -> None:
-    """Leave everything where it is, since nobody may be given anything; what nobody has waits."""
+    """Leave everything where it is, because no member may be given anything. Tasks without a home wait."""
     for task, home in enumerate(state.request.home):
         bound = state.request.bound.get(task, home)
         state.owner[task] = bound
@@ -133,7 +134,7 @@ def _stay(state: PlacementState) -> None:
 
 
 def _reasons(state: PlacementState) -> dict[int, Why]:
-    """Say of each task whose target is not its home why that is so."""
+    """Return the reason for each task whose target is not its home."""
     request, home, owner = state.request, state.home.tolist(), state.owner
     need = request.table.topology_epoch
     count = state.count(state.home).tolist()

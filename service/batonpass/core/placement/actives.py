@@ -1,4 +1,4 @@
-"""Target owners of tasks that weigh the same: first of those with state, then of those without."""
+"""Target owners of tasks of equal weight: first the stateful tasks, then the stateless ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ LEVELS = (
 
 
 def place_stateful(state: PlacementState) -> None:
-    """Give every stateful task a target."""
     _place(state, stateful_tasks(state))
 
 
 def stateful_tasks(state: PlacementState) -> Kind:
-    """Return the stateful tasks; limits leave them what is beside the stateless ones that are bound to a member."""
+    """Return the stateful tasks. Stateless tasks that are bound to a member take part of its limit."""
     taken = bound_stateless(state).tolist()
     limit = [max(0, limit - count) for limit, count in zip(state.limit, taken, strict=True)]
     limit = list(map(min, limit, state.stateful_limit))
@@ -47,19 +46,19 @@ def stateful_tasks(state: PlacementState) -> Kind:
 
 
 def stateless_tasks(state: PlacementState, load: Sequence[float] | None) -> Kind:
-    """Return the stateless tasks; limits leave them what stateful ones do not take."""
+    """Return the stateless tasks. Stateful tasks take part of the members' limits."""
     actives = state.count_actives(stateful=True)
     limit = [max(0, limit - count) for limit, count in zip(state.limit, actives.tolist(), strict=True)]
     return Kind(state, stateful=False, limit=limit, slots=actives, load=load)
 
 
 def place_stateless(state: PlacementState, load: Sequence[float]) -> None:
-    """Give every stateless task a target, on top of the stateful load of each member, in units of their weight."""
+    """Give every stateless task a target. ``load`` is the members' stateful load, in units of one task's weight."""
     _place(state, stateless_tasks(state, load))
 
 
 def running_stateless(state: PlacementState) -> Ints:
-    """Return the slots that running stateless tasks take: they are not stopped to start others."""
+    """Return the slots that running stateless tasks take. They are not stopped in order to start others."""
     homes = state.home.copy()
     for task, member in state.request.bound.items():
         homes[task] = member
@@ -67,22 +66,21 @@ def running_stateless(state: PlacementState) -> Ints:
 
 
 def bound_stateless(state: PlacementState) -> Ints:
-    """Return how many stateless tasks are bound to each member."""
     return state.count([member for task, member in state.request.bound.items() if not state.stateful[task]])
 
 
 class Kind:
-    """The stateful or the stateless tasks, and who has them before anything moves.
+    """The stateful or the stateless tasks, and which member has them before anything moves.
 
     Attributes:
-        tasks: those that are not bound and are to have a place.
-        have: per open member, those that it has, what is bound to it included; 0 for others.
-        bound: per member, those that are bound to it.
+        tasks: those to be placed that are not bound.
+        have: per open member, how many it has, including those bound to it; 0 for others.
+        bound: per member, how many are bound to it.
         orphans: those of the tasks that no open member has.
-        limit: per member, what limits leave it.
-        least: per member, what it has to have.
-        most: per member, what it may have.
-        load: what members run besides, in units of a task; None where nothing counts but these.
+        limit: per member, how many its limits leave room for.
+        least: per member, the fewest that it must have.
+        most: per member, the most that it may have.
+        load: what members run besides, in units of a task; None if it does not count.
     """
 
     def __init__(
@@ -120,13 +118,13 @@ class Kind:
             self.least = [min(has, high) for has, high in zip(self.have.tolist(), self.most, strict=True)]
 
     def count(self, state: PlacementState) -> int:
-        """Return how many of the tasks are to be on open members."""
+        """Return how many of the tasks will be on open members."""
         total = int(self.have.sum()) + len(self.orphans)
-        return min(total, sum(self.most[one] for one in state.open))
+        return min(total, sum(self.most[member] for member in state.open))
 
 
 def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list[int]:
-    """Return the tasks without a member that find a slot, the warmest first where there are too few; the others wait.
+    """Return the orphans that find a slot, the warmest first if there are too few slots. The others wait.
 
     Args:
         state: what is being placed.
@@ -135,7 +133,7 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
     """
     request = state.request
     need = request.table.topology_epoch
-    epochs = {one: request.members[one].topology_epoch for one in state.open}
+    epochs = {member: request.members[member].topology_epoch for member in state.open}
     if state.restricted:
         newest = max(epochs.values())
         for task in [task for task in orphans if need[task] > newest]:
@@ -143,10 +141,11 @@ def fit(state: PlacementState, orphans: list[int], slots: Sequence[int]) -> list
         orphans = [task for task in orphans if need[task] <= newest]
     if not state.limited or not orphans:
         return orphans
-    free = {one: slots[one] for one in state.open}
-    # Members that may take a task may take every older one too: what asks for an epoch, or a newer one, has to fit.
+    free = {member: slots[member] for member in state.open}
+    # A member that may take a task may take every older one too. So for each epoch, the tasks that need this epoch or a
+    # newer one have to fit together.
     room = {
-        epoch: sum(free[one] for one in state.open if not state.restricted or epochs[one] >= epoch)
+        epoch: sum(free[member] for member in state.open if not state.restricted or epochs[member] >= epoch)
         for epoch in ({need[task] for task in orphans} if state.restricted else {0})
     }
     if not state.restricted and len(orphans) <= room[0]:
@@ -191,18 +190,18 @@ def _place(state: PlacementState, kind: Kind) -> None:
 
 def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
     def final(members: Sequence[int], some: int) -> Quotas:
-        least, most = [kind.least[one] for one in members], [kind.most[one] for one in members]
+        least, most = [kind.least[member] for member in members], [kind.most[member] for member in members]
         if kind.load is None:
-            return quotas([state.shares[one] for one in members], least, most, some)
-        load, capacity = [kind.load[one] for one in members], [state.capacity[one] for one in members]
+            return quotas([state.shares[member] for member in members], least, most, some)
+        load, capacity = [kind.load[member] for member in members], [state.capacity[member] for member in members]
         return level_quotas(load, capacity, least, most, some)
 
     if not state.restricted:
-        found = final(state.open, count)
+        quota = final(state.open, count)
         floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-        for one, low, more in zip(state.open, found.floors, found.fractional, strict=True):
-            floors[one], fractional[one] = low, more
-        return Quotas(floors, fractional, found.ceilings)
+        for member, low, more in zip(state.open, quota.floors, quota.fractional, strict=True):
+            floors[member], fractional[member] = low, more
+        return Quotas(floors, fractional, quota.ceilings)
     blocks, reach_of = epoch_blocks(state)
     need = state.request.table.topology_epoch
     tally: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -210,15 +209,15 @@ def _quota(state: PlacementState, kind: Kind, count: int) -> Quotas:
         key = int(state.home[task]) if state.is_open[state.home[task]] else UNASSIGNED, reach_of(need[task])
         tally[key] = tally.get(key, 0) + 1
     cohorts = [Cohort(amount, to, home) for (home, to), amount in sorted(tally.items())]
-    cohorts += [Cohort(int(kind.bound[one]), (), one) for one in state.open if kind.bound[one]]
+    cohorts += [Cohort(int(kind.bound[member]), (), member) for member in state.open if kind.bound[member]]
     return Division(cohorts, blocks, state.shares, kind.least, kind.most, final).solve(state.open)
 
 
 def epoch_blocks(state: PlacementState) -> tuple[list[list[int]], Callable[[int], tuple[int, ...]]]:
-    """Return the open members of each topology epoch, and which of these blocks may have what asks for an epoch."""
+    """Return the open members of each topology epoch, and which of these blocks may have a task of an epoch."""
     members = state.request.members
-    epochs = sorted({members[one].topology_epoch for one in state.open})
-    blocks = [[one for one in state.open if members[one].topology_epoch == epoch] for epoch in epochs]
+    epochs = sorted({members[member].topology_epoch for member in state.open})
+    blocks = [[member for member in state.open if members[member].topology_epoch == epoch] for epoch in epochs]
     return blocks, lambda need: tuple(place for place, epoch in enumerate(epochs) if epoch >= need)
 
 
@@ -255,23 +254,23 @@ def _network(
 
 
 def _ceiling(state: PlacementState, kind: Kind, quota: Quotas) -> dict[str, Ints]:
-    """Return what it costs per member to have one task more than its floor."""
+    """Return, by level, the cost per member of one task more than its floor."""
     heights = [(low + 1) / capacity for low, capacity in zip(quota.floors, state.capacity, strict=True)]
-    # Of members that a ceiling makes equally high the one is lowest that has least without it.
+    # Among members that the ceiling makes equally high, the one with the lowest load without it comes first.
     levels = np.stack([quota.floors, kind.have]).T / np.array(state.capacity)[:, None]
-    found = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
+    costs = {"newcomer": (kind.have > 0).astype(np.int64), "load": ranks(levels), "order": np.arange(len(levels))}
     if quota.levels:
-        found["part"] = ranks(quota.levels)
+        costs["part"] = ranks(quota.levels)
     if kind.load is None:
-        found["height"] = ranks(heights)
-        # Where more stateless tasks run, a stateful one less saves one of them from moving.
+        costs["height"] = ranks(heights)
+        # A member that runs many stateless tasks should get fewer stateful ones, so that no stateless one has to move.
         others = state.count(state.home[~state.stateful]).tolist()
-        found["stateless"] = ranks([count / capacity for count, capacity in zip(others, state.capacity, strict=True)])
-    return found
+        costs["stateless"] = ranks([count / capacity for count, capacity in zip(others, state.capacity, strict=True)])
+    return costs
 
 
 def ranks(values: Sequence[float] | Floats) -> Ints:
-    """Return for each value, or row of values, how many lower ones there are, equal ones counted once."""
+    """Return the rank of each value, or row of values, among the distinct ones."""
     return np.unique(np.round(values, PLACES), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
@@ -284,7 +283,7 @@ class _Sorting:
         self.home = home
         self.parts, self._part = np.unique(np.array(table.subtopology, np.int64), return_inverse=True)
         of_kind = np.unique(self._part[kind.tasks])
-        # A single subtopology is even when the counts of all tasks are.
+        # With a single subtopology, evenness follows from the counts of all tasks.
         self._count = len(self.parts) if len(of_kind) > 1 else 1
         if self._count == 1:
             self._part = np.zeros(len(self._part), np.int64)
@@ -299,37 +298,41 @@ class _Sorting:
         self._size = np.array([sizes.get(task, 0) for task in tasks.tolist()] if sizes else 0, np.int64)
 
     def evenness(self, state: PlacementState, kind: Kind) -> tuple[Ints, Floats]:
-        """Return how many tasks of each subtopology members have, and how many would be even."""
+        """Return how many tasks of each subtopology each member has, and how many would be even."""
         members = len(state.capacity)
         if self._count == 1:
             return kind.have[:, None], np.zeros((members, 1))
         owner = np.array(state.owner, np.int64)
-        mine = (state.stateful == kind.stateful) & state.is_open[owner]
-        cells = owner[mine] * self._count + self._part[mine]
+        counted = (state.stateful == kind.stateful) & state.is_open[owner]
+        cells = owner[counted] * self._count + self._part[counted]
         counts = np.bincount(cells, minlength=members * self._count).reshape(members, self._count)
         total = counts.sum(axis=0) + np.bincount(self._part[kind.orphans], minlength=self._count)
         shares = np.where(state.is_open[:-1], np.array(state.capacity), 0)
         return counts, np.outer(shares / shares.sum(), total)
 
     def classes(self, state: PlacementState, wishes: Wishes, takers: frozenset[int]) -> list[TaskClass]:
-        """Return the classes, in an order that depends on nothing but what is in them."""
+        """Return the classes, in an order that depends only on their content."""
         request = state.request
         special: dict[int, tuple[tuple[Wish, ...], frozenset[int]]] = {}
         for task in {*wishes.copies, *request.previous, *request.warming}.intersection(self.tasks.tolist()):
-            found = _wishes(state, wishes, task, takers)
-            if found[0]:
-                special[task] = found
+            distinct = _wishes(state, wishes, task, takers)
+            if distinct[0]:
+                special[task] = distinct
         tasks = self.tasks
         home, part, reach = self.home[tasks], self._part[tasks], self._reach[tasks]
         size = np.broadcast_to(self._size, len(tasks))
-        bucket = np.array([(int(one).bit_length() + 1) // 2 for one in size]) if size.any() else np.zeros_like(home)
+        bucket = (
+            np.array([(int(task_size).bit_length() + 1) // 2 for task_size in size])
+            if size.any()
+            else np.zeros_like(home)
+        )
         order = np.lexsort((tasks, size, bucket, reach, part, home))
         keys = np.stack([home, part, reach, bucket])[:, order]
         keyed: dict[tuple[tuple[Wish, ...], frozenset[int], tuple[int, ...]], TaskClass] = {}
         classes: list[TaskClass] = []
         listed = tasks[order].tolist()
         apart = np.array([task in special for task in listed], np.bool_) if special else np.zeros(len(listed), np.bool_)
-        # A task with wishes stands between two classes of others, and begins a class of its own, or joins one like it.
+        # A task with wishes separates those before it from those after it. It starts a class, or joins an equal one.
         begins = np.flatnonzero(np.any(keys[:, 1:] != keys[:, :-1], axis=0) | apart[1:] | apart[:-1]) + 1
         spans = zip([0, *begins.tolist()], [*begins.tolist(), len(listed)], strict=True) if listed else ()
         for start, end in spans:
@@ -348,14 +351,16 @@ class _Sorting:
 def _wishes(
     state: PlacementState, wishes: Wishes, task: int, takers: frozenset[int]
 ) -> tuple[tuple[Wish, ...], frozenset[int]]:
-    """Return the members that are not like the others for a task, and those of them that are no better than others."""
+    """Return the wishes for a task, one per member that differs from the others, and the members that are no better."""
     request = state.request
     previous, warming = request.previous.get(task, UNASSIGNED), request.warming.get(task, UNASSIGNED)
     known = wishes.copies.get(task, {})
     some = [
-        one
-        for one in sorted({*known, previous, warming})
-        if one in takers and one != request.home[task] and state.takes(task, one)
+        member
+        for member in sorted({*known, previous, warming})
+        if member in takers and member != request.home[task] and state.takes(task, member)
     ]
-    found = tuple(wishes.wish(task, one, warming=one == warming, previous=one == previous) for one in some)
-    return found, frozenset(one for one in some if wishes.at(task, one).ready_class > Ready.NOTHING)
+    member_wishes = tuple(
+        wishes.wish(task, member, warming=member == warming, previous=member == previous) for member in some
+    )
+    return member_wishes, frozenset(member for member in some if wishes.at(task, member).ready_class > Ready.NOTHING)

@@ -1,6 +1,6 @@
-"""The network of one exchange: who gives what to whom, so that members come to their quotas.
+"""The network of one exchange: which member gives what to which, so that members come to their quotas.
 
-What flows is copies that change members, and copies that have none. Classes of copies that no rule tells apart are one
+Copies flow: those that change members, and those that have none yet. A class, copies that no rule distinguishes, is one
 node. The package's docstring draws the network.
 """
 
@@ -22,21 +22,21 @@ from batonpass.core.placement_types import UNASSIGNED
 Floats = npt.NDArray[np.float64]
 
 _BEYOND: Final = (3, 5, 7)
-"""What tasks beyond the ceiling cost a member: one, one more, and the rest. The ceiling itself costs 1."""
+"""The cost per member of tasks beyond the ceiling: the first, the second, each further one. The ceiling costs 1."""
 
-# Evenness: the growth of the squared distance from an even part, in quarters, as far as it tells anything.
+# The cost of evenness: the growth of the squared distance from an even part, in quarters, up to a maximum.
 _STEP: Final = 4
 _STEEPEST: Final = 20
 _WINDOW: Final = 6
-# Up to how many arcs are spent on keeping classes from single members of a block; beyond that dealing passes over them.
+# How many arcs are spent on keeping classes from single members of a block. If more are needed, dealing does it.
 _EXACT: Final = 1 << 18
-# How many tasks, and how many places, are compared by how they spread one owner's copies.
+# How many tasks, and how many places, are compared by how well they spread one owner's copies.
 _TASKS: Final = 16
 _PLACES: Final = 64
 
 
 class Wish(NamedTuple):
-    """What it costs, by level, to bring a copy to one member that is not like the others for it."""
+    """What it costs, by level, to bring a copy to one member that differs from the others for it."""
 
     member: int
     move: int
@@ -50,18 +50,18 @@ class Wish(NamedTuple):
 
 @dataclass(slots=True)
 class TaskClass:
-    """Copies that no rule tells apart.
+    """Copies that no rule distinguishes.
 
     Attributes:
-        home: the member that has them; `UNASSIGNED` for copies to be placed.
-        part: their subtopology, as far as it matters.
-        reach: which blocks may have them, as a place in `Exchange.reach`.
-        tasks: whose copies they are, those first that go first.
-        copies: how many copies of each task there are; none of which go to the same member.
-        wishes: the members that are not like the others for them.
+        home: the member that has them; ``UNASSIGNED`` for copies to be placed.
+        part: their subtopology, if it matters.
+        reach: which blocks may have them, as an index into ``Exchange.reach``.
+        tasks: the tasks whose copies they are, in the order in which they are dealt.
+        copies: how many copies of each task there are. Each goes to a different member.
+        wishes: the members that differ from the others for them.
         excluded: members of their blocks that may not have them, or only as a wish.
-        give: what it costs to take one of them from its home, at the level `size`.
-        wait: what it costs to leave one of them without a place; None: it has to have one.
+        give: the cost of taking one of them from its home, at the level ``size``.
+        wait: the cost of leaving one of them without a place. None: it must have one.
     """
 
     home: int
@@ -76,20 +76,23 @@ class TaskClass:
 
 
 Move = tuple[int, int, int]
-"""A task whose copy goes from a member, or from nowhere, to another: to `UNASSIGNED` where it has to wait."""
+"""A task, the member that its copy comes from (or ``UNASSIGNED``), and the member that it goes to.
+
+The last is ``UNASSIGNED`` if the copy has to wait.
+"""
 
 
 class Choice(Protocol):
-    """What to choose by among the tasks of a class, and the members that they go to."""
+    """How to choose among the tasks of a class, and among the members that they go to."""
 
     def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
-        """Take so many of the places for copies that are missing, none that is excluded; fewer if there are no more."""
+        """Take ``amount`` places for missing copies, but no excluded member; fewer if there are not enough."""
 
     def suits(self, move: Move) -> bool | None:
-        """Tell whether a move suits (True), will do (False), or must not be (None)."""
+        """Say whether a move suits (True), is acceptable (False), or is not allowed (None)."""
 
     def note(self, move: Move) -> None:
-        """Take note of a move that was chosen."""
+        """Record a move that was chosen."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,18 +101,18 @@ class Exchange:
 
     Attributes:
         levels: the levels of costs, most important first.
-        have: per member, the copies that it has, whatever keeps them there.
+        have: per member, the copies that it has, including those that cannot move.
         quota: per member, the copies that it should have.
         most: per member, the copies that it may have.
-        ceiling: by level, what it costs per member to have one more than the floor.
-        cold: by level, what it costs to go to a member that is like any other.
-        blocks: the members that take copies, divided so that those of a block are alike for almost every copy.
-        reach: sets of blocks that classes may go to, each block with what it costs at the level `apart`.
-        counts: per member and part, the copies of that part; with a single part nothing is asked of evenness.
+        ceiling: by level, the cost per member of one copy more than the floor.
+        cold: by level, the cost of going to a member that is like any other.
+        blocks: the members that take copies, grouped so that those of a block are alike for almost every copy.
+        reach: sets of blocks that classes may go to, each block with its cost at the level ``apart``.
+        counts: per member and part, the copies of that part. With a single part, evenness does not matter.
         even: per member and part, the even part.
         width: per member, its capacity relative to the others.
-        solver: what solves the network.
-        choice: what to choose by among equal tasks and equal members; None: the first of each.
+        solver: solves the network.
+        choice: how to choose among equal tasks and equal members. None: the first of each.
     """
 
     levels: Sequence[str]
@@ -139,7 +142,7 @@ class Exchange:
         parts = self.counts.shape[1]
         members, sink, hall = network.nodes(count), network.node(), network.node()
         goals = network.nodes(count * parts).reshape(-1, parts) if parts > 1 else members[:, None]
-        # A block of one member has no hub: classes go straight to the member.
+        # A block of one member has no hub: its classes are connected to the member itself.
         wide = [block for block, some in enumerate(self.blocks) if len(some) > 1]
         hubs = np.full((len(self.blocks), parts), UNASSIGNED)
         hubs[wide] = network.nodes(len(wide) * parts).reshape(-1, parts)
@@ -166,7 +169,7 @@ class Exchange:
         return dealing.run()
 
     def _load(self, network: Network, members: Ints, sink: int, classes: Sequence[TaskClass], nodes: Ints) -> None:
-        """Let begin what is above floors and what has no member; let it end with members, at the price of balance."""
+        """Add the supplies, above floors and of homeless classes, and the arcs to the end with the costs of balance."""
         floors, fractional = np.asarray(self.quota.floors), np.asarray(self.quota.fractional)
         over = np.maximum(0, self.have - floors)
         network.supply(members, over)
@@ -187,7 +190,7 @@ class Exchange:
             network.arcs(members[some], sink, left[some] if last else 1, balance=price)
 
     def _give(self, network: Network, members: Ints, classes: Sequence[TaskClass], nodes: Ints) -> None:
-        """Let members give: those parts first of which they have too many, and little state first."""
+        """Add the arcs by which members give: first from parts of which they have too many, and little state first."""
         places = np.array(
             [place for place, task_class in enumerate(classes) if task_class.home != UNASSIGNED], np.int64
         )
@@ -205,7 +208,7 @@ class Exchange:
         network.arcs(gives[cell], nodes[places], sizes, size=prices)
         home, part = np.divmod(cells, parts)
         have, even, width = self.counts[home, part], self.even[home, part], self.width[home]
-        # Below the window every copy counts the same, and above it too.
+        # Below the window every copy counts the same, and so does every copy above it.
         top = np.minimum(have, np.ceil(even).astype(np.int64) + _WINDOW // 2)
         bulk = np.flatnonzero(have > top)
         price = -_growth(top + 1, even, width)
@@ -219,7 +222,7 @@ class Exchange:
         network.arcs(members[home[some]], gives[some], (top - _WINDOW)[some], even=price[some])
 
     def _arrive(self, network: Network, members: Ints, goals: Ints, hubs: Ints) -> dict[int, _Fill]:
-        """Let copies come from hubs to the members of their block, at the price of evenness."""
+        """Add the arcs from hubs to the members of their block, with the costs of evenness."""
         fills: dict[int, _Fill] = {}
         parts = goals.shape[1]
         for block, some in enumerate(self.blocks):
@@ -244,16 +247,21 @@ class Exchange:
     def _ways(
         self, network: Network, classes: Sequence[TaskClass], nodes: Ints, goals: Ints, hubs: Ints
     ) -> tuple[Ints, slice]:
-        """Let classes go: to hubs, to members that are not like the others for them, to members where a hub is barred.
+        """Add the arcs of classes: to hubs, to members with a wish, and to single members where a hub is barred.
 
         Returns:
-            For every arc the class, the member (`UNASSIGNED` for a hub), and the node that it leads to; and where their
-            flows are.
+            For each arc its class, its member (``UNASSIGNED`` for a hub) and the node that it leads to; and the slice
+            of their flows.
         """
         by_reach: dict[int, list[int]] = {}
         for place, task_class in enumerate(classes):
             by_reach.setdefault(task_class.reach, []).append(place)
-        tables = [_NOTHING, *chain.from_iterable(self._common(classes, *one, goals, hubs) for one in by_reach.items())]
+        tables = [
+            _NOTHING,
+            *chain.from_iterable(
+                self._common(classes, *reach_places, goals, hubs) for reach_places in by_reach.items()
+            ),
+        ]
         class_of, _, heads, capacity, apart = (table := np.concatenate(tables, axis=1))
         common = network.arcs(nodes[class_of], heads, capacity, apart=apart, **self.cold)
         wishes = [(place, wish) for place, task_class in enumerate(classes) for wish in task_class.wishes]
@@ -270,39 +278,47 @@ class Exchange:
     def _common(
         self, classes: Sequence[TaskClass], reach: int, places: Sequence[int], goals: Ints, hubs: Ints
     ) -> Iterator[Ints]:
-        """Return the arcs of classes with the same reach to what is like the others for them.
+        """Return the arcs of classes with the same reach to the members without a wish for them.
 
-        Each table has the classes, the members (`UNASSIGNED` for a hub), the nodes, the capacities and what it costs.
+        Each table has the classes, the members (``UNASSIGNED`` for a hub), the nodes, the capacities and the costs.
         """
         blocks = np.array(self.reach[reach], np.int64).reshape(-1, 2)
         among = [self.blocks[block] for block in blocks[:, 0].tolist()]
-        column_of = {one: column for column, members in enumerate(among) for one in members}
+        column_of = {member: column for column, members in enumerate(among) for member in members}
         sizes = np.array([len(members) for members in among], np.int64)
         some, part = np.array(places), np.array([classes[place].part for place in places])
         count = np.array([len(classes[place].tasks) for place in places])
         excluded = [
-            (row, one) for row, place in enumerate(places) for one in classes[place].excluded if one in column_of
+            (row, member)
+            for row, place in enumerate(places)
+            for member in classes[place].excluded
+            if member in column_of
         ]
-        # Only from several copies that one member may not have, or where it were too many arcs, dealing keeps it away.
+        # Arcs keep a class from its excluded members only if it is a single copy or excludes several members, and if
+        # that does not need too many arcs. Otherwise dealing does it.
         barred = {
-            (row, column_of[one]) for row, one in excluded if count[row] == 1 or len(classes[places[row]].excluded) > 1
+            (row, column_of[member])
+            for row, member in excluded
+            if count[row] == 1 or len(classes[places[row]].excluded) > 1
         }
         if sum(int(sizes[column]) for _, column in barred) > _EXACT:
             barred = set()
         excluded = [
-            (row, one) for row, one in excluded if sizes[column_of[one]] == 1 or (row, column_of[one]) in barred
+            (row, member)
+            for row, member in excluded
+            if sizes[column_of[member]] == 1 or (row, column_of[member]) in barred
         ]
         shared = (sizes > 1) & (np.array([classes[place].copies for place in places]) == 1)[:, None]
-        for row, one in excluded:
-            shared[row, column_of[one]] = False
-        # Where somebody is excluded each other member of a block has an arc of its own.
+        for row, member in excluded:
+            shared[row, column_of[member]] = False
+        # If a class excludes a member of a block, each other member of the block has an arc of its own.
         rows, columns = np.nonzero(~shared)
         length = sizes[columns]
         offset = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
         starts = np.repeat((np.cumsum(sizes) - sizes)[columns], length)
         members = np.array([*chain.from_iterable(among)], np.int64)[starts + offset]
         rows, columns = np.repeat(rows, length), np.repeat(columns, length)
-        fine = ~np.isin(rows * len(goals) + members, [one * len(goals) + other for one, other in excluded])
+        fine = ~np.isin(rows * len(goals) + members, [row * len(goals) + member for row, member in excluded])
         rows, columns, members = rows[fine], columns[fine], members[fine]
         yield np.stack([some[rows], members, goals[members, part[rows]], count[rows], blocks[columns, 1]])
         rows, columns = np.nonzero(shared)
@@ -319,12 +335,12 @@ class _Fill(NamedTuple):
 
 
 def _growth(count: Ints, even: Floats, width: Floats) -> Ints:
-    """Return what the copy that makes it so many costs."""
+    """Return the cost of the copy that makes the count reach ``count``."""
     return np.clip(np.rint(_STEP * (2 * (count - even) - 1) / width), -_STEEPEST, _STEEPEST).astype(np.int64)
 
 
 class _Dealing:
-    """Deals what flows to tasks: classes in order, their tasks in order, the places of a hub in turn."""
+    """Deals the flow to tasks: classes in order, their tasks in order, the places of a hub in turn."""
 
     def __init__(self, classes: Sequence[TaskClass], choice: Choice | None) -> None:
         self._classes = classes
@@ -334,7 +350,7 @@ class _Dealing:
         self._shared: dict[int, list[tuple[int, int]]] = {}
 
     def stock(self, hub: int, fill: _Fill, flow: Ints) -> None:
-        """Note how many copies go from a hub to each member: one for each in turn, as long as they last."""
+        """Note how many copies go from a hub to each member, one for each member in turn."""
         amounts = flow[fill.arcs]
         if amounts.any():
             turns = np.concatenate([np.arange(amount) for amount in amounts])
@@ -350,7 +366,6 @@ class _Dealing:
         self._shared.setdefault(task_class, []).append((hub, amount))
 
     def run(self) -> list[Move]:
-        """Return where every copy goes."""
         moves: list[Move] = []
         for place in sorted({*self._direct, *self._shared}):
             task_class = self._classes[place]
@@ -358,8 +373,8 @@ class _Dealing:
             if task_class.copies > 1:
                 moves += _deal_several(task_class, direct)
                 continue
-            # Those that wait are the last of a class.
-            direct.sort(key=lambda one: one[0] == UNASSIGNED)
+            # The copies that wait are the last of a class.
+            direct.sort(key=lambda way: way[0] == UNASSIGNED)
             if self._choice is None or task_class.home == UNASSIGNED:
                 targets = [member for member, amount in direct if member != UNASSIGNED for _ in range(amount)]
                 for hub, amount in shared:
@@ -381,25 +396,25 @@ class _Dealing:
         if self._choice is not None:
             return self._choice.choose(task_class, places, amount)
         suitable = (
-            list(islice((one for one in places if one not in task_class.excluded), amount))
+            list(islice((member for member in places if member not in task_class.excluded), amount))
             if task_class.excluded
             else []
         )
-        for one in suitable:
-            places.remove(one)
+        for member in suitable:
+            places.remove(member)
         return [*suitable, *(places.popleft() for _ in range(amount - len(suitable)))]
 
     def _deal(self, choice: Choice, task_class: TaskClass, tasks: deque[int], places: deque[int]) -> Move | None:
-        """Deal one copy: the first task and place that suit each other, or else that will do."""
+        """Deal one copy: the first task and place that suit each other, or else the first that are acceptable."""
         move: Move = tasks[0], task_class.home, places[0]
         if choice.suits(move):
             tasks.popleft()
             places.popleft()
         else:
-            found = _first_that_suits(choice, task_class, tasks, places)
-            if found is None:
+            suiting = _first_that_suits(choice, task_class, tasks, places)
+            if suiting is None:
                 return None
-            move = found
+            move = suiting
             tasks.remove(move[0])
             places.remove(move[2])
         choice.note(move)
@@ -409,7 +424,7 @@ class _Dealing:
 def _first_that_suits(
     choice: Choice, task_class: TaskClass, tasks: Sequence[int], places: Sequence[int]
 ) -> Move | None:
-    """Return the first move that suits, of a few; failing that the first that will do, of all."""
+    """Return the first move that suits, among a few; failing that, the first acceptable one, among all."""
     fallback: Move | None = None
     some = list(dict.fromkeys(islice(places, _PLACES)))
     for task in islice(tasks, _TASKS):
@@ -428,6 +443,6 @@ def _first_that_suits(
 
 
 def _deal_several(task_class: TaskClass, ways: Sequence[tuple[int, int]]) -> list[Move]:
-    """Deal several copies of each task in turn: no member gets more than there are tasks, so none gets one twice."""
+    """Deal several copies of each task in turn. No member gets more copies than there are tasks, so none gets two."""
     places = [member for member, amount in sorted(ways, reverse=True) for _ in range(amount)]
     return [(task_class.tasks[turn % len(task_class.tasks)], UNASSIGNED, member) for turn, member in enumerate(places)]

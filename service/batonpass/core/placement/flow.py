@@ -1,9 +1,9 @@
-"""A min-cost flow whose costs are levels: a lower level only chooses between flows that are equal in all higher ones.
+"""A min-cost flow whose costs are levels: a lower level only chooses among flows that are equal in all higher levels.
 
-A flow is best in this order if and only if no cycle in what it leaves over improves it, and a simple cycle passes each
-node once. So a level may be weighed in one number with the levels below it, if one unit of it outweighs all that one
-cycle can gain in them. As many levels as fit are solved at once. What that settles is kept for the next ones: an arc
-with a reduced cost other than zero carries the same in every optimum, and drops out.
+Why several levels fit into one number: a flow is optimal in this order if and only if no cycle of the residual network
+improves it, and a simple cycle passes each node once. So levels can be added up in one number if one unit of the higher
+level outweighs all that one cycle can gain in the lower ones. As many levels as fit are solved at once. Their result is
+kept for the next ones: an arc with a nonzero reduced cost has the same flow in every optimum, so it drops out.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.integer] | Sequence[int] | int
 Solver = Callable[[Ints, Ints, Ints, Ints, Ints], Ints]
-"""What finds a flow of least cost, as `minimum_flow` does, which is the one to use where nothing else is said."""
+"""A function that finds a flow of least cost. ``minimum_flow`` is the default."""
 
 PLENTY: Final = 1 << 31
-"""A capacity that nothing ever fills."""
+"""A capacity that is never reached."""
 
 _LARGEST: Final = 1 << 58
-"""What a cost may come to at most once the solver has multiplied it by the number of nodes."""
+"""The largest cost allowed, after the solver has multiplied it by the number of nodes."""
 
 
 class PlacementError(Exception):
-    """The solver found no best placement; says what it answered. Whoever asked keeps the target that there is."""
+    """The solver found no optimal placement, with its answer as the message. The caller keeps the present target."""
 
 
 class Network:
-    """Nodes, arcs and supplies; `solve` says what flows.
+    """Nodes, arcs and supplies; ``solve`` returns the flow.
 
-    The answer depends on the order in which arcs were added, and on nothing else where several flows are best: add
-    them in an order that follows from the question.
+    If several flows are optimal, the answer depends only on the order in which the arcs were added. So add them in an
+    order that follows from the question.
     """
 
     def __init__(self, levels: Sequence[str], solver: Solver) -> None:
@@ -48,49 +48,50 @@ class Network:
         self._supplies: list[tuple[Ints, Ints]] = []
 
     def node(self) -> int:
-        """Add a node."""
         self._nodes += 1
         return self._nodes - 1
 
     def nodes(self, count: int) -> Ints:
-        """Add nodes."""
         self._nodes += count
         return np.arange(self._nodes - count, self._nodes, dtype=np.int64)
 
     def supply(self, nodes: Numbers, amount: Numbers) -> None:
-        """Let so much begin at nodes; a negative amount ends there."""
-        found = np.broadcast_arrays(np.asarray(nodes, np.int64).ravel(), np.asarray(amount, np.int64))
-        self._supplies.append((found[0], found[1]))
+        """Add supply at nodes; a negative amount is demand."""
+        aligned = np.broadcast_arrays(np.asarray(nodes, np.int64).ravel(), np.asarray(amount, np.int64))
+        self._supplies.append((aligned[0], aligned[1]))
 
     def arcs(self, tails: Numbers, heads: Numbers, capacity: Numbers, **costs: Numbers) -> slice:
-        """Add arcs; numbers stand for all of them alike.
+        """Add arcs. A single number stands for all of them.
 
         Args:
             tails: where they begin.
             heads: where they end.
             capacity: the most that each carries.
-            costs: what a unit costs, by level; 0 for levels left out.
+            costs: the cost of a unit, by level; 0 for levels left out.
 
         Returns:
-            Where their flows are in what `solve` returns.
+            The slice of their flows in what ``solve`` returns.
         """
-        given = [np.asarray(one, np.int64) for one in (tails, heads, capacity, *costs.values())]
-        sizes = {one.size for one in given}
+        given = [np.asarray(column, np.int64) for column in (tails, heads, capacity, *costs.values())]
+        sizes = {column.size for column in given}
         count = 0 if 0 in sizes else max(sizes)
-        found = [one.ravel() if one.size == count else np.full(count, one.item() if count else 0) for one in given]
-        self._parts.append(found[:3])
-        self._costs.append(dict(zip(costs, found[3:], strict=True)))
+        columns = [
+            column.ravel() if column.size == count else np.full(count, column.item() if count else 0)
+            for column in given
+        ]
+        self._parts.append(columns[:3])
+        self._costs.append(dict(zip(costs, columns[3:], strict=True)))
         self._arcs += count
         return slice(self._arcs - count, self._arcs)
 
     def solve(self, pivots: int) -> Ints:
-        """Return what flows through each arc.
+        """Return the flow through each arc.
 
         Args:
-            pivots: a bound on how many arcs that cost anything at one level lie on one simple cycle.
+            pivots: an upper bound on the arcs of one simple cycle that have a cost at the same level.
 
         Raises:
-            PlacementError: the solver found no best flow.
+            PlacementError: the solver found no optimal flow.
         """
         tails, heads, capacity = (np.concatenate([part[place] for part in self._parts]) for place in range(3))
         supply = np.zeros(self._nodes, np.int64)
@@ -110,7 +111,7 @@ class Network:
         return flow
 
     def _pack(self, pivots: int) -> list[Ints]:
-        """Return the costs of levels that fit into one number, most important first."""
+        """Return the costs, as many levels in one number as fit, most important first."""
         most = _LARGEST // (self._nodes + 1)
         packs: list[Ints] = []
         cost, reach = np.zeros(self._arcs, np.int64), 0
@@ -130,27 +131,27 @@ class Network:
         return packs[::-1]
 
     def _level(self, level: str) -> Ints:
-        found = np.zeros(self._arcs, np.int64)
+        cost = np.zeros(self._arcs, np.int64)
         start = 0
         for part, costs in zip(self._parts, self._costs, strict=True):
             if level in costs:
-                found[start : start + len(part[0])] = costs[level]
+                cost[start : start + len(part[0])] = costs[level]
             start += len(part[0])
-        return found
+        return cost
 
 
 def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: Ints) -> Ints:
-    """Return what flows through each arc at the least cost; keeps the interpreter's lock as long as it solves.
+    """Return the flow of least cost through each arc. It holds the interpreter's lock while it solves.
 
     Args:
         tails: per arc, the node where it begins.
         heads: per arc, the node where it ends.
         capacity: per arc, the most that it carries.
-        cost: per arc, what a unit costs.
-        supply: per node, what begins there; less than 0 ends there.
+        cost: per arc, the cost of a unit.
+        supply: per node, what begins there; negative amounts end there.
 
     Raises:
-        PlacementError: the solver found no best flow.
+        PlacementError: the solver found no optimal flow.
     """
     solver = SimpleMinCostFlow()
     solver.add_arcs_with_capacity_and_unit_cost(tails.astype(np.int32), heads.astype(np.int32), capacity, cost)
@@ -169,7 +170,7 @@ def minimum_flow(tails: Ints, heads: Ints, capacity: Ints, cost: Ints, supply: I
 def _undecided(  # noqa: PLR0917 - the arcs of a network, column by column
     tails: Ints, heads: Ints, capacity: Ints, cost: Ints, flow: Ints, nodes: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell which arcs may carry something else in another flow that costs as little (Bellman and Ford's potentials)."""
+    """Return which arcs may differ in another optimal flow (by the potentials of Bellman and Ford)."""
     more, less = flow < capacity, flow > 0
     begin = np.concatenate([tails[more], heads[less]])
     end = np.concatenate([heads[more], tails[less]])

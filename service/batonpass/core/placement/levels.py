@@ -1,4 +1,4 @@
-"""Stateless tasks of different weights, or during a rollout: they level the load that stateful ones leave."""
+"""Stateless tasks of different weights, or during a rollout: placed so that they level the load of stateful tasks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from batonpass.core.reasons import Held
 def level_loads(state: PlacementState, load: Sequence[float]) -> None:
     """Place stateless tasks of different weights, or during a rollout, on top of the load of stateful ones.
 
-    What has no owner goes to the lowest loads per capacity, heaviest first; then the highest loads are lowered task by
-    task, until none alone can lower the higher of two.
+    Tasks without an owner go to the lowest loads per capacity, heaviest first. Then the highest loads are lowered task
+    by task, until no single move lowers the higher of two loads.
     """
     held = stateless_tasks(state, None)
     levels = _Levels(state, held, load)
@@ -32,7 +32,7 @@ def level_loads(state: PlacementState, load: Sequence[float]) -> None:
 
 
 class _Levels:
-    """Loads and free slots per member, and the stateless tasks that each could give away, lightest first."""
+    """Loads and free slots per member, and the stateless tasks that each member could give away, lightest first."""
 
     def __init__(self, state: PlacementState, held: Kind, load: Sequence[float]) -> None:
         request = state.request
@@ -41,7 +41,7 @@ class _Levels:
         self.load = np.array(load)
         self.capacity = np.array(state.capacity)
         self.slots = np.array(held.limit) - held.have
-        self.epoch = np.array([one.topology_epoch for one in request.members])
+        self.epoch = np.array([member.topology_epoch for member in request.members])
         self.tasks: dict[int, list[tuple[float, int]]] = {member: [] for member in state.open}
         orphans = set(held.orphans)
         for task in held.tasks.tolist():
@@ -54,11 +54,11 @@ class _Levels:
                 self.load[state.owner[task]] += self.weight[task]
 
     def need(self, task: int) -> int:
-        """Return the topology epoch that a task asks for, as long as that matters."""
+        """Return the topology epoch that a task needs, or 0 if epochs do not matter."""
         return self.state.request.table.topology_epoch[task] if self.state.restricted else 0
 
     def lowest(self, task: int) -> tuple[float, int]:
-        """Return the least load per capacity that the task makes on any member, and that member."""
+        """Return the lowest load per capacity that the task can lead to, and the member with that load."""
         may = self.state.is_open[:-1] & (self.slots > 0)
         may &= self.epoch >= self.need(task)
         heights = np.where(may, np.round((self.load + self.weight[task]) / self.capacity, PLACES), np.inf)
@@ -66,7 +66,7 @@ class _Levels:
         return (float(heights[member]), member) if may[member] else (inf, UNASSIGNED)
 
     def place(self, task: int) -> None:
-        """Place a task that nobody has on the member that it makes lowest."""
+        """Place a task without an owner on the member whose load it leaves lowest."""
         _, member = self.lowest(task)
         if member == UNASSIGNED:
             self.state.wait(task, Held.NO_CAPACITY)
@@ -74,32 +74,34 @@ class _Levels:
             self.put(task, member)
 
     def put(self, task: int, member: int) -> None:
-        """Place a task that nobody has."""
         self.state.owner[task] = member
         insort(self.tasks[member], (self.weight[task], task))
         self.load[member] += self.weight[task]
         self.slots[member] -= 1
 
     def take(self, task: int, member: int) -> None:
-        """Take a task away from a member."""
         self.tasks[member].remove((self.weight[task], task))
         self.load[member] -= self.weight[task]
         self.slots[member] += 1
 
     def shed(self, member: int) -> None:
-        """Take from a member what goes beyond its limit, lightest first; what fits nowhere else waits."""
+        """Take tasks beyond its limit from a member, lightest first. Tasks that fit nowhere else wait."""
         while self.slots[member] < 0 and self.tasks[member]:
             _, task = self.tasks[member][0]
             self.take(task, member)
             self.place(task)
 
     def lower_one(self) -> bool:
-        """Lower the highest load that one task can lower by going elsewhere; return False if there is none."""
+        """Lower the highest load that moving one task can lower. Return False if there is none."""
         heights = np.round(self.load / self.capacity, PLACES)
-        for member in sorted(self.state.open, key=lambda one: (-heights[one], one)):
+        for member in sorted(self.state.open, key=lambda member: (-heights[member], member)):
             best = (float(heights[member]), -inf, UNASSIGNED, UNASSIGNED)
-            # Where all may go anywhere one of each weight is enough.
-            some = self.tasks[member] if self.state.restricted else {one[0]: one for one in self.tasks[member]}.values()
+            # If every member may have every task, one task of each weight is enough.
+            some = (
+                self.tasks[member]
+                if self.state.restricted
+                else {weighted[0]: weighted for weighted in self.tasks[member]}.values()
+            )
             for weight, task in some:
                 height, target = self.lowest(task)
                 left = float(np.round((self.load[member] - weight) / self.capacity[member], PLACES))

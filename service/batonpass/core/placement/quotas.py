@@ -1,6 +1,6 @@
 """How many tasks each member should have: whole numbers, by capacity, within what it must and may have.
 
-Nobody's tasks are chosen here, and where several members may take one more it is left open which of them does.
+Which tasks these are is not decided here. If several members may have one more, which of them does is left open.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ortools.graph.python.max_flow import SimpleMaxFlow
 from batonpass.core.placement.flow import PlacementError
 
 PLACES: Final = 8
-"""Loads per capacity that agree to so many places are equal: they differ only in how their parts were added up."""
+"""Loads per capacity that agree to so many places count as equal. They differ only by rounding."""
 
 
 class Quotas(NamedTuple):
-    """What each member gets: its floor, and one more for as many of the ``fractional`` ones as ``ceilings`` says.
+    """What each member gets: its floor, and one more for ``ceilings`` of the ``fractional`` members.
 
-    Where members are divided into parts, one more belongs to the parts with the lower ``levels``, as far as may be.
+    If members are divided into parts, the parts with the lower ``levels`` get the ceilings first.
     """
 
     floors: list[int]
@@ -34,9 +34,9 @@ class Quotas(NamedTuple):
 
 
 class Water(NamedTuple):
-    """Vessels after something was poured into them: those that ended at their least or most, and the level of others.
+    """Vessels after water was poured into them: those that ended at their least or most, and the level of the others.
 
-    ``rest`` is what the others hold together, ``width`` how wide they are together.
+    ``rest`` is how much the others hold together, and ``width`` how wide they are together.
     """
 
     settled: dict[int, float]
@@ -47,30 +47,30 @@ class Water(NamedTuple):
 def pour(
     load: Sequence[float], shares: Sequence[float], least: Sequence[float], most: Sequence[float], count: float
 ) -> Water:
-    """Pour ``count`` into vessels as wide as their shares, which hold a load already."""
+    """Pour ``count`` into vessels that are as wide as their shares and hold ``load`` already."""
     settled: dict[int, float] = {}
     free = list(range(len(shares)))
     rest = count + sum(load)
     width: float = sum(shares)
     while free:
-        # One below its least or above its most is out of proportion for good once the side that weighs more is
-        # settled: the level of the others can then only move towards the other side.
-        low = [one for one in free if rest * shares[one] < (load[one] + least[one]) * width]
-        high = [one for one in free if rest * shares[one] > (load[one] + most[one]) * width]
+        # Settle the side, below least or above most, that is further out of proportion. The level of the others can
+        # then only move towards the other side, so the settled vessels stay out of proportion.
+        low = [vessel for vessel in free if rest * shares[vessel] < (load[vessel] + least[vessel]) * width]
+        high = [vessel for vessel in free if rest * shares[vessel] > (load[vessel] + most[vessel]) * width]
         if not low and not high:
             break
-        missing = sum((load[one] + least[one]) * width - rest * shares[one] for one in low)
-        beyond = sum(rest * shares[one] - (load[one] + most[one]) * width for one in high)
+        missing = sum((load[vessel] + least[vessel]) * width - rest * shares[vessel] for vessel in low)
+        beyond = sum(rest * shares[vessel] - (load[vessel] + most[vessel]) * width for vessel in high)
         bound, leaving = (least, low) if missing >= beyond else (most, high)
-        settled |= {one: bound[one] for one in leaving}
-        rest -= sum(load[one] + bound[one] for one in leaving)
-        width -= sum(shares[one] for one in leaving)
-        free = [one for one in free if one not in settled]
+        settled |= {vessel: bound[vessel] for vessel in leaving}
+        rest -= sum(load[vessel] + bound[vessel] for vessel in leaving)
+        width -= sum(shares[vessel] for vessel in leaving)
+        free = [vessel for vessel in free if vessel not in settled]
     return Water(settled, rest, width)
 
 
 def whole_shares(capacities: Sequence[float]) -> list[int]:
-    """Return whole numbers in exactly the proportion of the capacities, read as the decimals that people wrote."""
+    """Return whole numbers in exactly the proportion of the capacities, taken as decimals."""
     if all(capacity == int(capacity) for capacity in capacities):
         return [int(capacity) for capacity in capacities]
     exact = {capacity: Fraction(repr(float(capacity))) for capacity in sorted(set(capacities))}
@@ -80,42 +80,42 @@ def whole_shares(capacities: Sequence[float]) -> list[int]:
 
 
 def quotas(shares: Sequence[int], least: Sequence[int], most: Sequence[int], count: int) -> Quotas:
-    """Divide ``count`` tasks by share, giving each member at least ``least`` and at most ``most``: floor or ceiling.
+    """Divide ``count`` tasks by share: each member gets its floor or ceiling, within ``least`` and ``most``.
 
-    The caller sees to it that the sum of ``least`` is not above ``count``, nor that of ``most`` below it.
+    The sum of ``least`` must not exceed ``count``, and the sum of ``most`` must not be below it.
     """
     water = pour([0] * len(shares), shares, least, most, count)
     floors, fractional = [0] * len(shares), [False] * len(shares)
-    for one, share in enumerate(shares):
-        if one in water.settled:
-            floors[one] = int(water.settled[one])
+    for member, share in enumerate(shares):
+        if member in water.settled:
+            floors[member] = int(water.settled[member])
         else:
-            floors[one], part = divmod(int(water.rest) * share, int(water.width))
-            fractional[one] = part > 0
+            floors[member], part = divmod(int(water.rest) * share, int(water.width))
+            fractional[member] = part > 0
     return Quotas(floors, fractional, count - sum(floors))
 
 
 def level_quotas(
     load: Sequence[float], capacity: Sequence[float], least: Sequence[int], most: Sequence[int], count: int
 ) -> Quotas:
-    """Put ``count`` tasks of weight 1 on top of loads, each on whoever it leaves lowest per capacity.
+    """Put ``count`` tasks of weight 1 on top of loads, each on the member whose load per capacity it leaves lowest.
 
-    All that is left open is who takes one more of those whom it would leave equally high.
+    If members would be equally high, which of them takes one more is left open.
     """
     water = pour(load, capacity, least, most, count)
     level = water.rest / water.width if water.width else 0.0
     floors = [
-        int(water.settled[one])
-        if one in water.settled
-        else min(max(floor(level * share - load[one] + 1e-9), low), high)
-        for one, (share, low, high) in enumerate(zip(capacity, least, most, strict=True))
+        int(water.settled[member])
+        if member in water.settled
+        else min(max(floor(level * share - load[member] + 1e-9), low), high)
+        for member, (share, low, high) in enumerate(zip(capacity, least, most, strict=True))
     ]
     rest = count - sum(floors)
 
-    def height(one: int) -> tuple[float, int]:
-        return round((load[one] + floors[one] + 1) / capacity[one], PLACES), one
+    def height(member: int) -> tuple[float, int]:
+        return round((load[member] + floors[member] + 1) / capacity[member], PLACES), member
 
-    heap = [height(one) for one in range(len(floors)) if floors[one] < most[one]] if rest > 0 else []
+    heap = [height(member) for member in range(len(floors)) if floors[member] < most[member]] if rest > 0 else []
     heapify(heap)
     while rest > 0 and heap:
         lowest = heap[0][0]
@@ -124,11 +124,11 @@ def level_quotas(
             equal.append(heappop(heap)[1])
         if len(equal) > rest:
             open_to = set(equal)
-            return Quotas(floors, [one in open_to for one in range(len(floors))], rest)
-        for one in equal:
-            floors[one] += 1
-            if floors[one] < most[one]:
-                heappush(heap, height(one))
+            return Quotas(floors, [member in open_to for member in range(len(floors))], rest)
+        for member in equal:
+            floors[member] += 1
+            if floors[member] < most[member]:
+                heappush(heap, height(member))
         rest -= len(equal)
     return Quotas(floors, [False] * len(floors), 0)
 
@@ -144,15 +144,15 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Tasks to be divided over members of which not every one may have every task.
+    """Tasks to be divided among members that may not all have every task.
 
     Attributes:
         cohorts: the tasks.
-        blocks: members that may have the same tasks; each member is in one of them at most.
-        shares: per member, its part.
+        blocks: members that may have the same tasks. Each member is in at most one block.
+        shares: per member, its share.
         least: per member, what it must have.
         most: per member, what it may have.
-        final: divides a count over members that share it evenly.
+        final: divides a count among members that may all have the same tasks.
     """
 
     cohorts: Sequence[Cohort]
@@ -163,47 +163,48 @@ class Division:
     final: Callable[[Sequence[int], int], Quotas]
 
     def solve(self, members: Sequence[int]) -> Quotas:
-        """Return what each member gets, as even per share as cohorts let it be."""
+        """Return what each member gets, as even per share as the cohorts allow."""
         floors, fractional = [0] * len(self.shares), [False] * len(self.shares)
         levels = [0.0] * len(self.shares)
         ceilings = 0
         pending = [(list(members), list(range(len(self.cohorts))))]
         while pending:
             some, cohorts = pending.pop()
-            count = sum(self.cohorts[one].count for one in cohorts)
-            least, most = [self.least[one] for one in some], [self.most[one] for one in some]
+            count = sum(self.cohorts[cohort].count for cohort in cohorts)
+            least, most = [self.least[member] for member in some], [self.most[member] for member in some]
             count = min(max(count, sum(least)), sum(most))
             split = self._split(some, cohorts, count)
             if split is not None:
                 pending += split
                 continue
-            found = self.final(some, count)
-            level = count / sum(self.shares[one] for one in some)
-            for place, one in enumerate(some):
-                levels[one] = level
-                floors[one], fractional[one] = found.floors[place], found.fractional[place]
-            ceilings += found.ceilings
+            divided = self.final(some, count)
+            level = count / sum(self.shares[member] for member in some)
+            for place, member in enumerate(some):
+                levels[member] = level
+                floors[member], fractional[member] = divided.floors[place], divided.fractional[place]
+            ceilings += divided.ceilings
         return Quotas(floors, fractional, ceilings, levels)
 
     def _split(
         self, members: Sequence[int], cohorts: Sequence[int], count: int
     ) -> list[tuple[list[int], list[int]]] | None:
-        """Return members that have to have more than their part, with the tasks that only they may have; and the rest.
+        """Return the members that must exceed their share, with the tasks that only they may have; and the rest.
 
-        A maximum flow from cohorts to members who may have exactly their part: what it cuts off is too much for them.
+        A maximum flow goes from cohorts to members whose capacity is exactly their share. Its minimum cut separates the
+        members that have too many tasks.
         """
         if len(members) <= 1 or not cohorts:
             return None
-        shares = [self.shares[one] for one in members]
-        least, most = [self.least[one] for one in members], [self.most[one] for one in members]
+        shares = [self.shares[member] for member in members]
+        least, most = [self.least[member] for member in members], [self.most[member] for member in members]
         water = pour([0] * len(members), shares, least, most, count)
         scale = max(1, int(water.width))
-        node = {one: 1 + len(cohorts) + len(self.blocks) + place for place, one in enumerate(members)}
+        node = {member: 1 + len(cohorts) + len(self.blocks) + place for place, member in enumerate(members)}
         sink = 1 + len(cohorts) + len(self.blocks) + len(members)
         arcs: list[tuple[int, int, int]] = []
-        for place, one in enumerate(members):
+        for place, member in enumerate(members):
             part = int(water.settled[place]) * scale if place in water.settled else int(water.rest) * shares[place]
-            arcs.append((node[one], sink, part))
+            arcs.append((node[member], sink, part))
         for place, index in enumerate(cohorts):
             cohort = self.cohorts[index]
             arcs.append((0, 1 + place, cohort.count * scale))
@@ -211,7 +212,7 @@ class Division:
             if cohort.home in node:
                 arcs.append((1 + place, node[cohort.home], count * scale))
         for block, some in enumerate(self.blocks):
-            arcs += [(1 + len(cohorts) + block, node[one], count * scale) for one in some if one in node]
+            arcs += [(1 + len(cohorts) + block, node[member], count * scale) for member in some if member in node]
         solver = SimpleMaxFlow()
         table = np.array(arcs, np.int64)
         solver.add_arcs_with_capacity(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2])
@@ -222,9 +223,9 @@ class Division:
         if status != solver.OPTIMAL:
             raise PlacementError("the solver of placement could not divide the tasks over the members")
         cut = set(solver.get_source_side_min_cut())
-        inside = [one for one in members if node[one] in cut]
+        inside = [member for member in members if node[member] in cut]
         if not inside or len(inside) == len(members):
             return None
         within = [index for place, index in enumerate(cohorts) if 1 + place in cut]
-        outside = [one for one in members if node[one] not in cut]
+        outside = [member for member in members if node[member] not in cut]
         return [(inside, within), (outside, [index for index in cohorts if index not in set(within)])]

@@ -1,7 +1,8 @@
-"""Target standbys: apart by tags, level, few new copies, warm ones first, one owner's spread over many members.
+"""Target standbys: apart by tags, level, few new copies, warm ones first, and one owner's spread over many members.
 
-What is there and may stay does. What is missing, and what members have too much of, is exchanged as actives are: all
-missing copies of a task at once where tags do not tell members apart, else one copy of each task after the other.
+A copy that exists and may stay does so. Missing copies, and copies of which members have too many, are exchanged in the
+same way as actives. Where tags do not distinguish members, all missing copies of a task are placed at once, otherwise
+one copy of each task after the other.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Ready, Warmth
 
 LEVELS: Final = ("wait", "apart", "balance", "height", "move", "unready", "cold", "restore", "even", "size")
 
-# Up to how many members each has an arc of its own from every class, and how many of one owner's copies each has is
-# weighed; beyond that those that are alike share one, and copies are spread when they are dealt.
+# In groups up to this many members, each member has an arc of its own from every class, and the costs include how many
+# copies of each owner it has. In larger groups members that are alike share an arc, and dealing spreads the copies.
 _SINGLE: Final = 64
-# How many rounds there are at most; one or two are enough but where limits or tags bind.
+# The most rounds. One or two are enough, except where limits or tags bind.
 _ROUNDS: Final = 8
 # How many ways to spread a task's copies over kinds of members are compared.
 _WAYS: Final = 100
-# How many places are looked at for one that has few of an owner's copies.
+# How many places are examined to find one with few of an owner's copies.
 _LOOKED_AT: Final = 64
-# Up to how many copies times members a group is small: everybody gives and takes at once, and who has the other copies
-# of a task tells classes apart.
+# A group is small up to this many copies times members. In a small group every member gives and takes at once, and a
+# class also has the members with the other copies of a task.
 _SMALL: Final = 1 << 16
 
 
 def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[int, int]]:
-    """Return the target standbys of every task, and how many of them each short task lacks."""
+    """Return the target standbys of every task, and how many each task lacks, for those that lack any."""
     request = state.request
     if not state.open:
-        # Nothing moves, but no more copies are wanted than the group asks for now.
+        # Nothing moves, but the number of copies follows the group's present settings.
         return [_warmest(state, task, held) for task, held in enumerate(request.standbys)], {}
     if not request.num_standby_replicas:
         return [()] * len(state.owner), {}
@@ -54,18 +55,18 @@ def place_standbys(state: PlacementState) -> tuple[list[tuple[int, ...]], dict[i
 
 
 def _warmest(state: PlacementState, task: int, held: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the standbys that a task keeps where nobody may be given anything: as many as are wanted."""
-    request, others = state.request, tuple(one for one in held if one != state.owner[task])
+    """Return the standbys that a task keeps while no member may be given anything: the warmest, as many as wanted."""
+    request, others = state.request, tuple(member for member in held if member != state.owner[task])
     wanted = request.num_standby_replicas if request.table.stateful[task] else 0
     if len(others) <= wanted:
         return others
     known = request.warmth([task], others).get(task, {})
-    ranked = sorted((known.get(one, NO_STATE), one) for one in others)
-    return tuple(sorted(one for _, one in ranked[:wanted]))
+    ranked = sorted((known.get(member, NO_STATE), member) for member in others)
+    return tuple(sorted(member for _, member in ranked[:wanted]))
 
 
 class _Slots(NamedTuple):
-    """Copies that each of some tasks lacks, to go to members of one kind, or (None) wherever tags want them."""
+    """Copies that each of some tasks lacks, to go to members of one kind; None: wherever tags want them."""
 
     kind: int | None
     amount: int
@@ -98,7 +99,7 @@ class _Standbys:
         room = np.minimum(np.array(state.limit) - actives, np.array(state.stateful_limit) - self._owned)
         self._most = np.minimum(np.maximum(0, room), int(standing.sum()) - self._owned)
         self._most[~state.is_open[:-1]] = 0
-        # As many standbys of one owner's tasks as another member should have, at most.
+        # The most standbys of one owner's tasks that another member should have.
         self._part: list[int] = (-(-self._owned * request.num_standby_replicas // max(1, len(state.open) - 1))).tolist()
         self._weighs_pairs = len(state.capacity) <= _SINGLE
         self._is_small = int(self._wanted.sum()) * len(state.open) <= _SMALL
@@ -106,20 +107,20 @@ class _Standbys:
         self._count_copies()
 
     def short(self) -> dict[int, int]:
-        """Return how many standbys each short task lacks."""
         lacks = self._state.request.num_standby_replicas - self._lengths
         short = np.flatnonzero(self._state.stateful & (self._owner != UNASSIGNED) & (lacks > 0))
         return dict(zip(short.tolist(), lacks[short].tolist(), strict=True))
 
     def improve(self) -> bool:
-        """Drop what cannot stay, and exchange once; return whether anything changed.
+        """Drop the copies that cannot stay, and exchange once. Return whether anything changed.
 
-        What is complete and level is left alone: so placing what is placed changes nothing.
+        What is complete and level stays as it is, so placing a group that is placed changes nothing.
 
-        In a small group everybody gives and takes. In others only members that have too much give, and only those that
-        have too little take, or have state of what is missing and pass something else on; where that changes nothing,
-        everybody does. And also where limits or topologies may keep copies from where tags want them: copies on a worse
-        place have to count, which they would not if the others were levelled first.
+        In a small group every member gives and takes. In larger groups only these members do at first: those with too
+        many copies give; those with too few take; those with state of tasks that lack a copy take and pass something
+        else on. If that changes nothing, every member gives and takes. The same holds where limits or topology epochs
+        may keep copies from where tags want them: copies on a worse block then have to count, and levelling some of the
+        members first would hide them.
         """
         self._there = list(self.copies)
         self._drop_misplaced()
@@ -138,7 +139,7 @@ class _Standbys:
         return self.copies != self._there
 
     def _count_copies(self) -> None:
-        """Take note of all copies, and number tasks by what tags and topologies look at."""
+        """Index all copies, and number the tasks by what tags and topology epochs see of them."""
         self._lengths = np.fromiter(map(len, self.copies), np.int64, len(self.copies))
         self._task = np.repeat(np.arange(len(self.copies)), self._lengths)
         self._holder = np.fromiter(chain.from_iterable(self.copies), np.int64, len(self._task))
@@ -150,7 +151,7 @@ class _Standbys:
         self._by_owner: tuple[Ints, Ints] | None = None
 
     def _alike(self, kinds: Sequence[int]) -> Ints:
-        """Return a number for each task: the same where owners, and the other copies, are on members of equal kinds."""
+        """Number the tasks: the same number if the owners, and the other copies, are on members of equal kinds."""
         kind = np.array([*kinds, -1])
         order = np.lexsort((kind[self._holder], self._task))
         task, holders = self._task[order], kind[self._holder[order]]
@@ -160,11 +161,11 @@ class _Standbys:
         return _numbered(kind[self._owner], *others)
 
     def _drop_misplaced(self) -> None:
-        """Drop copies that cannot stay: beside another one, on members that leave or do not know the task, too many."""
+        """Drop copies that cannot stay: a second copy, on members that leave or do not know the task, or too many."""
         state, task, holder = self._state, self._task, self._holder
         wrong = (holder == self._owner[task]) | ~state.is_open[holder]
         if state.restricted:
-            epochs = np.array([one.topology_epoch for one in state.request.members])
+            epochs = np.array([member.topology_epoch for member in state.request.members])
             wrong |= epochs[holder] < self._need[task]
         misplaced = self._lengths > self._wanted
         misplaced[task[wrong]] = True
@@ -177,14 +178,14 @@ class _Standbys:
         known = state.request.warmth(dropped, state.open)
         for each in dropped:
             kept = self._kept(each, known.get(each, {}))
-            for one in self.copies[each]:
-                self._count[one] -= one not in kept
+            for member in self.copies[each]:
+                self._count[member] -= member not in kept
             self.copies[each] = tuple(sorted(kept))
         self._count_copies()
 
     def _kinds_of(self, task: int) -> tuple[int, tuple[int, ...]]:
         kind = self._tags.kind
-        return kind[self._state.owner[task]], tuple(sorted([kind[one] for one in self.copies[task]]))
+        return kind[self._state.owner[task]], tuple(sorted([kind[member] for member in self.copies[task]]))
 
     def _is_misplaced(self, task: int) -> int:
         return not self._tags.apart(*self._kinds_of(task))
@@ -194,18 +195,18 @@ class _Standbys:
         return self._tags.is_free((owner, *others))
 
     def _kept(self, task: int, known: Mapping[int, Warmth]) -> list[int]:
-        """Return the copies of a task that may stay: those that tags want, the warmest of them, on low members."""
+        """Return the copies of a task that may stay: those that tags want, the warmest of them, on members with few."""
         state, kind = self._state, self._tags.kind
         left = [
-            one
-            for one in self.copies[task]
-            if one != state.owner[task] and state.is_open[one] and state.takes(task, one)
+            member
+            for member in self.copies[task]
+            if member != state.owner[task] and state.is_open[member] and state.takes(task, member)
         ]
 
-        def order(one: int) -> tuple[tuple[int, ...], float, int]:
-            degree = known.get(one, NO_STATE)
-            level = round(int(self._count[one]) / state.capacity[one], PLACES)
-            return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, one
+        def order(member: int) -> tuple[tuple[int, ...], float, int]:
+            degree = known.get(member, NO_STATE)
+            level = round(int(self._count[member]) / state.capacity[member], PLACES)
+            return (() if degree.ready_class <= Ready.CAUGHT_UP else tuple(degree)), level, member
 
         kept: list[int] = []
         on = [kind[state.owner[task]]]
@@ -213,19 +214,19 @@ class _Standbys:
             best = self._tags.tiers(tuple(sorted(on)))[:1]
             if not best:
                 break
-            fit = sorted((one for one in left if kind[one] in best[0]), key=order)
-            # Where none of them is among the best, one that is will come beside them.
+            fit = sorted((member for member in left if kind[member] in best[0]), key=order)
+            # If no copy is on one of the best kinds, a new copy will be placed there beside the existing ones.
             on.append(kind[fit[0]] if fit else best[0][0])
             kept += fit[:1]
-            left = [one for one in left if one not in fit[:1]]
+            left = [member for member in left if member not in fit[:1]]
         return kept
 
     def _missing(self) -> list[_Slots]:
-        """Return what tasks lack: all at once, but where tags tell members apart for each kind of members apart.
+        """Return what tasks lack: all copies at once, or, where tags distinguish members, separately for each kind.
 
-        Which kinds is settled here for tasks that lack several copies: those that leave the highest level lowest.
-        Not where limits or topologies may bring two copies to one kind after all: then both have one class, of which no
-        member gets two copies of a task.
+        The kinds are chosen here for tasks that lack several copies: those whose highest level stays lowest. They are
+        not chosen where limits or topology epochs may bring two copies to one kind. Then both copies are in one class,
+        of which no member gets two copies of a task.
         """
         state, tags, kind = self._state, self._tags, self._tags.kind
         amounts = np.maximum(0, self._wanted - self._lengths)
@@ -237,47 +238,49 @@ class _Standbys:
         missing = [_Slots(None, int(amounts[some[0]]), some.tolist()) for some in _split_by(whole, amounts[whole])]
         slots: dict[tuple[int, int], list[int]] = {}
         capacity, given = [0.0] * tags.kinds, [0.0] * tags.kinds
-        for one in state.open:
-            capacity[kind[one]] += state.capacity[one]
-            given[kind[one]] += self._count[one]
+        for member in state.open:
+            capacity[kind[member]] += state.capacity[member]
+            given[kind[member]] += self._count[member]
         for task in np.flatnonzero(by_kind).tolist():
             owner, others = self._kinds_of(task)
             chosen = min(
                 tags.ways((owner, *others), int(amounts[task]), _WAYS),
-                key=lambda way: sorted(((given[one] + way.count(one)) / capacity[one] for one in way), reverse=True),
+                key=lambda way: sorted(
+                    ((given[each_kind] + way.count(each_kind)) / capacity[each_kind] for each_kind in way), reverse=True
+                ),
             )
-            for one in sorted(set(chosen)):
-                given[one] += chosen.count(one)
-                slots.setdefault((one, chosen.count(one)), []).append(task)
+            for each_kind in sorted(set(chosen)):
+                given[each_kind] += chosen.count(each_kind)
+                slots.setdefault((each_kind, chosen.count(each_kind)), []).append(task)
         return [*missing, *(_Slots(*key, tasks) for key, tasks in slots.items())]
 
     def _quota(self, missing: Sequence[_Slots]) -> Quotas:
-        """Return how many standbys each member should hold once these are placed too, as level as can be."""
+        """Return how many standbys each member should hold, once the missing ones are placed, as level as possible."""
         state = self._state
         least, most = [0] * len(state.capacity), self._most.tolist()
         lacking = sum(slots.amount * len(slots.tasks) for slots in missing)
         count = min(int(self._count[state.open].sum()) + lacking, sum(most))
 
         def final(members: Sequence[int], some: int) -> Quotas:
-            capacity = [state.capacity[one] for one in members]
+            capacity = [state.capacity[member] for member in members]
             return level_quotas(
-                [0.0] * len(members), capacity, [0] * len(members), [most[one] for one in members], some
+                [0.0] * len(members), capacity, [0] * len(members), [most[member] for member in members], some
             )
 
         if self._tags.kinds == 1 and not state.restricted:
-            found = final(state.open, count)
+            quota = final(state.open, count)
             floors, fractional = [0] * len(state.capacity), [False] * len(state.capacity)
-            for one, low, more in zip(state.open, found.floors, found.fractional, strict=True):
-                floors[one], fractional[one] = low, more
-            return Quotas(floors, fractional, found.ceilings)
+            for member, low, more in zip(state.open, quota.floors, quota.fractional, strict=True):
+                floors[member], fractional[member] = low, more
+            return Quotas(floors, fractional, quota.ceilings)
         blocks = Blocks(state, self._tags, state.open, size=len(state.open), strict=True)
         tally = Counter(self._reach_of_copies(blocks, self._task, self._holder).tolist())
         for slots in missing:
             for reach in self._reach_of_missing(blocks, slots).tolist():
                 tally[reach] += slots.amount
         cohorts = [
-            Cohort(amount, tuple(block for block, _ in blocks.reach[one]), UNASSIGNED)
-            for one, amount in sorted(tally.items())
+            Cohort(amount, tuple(block for block, _ in blocks.reach[reach]), UNASSIGNED)
+            for reach, amount in sorted(tally.items())
         ]
         return Division(cohorts, blocks.members, state.shares, least, most, final).solve(state.open)
 
@@ -313,28 +316,28 @@ class _Standbys:
         )
         come: dict[int, list[int]] = {}
         for task, source, target in exchange.solve(classes):
-            # What members give to others was noted when it was dealt.
+            # ``note`` has applied what members give to others already, when it was dealt.
             if source != UNASSIGNED and target == UNASSIGNED:
                 self.note((task, source, target))
             elif source == UNASSIGNED and target != UNASSIGNED:
                 come.setdefault(task, []).append(target)
         for task, targets in come.items():
-            # Of two copies of a task at one member one is still missing.
+            # If two copies of a task came to one member, one is still missing.
             self.copies[task] = tuple(sorted({*self.copies[task], *targets}))
         self._count_copies()
 
     def _warm_for(self, missing: Sequence[_Slots]) -> Marks:
-        """Say of every member whether it has state of a task that lacks a copy."""
+        """Return for every member whether it has state of a task that lacks a copy."""
         state, lacking = self._state, [*chain.from_iterable(slots.tasks for slots in missing)]
         warm = np.zeros(len(state.capacity), np.bool_)
         homes = state.home[lacking]
         warm[homes[(homes != UNASSIGNED) & (homes != self._owner[lacking])]] = True
         for task, known in state.request.warmth(lacking, state.open).items():
-            warm[[one for one in known if one != state.owner[task] and one not in self.copies[task]]] = True
+            warm[[member for member in known if member != state.owner[task] and member not in self.copies[task]]] = True
         return warm
 
     def _evenness(self) -> tuple[Ints, Floats]:
-        """Return how many of each owner's copies members have, and how many would be even, in groups that weigh it."""
+        """Return how many of each owner's copies members have, and how many would be even, if the group weighs that."""
         state, members = self._state, len(self._state.capacity)
         if not self._weighs_pairs:
             return self._count[:, None], np.zeros((members, 1))
@@ -347,14 +350,14 @@ class _Standbys:
     def _classes(
         self, missing: Sequence[_Slots], gives: Marks, takes: Marks
     ) -> tuple[list[TaskClass], Mapping[str, int]]:
-        """Return the copies that are missing, those that members could give, and what a cold place costs."""
+        """Return the missing copies, the copies that members could give, and the cost of a cold place."""
         state = self._state
         lacking = np.zeros(len(self.copies), np.bool_)
         lacking[[*chain.from_iterable(slots.tasks for slots in missing)]] = True
-        # A task that lacks a copy keeps the others where they are, unless that is above a limit.
+        # A task that lacks a copy keeps its others where they are, except those above a limit.
         above = (self._count > self._most) & gives
-        mine = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
-        given, sources = self._task[mine], self._holder[mine]
+        offered = above[self._holder] | (gives[self._holder] & ~lacking[self._task])
+        given, sources = self._task[offered], self._holder[offered]
         tasks = {*np.flatnonzero(lacking).tolist(), *given.tolist()}
         wishes = Wishes(state.request.warmth(tasks, np.flatnonzero(takes | above).tolist()))
         special = self._special(wishes, takes)
@@ -386,7 +389,7 @@ class _Standbys:
         return [*classes, *keyed.values()], wishes.cold
 
     def _special(self, wishes: Wishes, takes: Marks) -> Marks:
-        """Say of every task whether some member that takes copies is not like the others for it."""
+        """Return for every task whether it distinguishes some member that takes copies from the others."""
         state = self._state
         special: Marks = takes[state.home] & (state.home != UNASSIGNED) & (state.home != self._owner)
         taking = {*np.flatnonzero(takes).tolist()}
@@ -396,7 +399,7 @@ class _Standbys:
         return special
 
     def _missing_classes(self, missing: Sequence[_Slots], wishes: Wishes, special: Marks) -> Iterator[TaskClass]:
-        """Return the copies that are missing; those of one owner are alike where nobody has, or had, one of them."""
+        """Return the missing copies. One owner's are alike where no member has, or had, a copy of the task."""
         there = np.fromiter(map(len, self._there), np.int64, len(self._there))
         fresh = ~special & (self._lengths + self._had + there == 0)
         for slots in missing:
@@ -416,31 +419,31 @@ class _Standbys:
     def _key(
         self, wishes: Wishes, task: int, source: int, reach: int, amount: int
     ) -> tuple[int, int, int, int, tuple[Wish, ...], frozenset[int]]:
-        """Return what a copy is sorted by."""
+        """Return the properties by which a copy is sorted into its class."""
         here, allowed = {self._state.owner[task], *self.copies[task]}, self._blocks.allowed[reach]
         request = self._state.request
-        # An active that leaves its owner leaves a copy there that costs nothing, nor does one that was to be replaced.
+        # A copy that a moving active leaves at its old owner costs nothing, nor does one that was to be replaced.
         there = {request.home[task], *((*request.standbys[task], *self._there[task]) if source == UNASSIGNED else ())}
-        found: list[Wish] = []
-        for one in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
-            wish = _there(one) if one in there else wishes.wish(task, one)
-            found.append(wish._replace(apart=self._blocks.price(reach, one)))
-        barred = {one.member for one in found if one.cold > 1 or amount > 1}
-        return source, 0, reach, amount, tuple(found), frozenset((here & allowed) | barred)
+        member_wishes: list[Wish] = []
+        for member in sorted({*wishes.copies.get(task, ()), *there} & allowed - here):
+            wish = _there(member) if member in there else wishes.wish(task, member)
+            member_wishes.append(wish._replace(apart=self._blocks.price(reach, member)))
+        barred = {wish.member for wish in member_wishes if wish.cold > 1 or amount > 1}
+        return source, 0, reach, amount, tuple(member_wishes), frozenset((here & allowed) | barred)
 
     def _reach_of_copies(self, blocks: Blocks, tasks: Ints, holders: Ints) -> Ints:
-        """Return for copies that members have which set of blocks may have each of them instead."""
+        """Return for each existing copy the set of blocks that may have it instead."""
         kinds = np.array(self._tags.kind)[holders]
 
         def reach(place: int) -> int:
             task, holder = int(tasks[place]), int(holders[place])
-            others = [one for one in self.copies[task] if one != holder]
+            others = [member for member in self.copies[task] if member != holder]
             return blocks.of(task, self._state.owner[task], others, moves=True)
 
         return _per_class(_numbered(self._pattern[tasks], kinds), np.arange(len(tasks)), reach)
 
     def _reach_of_missing(self, blocks: Blocks, slots: _Slots) -> Ints:
-        """Return for copies that are missing which set of blocks may have each of them."""
+        """Return for each missing copy the set of blocks that may have it."""
         tasks = np.array(slots.tasks, np.int64)
         return _per_class(
             self._pattern[tasks],
@@ -448,7 +451,7 @@ class _Standbys:
             lambda task: blocks.of(task, self._state.owner[task], self.copies[task], kind=slots.kind),
         )
 
-    # How the exchange deals what flows to tasks and members that are alike for it.
+    # These methods choose, for the exchange, among tasks and members that are alike for it.
 
     def _pairs_of(self, owner: int) -> Counter[int]:
         """Return how many copies of an owner's tasks each member has."""
@@ -464,26 +467,26 @@ class _Standbys:
         return pairs
 
     def choose(self, task_class: TaskClass, places: deque[int], amount: int) -> list[int]:
-        """Take places that have few of an owner's copies, in turn; none that is excluded."""
+        """Take places with few of the owner's copies, in turn, and no excluded member."""
         owner = self._state.owner[task_class.tasks[0]]
         pairs, part = self._pairs_of(owner), self._part[owner]
         chosen: list[int] = []
         passed: list[int] = []
         while len(chosen) < amount and places and len(passed) < _LOOKED_AT:
-            one = places.popleft()
-            if pairs[one] < part and one not in task_class.excluded:
-                pairs[one] += 1
-                chosen.append(one)
+            member = places.popleft()
+            if pairs[member] < part and member not in task_class.excluded:
+                pairs[member] += 1
+                chosen.append(member)
             else:
-                passed.append(one)
+                passed.append(member)
         places.extendleft(reversed(passed))
-        more = list(islice((one for one in places if one not in task_class.excluded), amount - len(chosen)))
-        for one in more:
-            places.remove(one)
+        more = list(islice((member for member in places if member not in task_class.excluded), amount - len(chosen)))
+        for member in more:
+            places.remove(member)
         return chosen + more
 
     def suits(self, move: Move) -> bool | None:
-        """Tell whether a member suits a copy: not if it has the task already, nor if it has many of its owner."""
+        """Say whether a member suits a copy. It does not if it has the task already, or many of the owner's copies."""
         task, source, target = move
         if source != UNASSIGNED and task in self._busy:
             return None
@@ -493,7 +496,7 @@ class _Standbys:
         return self._pairs_of(owner)[target] < self._part[owner]
 
     def note(self, move: Move) -> None:
-        """Let a copy come to a member, and leave another."""
+        """Move a copy to a member from another."""
         task, source, target = move
         self._busy.add(task)
         pairs = self._pairs_of(self._state.owner[task])
@@ -503,7 +506,7 @@ class _Standbys:
 
     def _apply(self, move: Move) -> None:
         task, source, target = move
-        left = [one for one in self.copies[task] if one != source]
+        left = [member for member in self.copies[task] if member != source]
         if target != UNASSIGNED:
             left.append(target)
             left.sort()
@@ -515,7 +518,7 @@ def _there(member: int) -> Wish:
 
 
 def _numbered(*columns: Ints) -> Ints:
-    """Return a number for each place: the same where all columns agree. Numbers sort as the columns do, in turn."""
+    """Return a number for each row, the same where all columns agree. The numbers sort as the columns do, in turn."""
     order = np.lexsort(columns[::-1])
     rows = np.stack(columns)[:, order]
     numbers = np.zeros(len(order), np.int64)
@@ -531,6 +534,6 @@ def _split_by(values: Ints, numbers: Ints) -> Iterator[Ints]:
 
 
 def _per_class(numbers: Ints, values: Ints, answer: Callable[[int], int]) -> Ints:
-    """Ask once for each number, for the first of its values, and return the answers for all."""
+    """Compute the answer once for each number, from the first of its values, and return it for all its values."""
     _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
-    return np.array([answer(one) for one in values[first].tolist()], np.int64)[place]
+    return np.array([answer(value) for value in values[first].tolist()], np.int64)[place]

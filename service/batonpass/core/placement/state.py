@@ -1,4 +1,4 @@
-"""What the steps of one placement share and fill in; it lives for one call of `place`."""
+"""What the steps of one placement share and fill in. It lives for one call of ``place``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Marks = npt.NDArray[np.bool_]
 
 
 class PlacementState:
-    """Target owners in the making, and what every step wants to know about members.
+    """Target owners in the making, and what every step needs to know about members.
 
     Attributes:
-        request: what was asked.
-        solver: what solves networks.
-        owner: per task, its target owner so far; begins as its home.
+        request: the question.
+        solver: solves networks.
+        owner: per task, its target owner so far; at first its home.
         home: the homes as an array.
-        waiting: why a task has no target owner.
+        waiting: why tasks have no target owner.
         open: the open members, ascending.
-        is_open: per member, whether it is open; one more entry, for `UNASSIGNED`, is False.
+        is_open: per member, whether it is open; one more entry, for ``UNASSIGNED``, is False.
         capacity: per member.
         width: per member, its capacity relative to the mean of the open ones.
         shares: per member, a whole number in proportion to its capacity.
@@ -44,53 +44,52 @@ class PlacementState:
         self.home = np.array(request.home, np.int64)
         self.owner = list(request.home)
         self.waiting: dict[int, Held] = {}
-        self.is_open: Marks = np.array([*(one.open for one in members), False])
-        self.open = [index for index, one in enumerate(members) if one.open]
-        self.capacity = [one.capacity for one in members]
-        mean = np.mean([self.capacity[one] for one in self.open] or [1.0])
+        self.is_open: Marks = np.array([*(member.open for member in members), False])
+        self.open = [index for index, member in enumerate(members) if member.open]
+        self.capacity = [member.capacity for member in members]
+        mean = np.mean([self.capacity[member] for member in self.open] or [1.0])
         self.width = np.array(self.capacity, float) / mean
         self.shares = whole_shares(self.capacity)
-        self.limit = [UNLIMITED if one.max_tasks is None else one.max_tasks for one in members]
-        self.stateful_limit = [UNLIMITED if one.max_stateful is None else one.max_stateful for one in members]
-        self.limited = any(min(self.limit[one], self.stateful_limit[one]) < UNLIMITED for one in self.open)
-        oldest = min((members[one].topology_epoch for one in self.open), default=0)
+        self.limit = [UNLIMITED if member.max_tasks is None else member.max_tasks for member in members]
+        self.stateful_limit = [UNLIMITED if member.max_stateful is None else member.max_stateful for member in members]
+        self.limited = any(min(self.limit[member], self.stateful_limit[member]) < UNLIMITED for member in self.open)
+        oldest = min((members[member].topology_epoch for member in self.open), default=0)
         self.restricted = request.table.newest_epoch > oldest
         self.stateful: Marks = np.array(request.table.stateful, np.bool_)
 
     def wait(self, task: int, reason: Held) -> None:
-        """Leave a task without a target."""
         self.owner[task] = UNASSIGNED
         self.waiting[task] = reason
 
     def takes(self, task: int, member: int) -> bool:
-        """Tell whether a member's program knows the topology of a task."""
+        """Say whether a member's program knows a task's topology epoch."""
         request = self.request
         return not self.restricted or request.members[member].topology_epoch >= request.table.topology_epoch[task]
 
     def count(self, members: Iterable[int] | Ints) -> Ints:
-        """Return how often each member is among these."""
-        found = np.asarray(members if isinstance(members, np.ndarray) else list(members), np.int64)
-        return np.bincount(found[found >= 0], minlength=len(self.capacity))
+        """Return how often each member occurs in ``members``."""
+        indexes = np.asarray(members if isinstance(members, np.ndarray) else list(members), np.int64)
+        return np.bincount(indexes[indexes >= 0], minlength=len(self.capacity))
 
     def count_actives(self, *, stateful: bool) -> Ints:
-        """Return how many tasks of a kind each member is to run, as far as they are placed."""
+        """Return how many stateful or stateless tasks each member will run, as far as they are placed."""
         return self.count(np.array(self.owner, np.int64)[self.stateful == stateful])
 
     def stateful_load(self, owner: Iterable[int]) -> list[float]:
-        """Return the weight of the stateful tasks per member, if they are on these, one per task."""
+        """Return the weight of the stateful tasks per member, if ``owner`` has the owner of each task."""
         table = self.request.table
         owners = np.array(list(owner), np.int64)
         some = self.stateful & (owners >= 0)
         weights = np.array(table.weight, float)[some]
-        return [float(one) for one in np.bincount(owners[some], weights, minlength=len(self.capacity))]
+        return [float(load) for load in np.bincount(owners[some], weights, minlength=len(self.capacity))]
 
 
 class Wishes:
-    """How warm members are, as costs: which levels a place costs, from caught up to unknown.
+    """How warm members are for tasks, as costs: from caught up to unknown.
 
     Attributes:
-        copies: what is known, of no other tasks and members than were asked about.
-        cold: what a member without any state costs.
+        copies: what is known of the tasks and members that were asked about.
+        cold: the cost of a member without any state.
     """
 
     def __init__(self, copies: Copies) -> None:
@@ -100,7 +99,7 @@ class Wishes:
         steps = max(1, -(-len(degrees) // _DEGREES))
         rank = {known: place // steps for place, known in enumerate(degrees, 1)}
         self._rank = {known: rank[_degree(known)] for known in every}
-        # What it costs at the levels of warmth, as far as there is any state to tell places apart.
+        # The costs at the levels of warmth. They are 0 if no member has any state.
         self._costs = dict.fromkeys(every, (0, 0, 0))
         self.cold: dict[str, int] = {"move": 1}
         if copies:
@@ -112,16 +111,15 @@ class Wishes:
             self.cold |= dict(zip(("unready", "cold", "restore"), self._costs[NO_STATE], strict=True))
 
     def at(self, task: int, member: int) -> Warmth:
-        """Return how warm what a member has of a task is."""
         return self.copies.get(task, {}).get(member, NO_STATE)
 
     def wish(self, task: int, member: int, *, move: int = 1, warming: bool = False, previous: bool = False) -> Wish:
-        """Return what it costs to bring a copy of a task to a member."""
+        """Return the cost of bringing a copy of a task to a member."""
         unready, cold, restore = self._costs[self.at(task, member)]
         return Wish(member, move, -warming, unready, cold, restore, -previous)
 
     def chill(self, task: int, member: int) -> int:
-        """Return how little would be lost with a copy: the colder, the lower."""
+        """Return how much warmth would be lost with a copy: the colder the copy, the lower."""
         return max(self._rank.values()) - self._rank[self.at(task, member)]
 
 
@@ -129,7 +127,7 @@ _DEGREES = 200
 
 
 def _degree(known: Warmth) -> Warmth:
-    """Return how warm a copy is; only of those that are behind, or on disk, is the lag of interest."""
+    """Return how warm a copy is. Lag matters only for copies that are behind or on disk."""
     if known.ready_class <= Ready.CAUGHT_UP:
         return Warmth(int(Ready.CAUGHT_UP), 0)
     return Warmth(int(known.ready_class), known.lag if known.ready_class < Ready.NOTHING else 0)

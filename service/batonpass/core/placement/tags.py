@@ -1,8 +1,8 @@
 """Which members keep the copies of a task apart, by tags: racks, zones, clusters (KIP-708).
 
-Members with the same values are of one *kind*, and everything here is about kinds, of which there are few. The next
-copy of a task belongs on a kind that brings a new value of the most important key, and of the next key, and so on. A
-key whose values are all used up no longer tells kinds apart.
+Members with the same values are of one *kind*. Everything here works on kinds, of which there are few. The next copy of
+a task belongs on a kind with a new value of the most important key, then of the next key, and so on. A key whose values
+are all used no longer distinguishes kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Tags:
 
     Attributes:
         kind: per member, its kind.
-        kinds: how many kinds there are; with one, tags decide nothing.
+        kinds: the number of kinds. With one kind, tags decide nothing.
     """
 
     __slots__ = ("_apart", "_size", "_tiers", "_values", "kind", "kinds")
@@ -29,7 +29,7 @@ class Tags:
         telling = [key for key in keys if 1 < len({members[index].tags.get(key) for index in opened}) < len(opened)]
         number: dict[tuple[str | None, ...], int] = {}
         values = [tuple(member.tags.get(key) for key in telling) for member in members]
-        self.kind = [number.setdefault(one, len(number)) for one in values]
+        self.kind = [number.setdefault(member_values, len(number)) for member_values in values]
         self.kinds = len(number)
         self._values = list(number)
         self._size = Counter(self.kind[index] for index in opened)
@@ -37,7 +37,7 @@ class Tags:
         self._apart: dict[tuple[int, tuple[int, ...]], bool] = {}
 
     def tiers(self, copies: tuple[int, ...]) -> Tiers:
-        """Return the kinds that can hold one more copy, best first, beside copies on these kinds (sorted)."""
+        """Return the kinds that can hold one more copy, best first, beside copies on the kinds ``copies`` (sorted)."""
         known = self._tiers.get(copies)
         if known is None:
             used = [set(values) for values in zip(*(self._values[kind] for kind in copies), strict=True)]
@@ -52,7 +52,7 @@ class Tags:
         return known
 
     def apart(self, owner: int, standbys: tuple[int, ...]) -> bool:
-        """Tell whether standbys of these kinds (sorted) are as far apart, and from the owner's kind, as they can be."""
+        """Say whether standbys of these kinds (sorted) are as far from each other and from the owner as possible."""
         known = self._apart.get((owner, standbys))
         if known is None:
             known = self._all_differ((owner, *standbys)) or self._can_order((owner,), standbys)
@@ -60,13 +60,13 @@ class Tags:
         return known
 
     def is_free(self, copies: Sequence[int]) -> bool:
-        """Tell whether tags have nothing more to say about the next copy beside copies on members of these kinds."""
+        """Say whether tags no longer matter for the next copy, beside copies on members of these kinds."""
         return len(self.tiers(tuple(sorted(copies)))) <= 1
 
     def ways(self, copies: Sequence[int], count: int, most: int) -> list[tuple[int, ...]]:
-        """Return kinds that can hold the next copies, for as many of them as tags have a say about.
+        """Return ways to choose the kinds of the next copies, as far as tags matter for them.
 
-        One after the other is among the best; of more ways than ``most`` only some are returned.
+        In each way, each kind is among the best at its turn. If there are more than ``most`` ways, some are left out.
         """
         ways: list[tuple[int, ...]] = [()]
         for _ in range(count):
@@ -82,19 +82,21 @@ class Tags:
         return ways
 
     def is_new(self, kind: int, copies: Sequence[int]) -> bool:
-        """Tell whether a kind differs in every key from all of these kinds."""
+        """Say whether a kind differs in every key from all of these kinds."""
         values = self._values
-        return not any(one == other for copy in copies for one, other in zip(values[kind], values[copy], strict=True))
+        return not any(
+            value == other for copy in copies for value, other in zip(values[kind], values[copy], strict=True)
+        )
 
     def _all_differ(self, copies: Sequence[int]) -> bool:
         return all(self.is_new(kind, copies[:place]) for place, kind in enumerate(copies))
 
     def _can_order(self, copies: tuple[int, ...], rest: tuple[int, ...]) -> bool:
-        """Tell whether the rest can be added one by one so that each was among the best at its turn."""
+        """Say whether the rest can be added one by one so that each is among the best at its turn."""
         if not rest:
             return True
         if len({*copies}) == self.kinds:
-            # Each kind has one, so that tags tell them apart no more: any order will do, as long as there is room.
+            # Every kind has a copy, so tags no longer matter. Any order works if there is room.
             taken = Counter((*copies, *rest))
             return all(taken[kind] <= self._size[kind] for kind in rest)
         for kind in {kind for tier in self.tiers(copies)[:1] for kind in tier}.intersection(rest):

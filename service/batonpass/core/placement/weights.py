@@ -1,21 +1,22 @@
-"""Stateful tasks of different weights: every member near its quota, and few moves.
+"""Stateful tasks of different weights: every member near its quota, with few moves.
 
-Near means within the weight of the heaviest stateful task: each member has a band of loads. Which tasks have to move
-for that is a packing problem (NP-hard) and no flow, so few moves are searched for. A draft of the placement begins with
-everything at home and is changed step by step (`_Draft.run`):
+Near means within the weight of the heaviest stateful task, so each member has a band of loads. Which tasks have to move
+for that is a packing problem (NP-hard) and not a flow, so few moves are searched for. A draft of the placement begins
+with every task at home, and changes step by step (``_Draft.run``):
 
-1. `shed`: members above their band, or their limit, give tasks away, heaviest first.
-2. `deal`: what has no member goes where it is warm, or else where there is least of its subtopology.
-3. `level`: members below their band take tasks: such as move anyway, and then as few others as can be. Single moves and
-   exchanges mend what limits, pins and topology epochs may have left outside.
-4. `spare`: every move is tried for whether the rest can do without it.
-5. `warm`: what moves goes where it is warmer, directly or in exchange for something else that moves.
+1. ``shed``: members above their band, or their limit, give tasks away, heaviest first.
+2. ``deal``: tasks without a member go where they are warm, or else where there is least of their subtopology.
+3. ``level``: members below their band take tasks: first tasks that move anyway, then as few others as possible. Single
+   moves and exchanges correct what limits, pins and topology epochs may have left outside a band.
+4. ``spare``: for each move, try whether the other moves are enough without it.
+5. ``warm``: tasks that move go to warmer members, directly or in exchange for another task that moves.
 
-Steps 2 to 5 are repeated until none changes anything. That comes to pass, since each makes the draft better in this
+Steps 2 to 5 are repeated until none of them changes anything. That ends, because each step improves the draft in this
 order: tasks that wait, loads outside of bands, moves, warmth.
 
-A second draft begins with the moves under way already made. It is the answer, unless the first is better in tasks that
-wait, loads or moves. So what is placed stays placed, and targets stay as long as nothing that matters changes.
+A second draft begins with the moves under way already made. It is the answer, unless the first draft has fewer tasks
+that wait, better loads or fewer moves. So a group that is placed stays placed, and targets stay as long as nothing that
+matters changes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from batonpass.core.placement_types import NO_STATE, UNASSIGNED, Copies, Ready
 from batonpass.core.reasons import Held
 
 _TOLERANCE: Final = 1e-9
-# How many moves are tried each time for whether the rest can do without them.
+# How many moves ``spare`` tries each time.
 _TRIES: Final = 2_000
-# With how many tasks of another member one is tried to be exchanged for warmth.
+# With how many tasks of another member ``warm`` tries to exchange a task.
 _OTHERS: Final = 8
 
 Rank = tuple[bool, int, int, bool]
@@ -48,7 +49,7 @@ def place_weighted(state: PlacementState) -> int:
     """Give every stateful task a target.
 
     Returns:
-        A number of moves that no placement as balanced can do with less than.
+        A number of moves below which no equally balanced placement exists.
     """
     request = state.request
     held = stateful_tasks(state)
@@ -59,9 +60,9 @@ def place_weighted(state: PlacementState) -> int:
         drafts = [draft]
         if under_way := _under_way(state, held):
             drafts = [_Draft(state, held, under_way), draft]
-        for one in drafts:
-            one.run(fewest)
-        draft = min(drafts, key=lambda one: one.badness())
+        for candidate in drafts:
+            candidate.run(fewest)
+        draft = min(drafts, key=lambda candidate: candidate.badness())
     for task in held.tasks.tolist():
         state.owner[task] = draft.where[task]
         if draft.where[task] == UNASSIGNED:
@@ -70,7 +71,7 @@ def place_weighted(state: PlacementState) -> int:
 
 
 def _under_way(state: PlacementState, held: Kind) -> dict[int, int]:
-    """Return the targets of before that are not the homes; for what has no home also where a warmup of it runs."""
+    """Return the previous targets that are not the homes; for tasks without a home also where their warmup runs."""
     request, tasks = state.request, set(held.tasks.tolist())
     orphans = {task: member for task, member in request.warming.items() if request.home[task] == UNASSIGNED}
     return {
@@ -81,7 +82,7 @@ def _under_way(state: PlacementState, held: Kind) -> dict[int, int]:
 
 
 class _Bands(NamedTuple):
-    """Per member the load in proportion to its capacity, and the least and the greatest load that are near enough."""
+    """Per member the load in proportion to its capacity, and the lowest and highest load that are near enough."""
 
     quota: list[float]
     low: list[float]
@@ -93,9 +94,9 @@ def _bands(state: PlacementState, held: Kind, load: Sequence[float]) -> _Bands:
     least = list(load) if request.balance_held else [0.0] * len(load)
     for task, member in () if request.balance_held else request.bound.items():
         least[member] += weight[task] if state.stateful[task] else 0.0
-    total = sum(load[one] for one in state.open) + sum(weight[task] for task in held.orphans)
+    total = sum(load[member] for member in state.open) + sum(weight[task] for task in held.orphans)
     members = len(state.open)
-    capacity, floors = [state.capacity[one] for one in state.open], [least[one] for one in state.open]
+    capacity, floors = [state.capacity[member] for member in state.open], [least[member] for member in state.open]
     water = pour([0.0] * members, capacity, floors, [total] * members, total)
     level = water.rest / water.width if water.width else 0.0
     slack = max(request.table.stateful_weights) + _TOLERANCE * max(1.0, total)
@@ -108,12 +109,12 @@ class _Draft:
     """A placement in the making.
 
     Attributes:
-        previous: the targets of before; empty in a draft that begins with everything at home.
+        previous: the previous targets. Empty in a draft that begins with every task at home.
         where: per task, its member so far.
         home: per task, the open member that has it.
-        away: the tasks that have a member other than their home, or had none.
+        away: the placed tasks whose member is not their home, or that have no home.
         load: per member, the weight of its stateful tasks.
-        slots: per member, how many more tasks its limit lets in.
+        slots: per member, how many more tasks its limit allows.
     """
 
     def __init__(self, state: PlacementState, held: Kind, under_way: Mapping[int, int] | None = None) -> None:
@@ -133,7 +134,7 @@ class _Draft:
         self._copies: Copies = {}
 
     def run(self, fewest: int) -> None:
-        """Change the draft until nothing makes it better; no search goes below a number of moves."""
+        """Change the draft until nothing improves it. ``fewest`` is a number of moves below which none is searched."""
         for task, member in self.previous.items():
             self.move(task, member)
         self.shed()
@@ -141,28 +142,29 @@ class _Draft:
             pass
 
     def is_at_rest(self) -> bool:
-        """Tell whether everything has a member, within bands and limits."""
-        return not self._unplaced and all(not self.gap(one) and self.slots[one] >= 0 for one in self.state.open)
+        """Say whether every task has a member, within bands and limits."""
+        return not self._unplaced and all(
+            not self.gap(member) and self.slots[member] >= 0 for member in self.state.open
+        )
 
     def badness(self) -> tuple[float, ...]:
-        """Return how bad the draft is, but for warmth."""
+        """Return how bad the draft is, without warmth."""
         return len(self._unplaced), self.outside(), len(self.away)
 
     def outside(self) -> float:
-        """Return how far members are outside of their bands, squared: two small gaps are better than a great one."""
-        return round(sum(self.gap(one) ** 2 for one in self.state.open), PLACES)
+        """Return how far members are outside of their bands, squared: two small gaps are better than a large one."""
+        return round(sum(self.gap(member) ** 2 for member in self.state.open), PLACES)
 
     def gap(self, member: int, more: float = 0.0) -> float:
-        """Return how far above its band a member would be with so much more; negative: below it."""
+        """Return how far above its band a member would be with ``more`` load; negative: below it."""
         load = self.load[member] + more
         return min(0.0, load - self.bands.low[member]) + max(0.0, load - self.bands.high[member])
 
     def fullness(self, member: int) -> float:
-        """Return how far above its quota a member is, per capacity."""
         return (self.load[member] - self.bands.quota[member]) / self.state.capacity[member]
 
     def move(self, task: int, member: int) -> None:
-        """Put a task somewhere else, or nowhere."""
+        """Put a task on another member, or (``UNASSIGNED``) on none."""
         source = self.where[task]
         if source != UNASSIGNED:
             self.load[source] -= self.weight[task]
@@ -175,31 +177,31 @@ class _Draft:
         (self.away.discard if member in {UNASSIGNED, self.home[task]} else self.away.add)(task)
 
     def fits(self, task: int, member: int) -> bool:
-        """Tell whether a member may have a task and stays within its band."""
+        """Say whether a member may have a task and stays within its band."""
         return self.has_room(task, member) and self.load[member] + self.weight[task] <= self.bands.high[member]
 
     def has_room(self, task: int, member: int) -> bool:
-        """Tell whether a member may have a task."""
+        """Say whether a member may have a task, whatever its load."""
         return self.slots[member] > 0 and self.state.takes(task, member)
 
     def lowest(self, task: int, *, beyond_bands: bool) -> int:
-        """Return the lowest member that a task fits, or else has room for it; `UNASSIGNED` without one."""
-        fit = [(self.fullness(one), one) for one in self.state.open if self.fits(task, one)]
+        """Return the lowest member that a task fits, or else one with room for it; ``UNASSIGNED`` if there is none."""
+        fit = [(self.fullness(member), member) for member in self.state.open if self.fits(task, member)]
         if beyond_bands and not fit:
-            fit = [(self.fullness(one), one) for one in self.state.open if self.has_room(task, one)]
+            fit = [(self.fullness(member), member) for member in self.state.open if self.has_room(task, member)]
         return min(fit, default=(0.0, UNASSIGNED))[1]
 
     def at_home(self) -> list[int]:
-        """Return the tasks that may leave their homes and have not done so: in a pause there are none."""
+        """Return the tasks that may leave their homes and have not done so. During a pause there are none."""
         if self.state.request.balance_held:
             return []
         return [task for task in self.held.tasks.tolist() if self.where[task] == self.home[task] != UNASSIGNED]
 
     def turn(self, task: int) -> tuple[int, ...]:
-        """Return when a task is given away among those of its weight.
+        """Return the order in which tasks of equal weight are given away.
 
-        Of those that move anyway first what is worst off where it is now; of others first what was under way, and then
-        what has little state.
+        Of tasks that move anyway, those that are worst off at their present member come first. Of others, first come
+        those that were under way, then those with little state.
         """
         request = self.state.request
         if task in self.away:
@@ -208,12 +210,12 @@ class _Draft:
         return task not in request.warming, task not in self.previous, size, task
 
     def need(self, task: int) -> int:
-        """Return the topology epoch that a task asks for, if that matters: the fewer members may take it."""
+        """Return the topology epoch that a task needs, or 0 if epochs do not matter. Fewer members know a high one."""
         return self.state.request.table.topology_epoch[task] if self.state.restricted else 0
 
     def shed(self) -> None:
-        """Let members above their bands give away what fits elsewhere, and those above their limits what is beyond."""
-        over = {one for one in self.state.open if self.gap(one) > 0 or self.slots[one] < 0}
+        """Let members above their bands give away what fits elsewhere, and members above their limits the excess."""
+        over = {member for member in self.state.open if self.gap(member) > 0 or self.slots[member] < 0}
         if not over:
             return
         lows = _Lows(self)
@@ -232,7 +234,7 @@ class _Draft:
                     lows.note(source)
 
     def deal(self) -> bool:
-        """Give what has no member one: where it is warm, or else where there is least of its subtopology."""
+        """Place tasks without a member: where they are warm, or else where there is least of their subtopology."""
         tasks = sorted(self._unplaced)
         for _, _, task, member in self.wishes(tasks):
             if task in self._unplaced and self.fits(task, member):
@@ -247,7 +249,7 @@ class _Draft:
         return len(self._unplaced) < len(tasks)
 
     def _make_room(self, task: int) -> int:
-        """Send an older task from a member that may have this one to another that may not; return the former."""
+        """Move an older task from a member that may have this one to a member that may not. Return the first member."""
         ways = [
             (self.turn(other), other, place)
             for other in ([*self.away, *self.at_home()] if self.state.restricted else ())
@@ -263,31 +265,31 @@ class _Draft:
         return member
 
     def wishes(self, tasks: Collection[int]) -> list[tuple[Rank, float, int, int]]:
-        """Return where tasks would be better than just anywhere: how good that is, the weight, the task, the member."""
-        request, found = self.state.request, []
+        """Return where tasks would be better than at any other member: (how good, weight, task, member), sorted."""
+        request, ranked = self.state.request, []
         self._copies = request.warmth(tasks, self.state.open) if tasks else {}
         for task in tasks:
             some = {request.warming.get(task, UNASSIGNED), self.previous.get(task, UNASSIGNED)}
             for member in sorted({*self._copies.get(task, ()), *some} - {self.home[task], UNASSIGNED}):
                 rank = self.rank(task, member)
                 if rank < _NOWHERE_WARM and self.state.is_open[member] and self.state.takes(task, member):
-                    found.append((rank, self.weight[task], task, member))
-        return sorted(found)
+                    ranked.append((rank, self.weight[task], task, member))
+        return sorted(ranked)
 
     def rank(self, task: int, member: int) -> Rank:
-        """Return how good a member is for a task that moves, lower is better: a running warmup, warmth, the target."""
+        """Return how good a member is for a task that moves, lower is better: running warmup, warmth, then target."""
         known = self._copies.get(task, {}).get(member, NO_STATE)
         ready = max(int(Ready.CAUGHT_UP), known.ready_class)
         lag = known.lag if Ready.CAUGHT_UP < ready < Ready.NOTHING else 0
         return self.state.request.warming.get(task) != member, ready, lag, self.previous.get(task) != member
 
     def level(self) -> bool:
-        """Bring members up into their bands, and mend what is outside then."""
+        """Bring members up into their bands, then correct what is still outside."""
         done = self._fill(self.away) | self._fill(self.at_home())
-        outside = [one for one in self.state.open if self.gap(one)]
+        outside = [open_member for open_member in self.state.open if self.gap(open_member)]
         tasks = [*self.away, *self.at_home()] if outside else []
-        for one in outside:
-            done |= self._exchange(one, tasks)
+        for member in outside:
+            done |= self._exchange(member, tasks)
         return done
 
     def _fill(self, tasks: Collection[int]) -> bool:
@@ -304,7 +306,7 @@ class _Draft:
         return done
 
     def _exchange(self, member: int, tasks: Collection[int]) -> bool:
-        """Lessen what is outside by moves from and to a member and by exchanges, the best one first."""
+        """Bring a member closer to its band by moves from and to it and by exchanges, the best first."""
         done = False
         while self.gap(member) and (best := self._best_exchange(member, tasks)):
             given, taken, place = best
@@ -315,28 +317,30 @@ class _Draft:
         return done
 
     def _best_exchange(self, member: int, tasks: Collection[int]) -> tuple[int, int, int] | None:
-        """Return a task to give and one to take (`UNASSIGNED` for none), and the other member."""
-        # One task stands for all of its weight, member and topology epoch.
+        """Return a task to give and a task to take (``UNASSIGNED`` for none), and the other member."""
+        # Tasks of equal weight, member and topology epoch are interchangeable.
         alike: dict[tuple[int, float, int], int] = {}
         for task in sorted(tasks, key=self.turn):
             alike.setdefault((self.where[task], self.weight[task], self.need(task)), task)
         by_member: dict[int, list[int]] = defaultdict(lambda: [UNASSIGNED])
         for (place, _, _), task in alike.items():
             by_member[place].append(task)
-        found = []
-        for place in (one for one in self.state.open if one != member):
+        exchanges = []
+        for place in (other for other in self.state.open if other != member):
             before = self.gap(member) ** 2 + self.gap(place) ** 2
             for given in by_member[member]:
                 for taken in by_member[place]:
-                    more = sum(self.weight[one] * sign for one, sign in ((taken, 1), (given, -1)) if one != UNASSIGNED)
+                    more = sum(
+                        self.weight[moved] * sign for moved, sign in ((taken, 1), (given, -1)) if moved != UNASSIGNED
+                    )
                     after = self.gap(member, more) ** 2 + self.gap(place, -more) ** 2
                     may = self._may_go(given, place, taken) and self._may_go(taken, member, given)
                     if after < before - _TOLERANCE and may:
-                        found.append((round(after - before, PLACES), given, taken, place))
-        return min(found)[1:] if found else None
+                        exchanges.append((round(after - before, PLACES), given, taken, place))
+        return min(exchanges)[1:] if exchanges else None
 
     def _may_go(self, task: int, member: int, leaving: int) -> bool:
-        """Tell whether a member may have a task when another one (if there is one) leaves it."""
+        """Say whether a member may have a task when another task, if there is one, leaves it."""
         if task == UNASSIGNED:
             return True
         return (self.slots[member] > 0 or leaving != UNASSIGNED) and (
@@ -344,7 +348,7 @@ class _Draft:
         )
 
     def spare(self, fewest: int) -> bool:
-        """Bring home what the rest can do without, those that are not under way first."""
+        """Bring home the tasks that need not move, those that are not under way first."""
         request, done = self.state.request, False
         moved = [task for task in self.away if self.home[task] != UNASSIGNED]
         count = len(moved)
@@ -357,7 +361,7 @@ class _Draft:
                 continue
             if self.load[home] + self.weight[task] > self.bands.high[home]:
                 continue
-            before, outside = {one: self.where[one] for one in self.away}, self.outside()
+            before, outside = {away_task: self.where[away_task] for away_task in self.away}, self.outside()
             self.move(task, home)
             if self.gap(source) < 0:
                 self._fill(self.away)
@@ -366,13 +370,13 @@ class _Draft:
                 done = True
                 count -= 1
                 continue
-            for one, member in before.items():
-                if self.where[one] != member:
-                    self.move(one, member)
+            for away_task, member in before.items():
+                if self.where[away_task] != member:
+                    self.move(away_task, member)
         return done
 
     def warm(self) -> bool:
-        """Let what moves go where it is warmer, directly or in exchange for something else that moves."""
+        """Let tasks that move go to warmer members, directly or in exchange for another task that moves."""
         done = False
         there: dict[int, set[int]] = defaultdict(set)
         for task in self.away:
@@ -385,16 +389,16 @@ class _Draft:
             other = next((other for other in others if self._is_better(task, other, member)), None)
             if other is None:
                 continue
-            for one, place in ((task, member), (other, source)):
-                if one != UNASSIGNED:
-                    there[self.where[one]].discard(one)
-                    there[place].add(one)
-                    self.move(one, place)
+            for moved_task, place in ((task, member), (other, source)):
+                if moved_task != UNASSIGNED:
+                    there[self.where[moved_task]].discard(moved_task)
+                    there[place].add(moved_task)
+                    self.move(moved_task, place)
             done = True
         return done
 
     def _is_better(self, task: int, other: int, member: int) -> bool:
-        """Tell whether a task may go to a warmer member, and another one come from there, while nothing loses by it."""
+        """Say whether a task may go to a warmer member, and another may come back for it, without any loss."""
         source = self.where[task]
         more = self.weight[task] - (self.weight[other] if other != UNASSIGNED else 0.0)
         if abs(self.gap(member, more)) > abs(self.gap(member)) or abs(self.gap(source, -more)) > abs(self.gap(source)):
@@ -407,15 +411,15 @@ class _Draft:
 
 
 class _Lows:
-    """The members below their bands that have a slot, the deepest first."""
+    """The members below their bands that have a free slot, those that lack most first."""
 
     def __init__(self, draft: _Draft) -> None:
         self._draft = draft
-        self._heap = [(gap, one) for one in draft.state.open if (gap := draft.gap(one)) < 0]
+        self._heap = [(gap, member) for member in draft.state.open if (gap := draft.gap(member)) < 0]
         heapify(self._heap)
 
     def deepest(self) -> int:
-        """Return the one that lacks most; `UNASSIGNED` without one."""
+        """Return the member that lacks most; ``UNASSIGNED`` if there is none."""
         heap, draft = self._heap, self._draft
         while heap:
             gap, member = heap[0]
@@ -429,17 +433,17 @@ class _Lows:
         return UNASSIGNED
 
     def note(self, member: int) -> None:
-        """Take note that a member has less than before."""
+        """Take into account that a member has less than before."""
         if self._draft.gap(member) < 0:
             heappush(self._heap, (self._draft.gap(member), member))
 
     def drop(self) -> None:
-        """Leave out the deepest from now on."""
+        """Leave out the member that lacks most from now on."""
         heappop(self._heap)
 
 
 class _Market:
-    """What members can give without falling below their bands, by weight; within a weight the fullest gives first."""
+    """What members can give without falling below their bands, by weight. Within a weight the fullest gives first."""
 
     def __init__(self, draft: _Draft, tasks: Iterable[int]) -> None:
         self._draft = draft
@@ -454,7 +458,7 @@ class _Market:
         self._weights = sorted(self._heaps)
 
     def take(self, lack: float, taker: int) -> int:
-        """Take the lightest task that makes up for the lack, or else the heaviest; `UNASSIGNED` without one."""
+        """Take the lightest task that makes up for the lack, or else the heaviest; ``UNASSIGNED`` if there is none."""
         enough = bisect_left(self._weights, lack)
         for place in chain(range(enough, len(self._weights)), range(enough - 1, -1, -1)):
             task = self._take(self._weights[place], taker)
@@ -463,7 +467,7 @@ class _Market:
         return UNASSIGNED
 
     def _take(self, weight: float, taker: int) -> int:
-        """Take a task of one weight from the fullest member that has one for this taker."""
+        """Take a task of one weight, for this taker, from the fullest member that has one."""
         draft, heap, passed_over = self._draft, self._heaps[weight], []
         task = UNASSIGNED
         while heap and task == UNASSIGNED:
@@ -474,7 +478,11 @@ class _Market:
             elif now != entry:
                 heapreplace(heap, now)
             else:
-                may = (one for one in reversed(at_weight) if draft.home[one] != taker and draft.state.takes(one, taker))
+                may = (
+                    candidate
+                    for candidate in reversed(at_weight)
+                    if draft.home[candidate] != taker and draft.state.takes(candidate, taker)
+                )
                 task = next(may, UNASSIGNED)
                 if task == UNASSIGNED:
                     passed_over.append(heappop(heap))
@@ -486,15 +494,15 @@ class _Market:
 
 
 class _Evenness:
-    """Which member has least of a subtopology beyond its even part, per capacity."""
+    """Finds the member that has least of a subtopology beyond its even part, per capacity."""
 
     def __init__(self, draft: _Draft) -> None:
         table, state = draft.state.request.table, draft.state
         self._draft = draft
         self._subtopology = table.subtopology
         self._counts = Counter(zip(draft.where, table.subtopology, strict=True))
-        total = sum(state.capacity[one] for one in state.open)
-        self._part = {one: size / total for one, size in Counter(table.subtopology).items()}
+        total = sum(state.capacity[member] for member in state.open)
+        self._part = {subtopology: size / total for subtopology, size in Counter(table.subtopology).items()}
         self._heaps: dict[int, list[tuple[float, float, int]]] = {}
 
     def _entry(self, member: int, subtopology: int) -> tuple[float, float, int]:
@@ -504,11 +512,11 @@ class _Evenness:
         return beyond, self._draft.fullness(member), member
 
     def best(self, task: int) -> int:
-        """Return the member that a task fits best, and count it there; `UNASSIGNED` without one."""
+        """Return the member that a task fits best, and count the task there; ``UNASSIGNED`` if there is none."""
         subtopology = self._subtopology[task]
         heap = self._heaps.get(subtopology)
         if heap is None:
-            heap = [self._entry(one, subtopology) for one in self._draft.state.open]
+            heap = [self._entry(member, subtopology) for member in self._draft.state.open]
             heapify(heap)
             self._heaps[subtopology] = heap
         while heap:
@@ -519,31 +527,31 @@ class _Evenness:
                 self._counts[entry[2], subtopology] += 1
                 return entry[2]
             else:
-                # Heavier tasks come first, so who has no room for one is full, or nearly so, and not asked again.
+                # Heavier tasks come first, so a member without room for one is full, or nearly so.
                 heappop(heap)
         return UNASSIGNED
 
 
 def _least_moves(draft: _Draft) -> int:
-    """Return how many tasks that have an owner must move at least, whatever is done with orphans.
+    """Return how many tasks that have an owner must move at least, wherever orphans go.
 
-    Every member above its band gives no fewer than its heaviest tasks take; every member below it needs no fewer than
-    the heaviest tasks of all take, and what comes to these members are orphans or has moved.
+    Every member above its band has to give as many tasks as its heaviest ones would take. Every member below its band
+    has to get as many as the heaviest of all would take. What comes to these members are orphans, or tasks that move.
     """
     state, weight, load, bands = draft.state, draft.weight, draft.load, draft.bands
-    over = {one: excess for one in state.open if (excess := load[one] - bands.high[one]) > 0}
-    lacks = [lack for one in state.open if (lack := bands.low[one] - load[one]) > 0]
+    over = {member: excess for member in state.open if (excess := load[member] - bands.high[member]) > 0}
+    lacks = [lack for member in state.open if (lack := bands.low[member] - load[member]) > 0]
     if not over and not lacks:
         return 0
     orphans = Counter(weight[task] for task in draft.held.orphans)
     movable = Counter(weight[task] for task in state.request.bound if state.stateful[task])
-    has: dict[int, Counter[float]] = {one: Counter() for one in over}
+    has: dict[int, Counter[float]] = {member: Counter() for member in over}
     for task in draft.held.tasks.tolist():
         if draft.home[task] != UNASSIGNED:
             movable[weight[task]] += 1
             if draft.home[task] in over:
                 has[draft.home[task]][weight[task]] += 1
-    given = sum(_how_many(_heaviest(has[one]), excess) for one, excess in over.items())
+    given = sum(_how_many(_heaviest(has[member]), excess) for member, excess in over.items())
     every = _heaviest(movable + orphans)
     needed = sum(_how_many(every, lack) for lack in lacks) - orphans.total()
     rest = sum(lacks) - sum(each * count for each, count in orphans.items())
@@ -555,7 +563,7 @@ def _heaviest(weights: Counter[float]) -> list[tuple[float, int]]:
 
 
 def _how_many(heaviest: Iterable[tuple[float, int]], lack: float) -> int:
-    """Return how many tasks make up for what lacks, given how many there are of each weight, the heaviest first."""
+    """Return how many tasks make up for a lack, given how many there are of each weight, the heaviest first."""
     taken = 0
     for weight, count in heaviest:
         if lack <= 0:
