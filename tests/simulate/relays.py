@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from batonpass.core.model import OnLeaseLost, Subtopology, Topology
+from batonpass.core.model import Subtopology, Topology
+from batonpass.simulate.plan import Scenario, WorkerPlan
 from batonpass.simulate.run import why_not_at_rest
-from batonpass.simulate.scenario import Scenario, WireFaults, WorkerPlan
-from batonpass.simulate.workers import Worker
+from batonpass.simulate.worker import Worker
 from batonpass.simulate.world import World
+from batonpass.worker.protocol import MemberSettings
 
 CONFIG: dict[str, object] = {
     "acceptable_recovery_lag": 50,
@@ -21,24 +22,15 @@ CONFIG: dict[str, object] = {
 
 def plan(number: int) -> WorkerPlan:
     """Return one of many equal workers."""
-    return WorkerPlan(
-        name=f"w{number}",
-        instance_id=f"pod-{number}",
-        capacity=1.0,
-        max_tasks=None,
-        tags=(),
-        on_lease_lost=OnLeaseLost.STOP,
-        records_per_s=400,
-        reports="offsets",
-        clock_offset_ms=1_000 * number,
-    )
+    settings = MemberSettings(instance_id=f"pod-{number}", poll_wait_ms=4_000, request_timeout_ms=1_000)
+    return WorkerPlan(f"w{number}", settings, records_per_s=400, clock_offset_ms=1_000 * number)
 
 
 def quiet(*, workers: int, tasks: int, **config: object) -> World:
     """Return a world of equal workers over a wire without faults, before it begins."""
     topology = Topology(1, (Subtopology("0", tasks, changelog_topics=("store-0",), epoch=1),))
     plans = tuple(plan(number) for number in range(workers))
-    return World(Scenario(1, topology, {**CONFIG, **config}, plans, WireFaults(), (), 0))
+    return World(Scenario(1, topology, {**CONFIG, **config}, plans))
 
 
 def rest(world: World, *, within_ms: int = 120_000) -> int:
@@ -52,7 +44,17 @@ def rest(world: World, *, within_ms: int = 120_000) -> int:
 
 def add(world: World) -> Worker:
     """Put up one more worker like the others."""
-    worker = Worker(plan(len(world.workers)), world)
-    world.workers.append(worker)
+    worker = world.add_worker(plan(len(world.workers)))
     worker.boot()
     return worker
+
+
+def forget_interruptions(world: World) -> None:
+    """Count interruptions from here on."""
+    for worker in world.workers:
+        worker.interruptions = 0
+
+
+def interrupted(world: World) -> dict[str, int]:
+    """Return how often each worker was told to stop a task that it processed, of those that were."""
+    return {worker.name: worker.interruptions for worker in world.workers if worker.interruptions}
