@@ -1,6 +1,6 @@
 """Planned events in worlds without faults: what must move moves, nobody else is interrupted, then there is rest."""
 
-from tests.simulate.relays import add, forget_interruptions, interrupted, quiet, rest
+from tests.simulate.quiet import add, forget_interruptions, interrupted, quiet, rest
 
 from batonpass.simulate.run import why_not_at_rest
 from batonpass.simulate.world import World

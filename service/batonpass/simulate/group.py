@@ -109,7 +109,7 @@ class BatonpassGroup(Watcher):
             reads_ends=False,
             pace=settings.pace,
         )
-        self._world = World(scenario, rates=rates, held=False, audience=self)
+        self._world = World(scenario, rates=rates, check_laws=False, audience=self)
         self._around = self._world.around
         self._around.is_instant = True
         self._account = self._around.account = Account(self._new_ledger())

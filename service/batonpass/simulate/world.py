@@ -1,7 +1,7 @@
 """One world: virtual time, a wire, workers, coordinators, and the truth about all of them.
 
-A *step* is one thing that happens: a message arrives, a timer fires, a copy comes to the end. Where a world is ``held``
-to the laws, they are looked at after each step. Chance comes from the scenario's seed alone, so a world runs the same
+A *step* is one thing that happens: a message arrives, a timer fires, a copy comes to the end. The laws are looked at
+after each of them, unless nobody asks for that. Chance comes from the scenario's seed alone, so a world runs the same
 way each time. A world without faults is one in which none is switched on.
 """
 
@@ -40,7 +40,7 @@ class World(Watcher):
         scenario: Scenario,
         *,
         rates: Rates | None = None,
-        held: bool = True,
+        check_laws: bool = True,
         audience: Watcher | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class World(Watcher):
         self.workers: list[Worker] = []
         self.named: dict[str, Worker] = {}
         self.checks = Checks(self.around, self.workers, self.store, self.noted)
-        self._held = held
+        self._check_laws = check_laws
         self._audience = audience or Watcher()
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
@@ -108,7 +108,7 @@ class World(Watcher):
             client, task = around.arrived.pop()
             self.named[client].begun(task)
         self.steps += 1
-        if self._held:
+        if self._check_laws:
             self.checks.after_step()
 
     def run_until(self, end_ms: int, *, stop: Callable[[], bool] = lambda: False) -> None:
@@ -130,7 +130,7 @@ class World(Watcher):
 
     def noted(self, line: str) -> None:
         """Note what happened, for the trace of a failing world."""
-        if self._held:
+        if self._check_laws:
             text = f"{(self.now_ms - self.scenario.start_ms) / 1000:9.3f} {line}"
             self.recent.append(text)
             if self._trace is not None:
@@ -221,18 +221,18 @@ class World(Watcher):
 
     def loaded(self, coordinator: Coordinator) -> None:
         """Look at the laws."""
-        if self._held:
+        if self._check_laws:
             self.checks.on_load(coordinator.group)
 
     def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
         """Look at the laws, and pass it on."""
-        if self._held:
+        if self._check_laws:
             self.checks.on_decision(coordinator, item, decision)
         self._audience.decided(coordinator, item, decision)
 
     def committed(self, coordinator: Coordinator, decision: Decision) -> None:
         """Look at the laws, and pass it on."""
-        if self._held:
+        if self._check_laws:
             self.checks.on_commit(coordinator, decision)
         self._audience.committed(coordinator, decision)
 
