@@ -16,7 +16,7 @@ from batonpass.core.model import Group, Subtopology, Topology
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
 from batonpass.core.topology import build_table
-from batonpass.simulate import coordinators
+from batonpass.simulate import coordinator
 from batonpass.simulate.run import run_many
 
 FIXTURES = Path(__file__).parent / "fixtures" / "groups-v1.json"
@@ -41,7 +41,7 @@ def test_a_group_comes_back_and_decides_alike(monkeypatch: pytest.MonkeyPatch) -
             checked += 1
         return decision
 
-    monkeypatch.setattr(coordinators, "decide", decide_twice)
+    monkeypatch.setattr(coordinator, "decide", decide_twice)
     for outcome in run_many(5, steps=STEPS, worlds=None):
         assert not outcome.failed, outcome.violations[0]
     assert checked > 300

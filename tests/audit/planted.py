@@ -21,7 +21,7 @@ from batonpass.days.plant import Fault, plant
 from batonpass.days.rows import EPOCH, GroupRows
 from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.staged.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
 
 DAY = date(2026, 11, 18)
 MIDNIGHT = datetime(2026, 11, 18, tzinfo=UTC)

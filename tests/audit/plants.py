@@ -16,7 +16,7 @@ from batonpass.core.ids import TaskId
 from batonpass.core.model import Role
 from batonpass.days.generate import rows_of
 from batonpass.days.rows import COLUMNS, GroupRows
-from batonpass.simulate.staged.model import Act, Step
+from batonpass.simulate.scenario.model import Act, Step
 
 Row = dict[str, Any]
 BEYOND: Final = 2**70

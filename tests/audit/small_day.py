@@ -13,8 +13,8 @@ from batonpass.core.model import Group
 from batonpass.core.records import Record
 from batonpass.core.soft import Soft
 from batonpass.runtime.chores import sample_of
-from batonpass.simulate.staged.model import Act, Scenario, Step, TaskSort, Worker
-from batonpass.simulate.staged.stage import play
+from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.play import play
 
 DAY: Final = date(2026, 11, 20)
 BEGIN_MS: Final = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp() * 1_000)

@@ -17,9 +17,9 @@ from batonpass.audit.plan import GroupPart
 from batonpass.codec.records import encode_record
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.simulate.staged.model import Act, Scenario, Step
-from batonpass.simulate.staged.stage import LEAD_MS, play
-from batonpass.simulate.staged.tally import Tally
+from batonpass.simulate.scenario.model import Act, Scenario, Step
+from batonpass.simulate.scenario.play import LEAD_MS, play
+from batonpass.simulate.scenario.tally import Tally
 
 FENCED = replace(SCENARIO, workers=tuple(replace(one, fenced=True) for one in SCENARIO.workers))
 BEGINS = {

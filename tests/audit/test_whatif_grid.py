@@ -10,8 +10,8 @@ from batonpass.audit.whatif import NOT_TOLD, recommendations, worth_trying
 from batonpass.audit.whatif_grid import TUNED, Trial, Value, choose, grid, present, recommendation, seconds
 from batonpass.audit.whatif_story import Story
 from batonpass.core.policy import parse_config
-from batonpass.simulate.staged.model import Scenario, TaskSort, Worker
-from batonpass.simulate.staged.tally import Counted
+from batonpass.simulate.scenario.model import Scenario, TaskSort, Worker
+from batonpass.simulate.scenario.tally import Counted
 
 NAMES = ("a", "b", "c")
 SCENARIO = Scenario(

@@ -12,8 +12,8 @@ from batonpass.audit.whatif_grid import attempt, grid, recommendation
 from batonpass.audit.whatif_story import Rates, tell
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
-from batonpass.simulate.staged.model import Act, Scenario, Step, TaskSort, Worker
-from batonpass.simulate.staged.stage import play
+from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.play import play
 
 HOUR = 60 * MINUTE
 

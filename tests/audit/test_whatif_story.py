@@ -12,7 +12,7 @@ from batonpass.audit.whatif_story import NoStory, Rates, Story, tell
 from batonpass.core import records as r
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Cause, Grant, Group, Role
-from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act
+from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act
 
 
 @cache

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tests.benchmarks.groups import SUBTOPOLOGIES, Shape, member_name, tags_of
 
-from batonpass.simulate.kip441 import LATEST, Assignment, ClientReport, Kip441Config, Task, TaskSet, assign_reported
+from batonpass.simulate.kafka.assignor import LATEST, Assignment, ClientReport, Kip441Config, assign_reported
+from batonpass.simulate.tasks import Task, TaskSet
 
 END = 1_000_000
 """The end of every changelog: far more than the acceptable lag, so that a client without the state is not caught up."""

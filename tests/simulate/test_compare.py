@@ -7,10 +7,25 @@ from statistics import mean
 import pytest
 
 from batonpass.core.invariants import check_group
-from batonpass.simulate.batonpass_group import BatonpassGroup
-from batonpass.simulate.compare import Comparison, Result, arms_of, compare, duration, percentile, play, reading, size
+from batonpass.simulate.compare import (
+    MINUTE,
+    RECORD_BYTES,
+    SCENARIOS,
+    WORLD,
+    Comparison,
+    Result,
+    Scenario,
+    arms_of,
+    compare,
+    duration,
+    needed,
+    play,
+    reading,
+    size,
+)
 from batonpass.simulate.compare_chart import chart
-from batonpass.simulate.scenarios import MINUTE, RECORD_BYTES, SCENARIOS, WORLD, Scenario, needed
+from batonpass.simulate.group import BatonpassGroup
+from batonpass.simulate.ledger import percentile
 
 DIRECT = [
     "1-to-2",

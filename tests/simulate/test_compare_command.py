@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from batonpass.cli import compare as command
 from batonpass.cli.simulate import app
-from batonpass.simulate.scenarios import SCENARIOS, Scenario
+from batonpass.simulate.compare import SCENARIOS, Scenario
 
 SMALL = replace(SCENARIOS["10-to-11-s1"], members=3, tasks=9)
 

@@ -28,8 +28,8 @@ from batonpass.days.writing import GroupsThere, make_days, refuse_existing, writ
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.tables import metadata
-from batonpass.simulate.staged.drawing import ORDINARY, Oddities, draw_day
-from batonpass.simulate.staged.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.drawing import ORDINARY, Oddities, draw_day
+from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
 
 DAY = date(2026, 11, 20)
 MINUTE = 60_000

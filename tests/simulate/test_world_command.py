@@ -10,8 +10,9 @@ from batonpass.cli import simulate as command
 from batonpass.cli.simulate import parse_only
 from batonpass.core import budget
 from batonpass.core.invariants import Violation
+from batonpass.simulate.plan import Scenario
 from batonpass.simulate.run import Outcome, run_world
-from batonpass.simulate.scenario import Scenario, draw
+from batonpass.simulate.seeds import draw
 
 RUN = CliRunner()
 

@@ -1,6 +1,6 @@
 """Planned events in worlds without faults: what must move moves, nobody else is interrupted, then there is rest."""
 
-from tests.simulate.relays import add, quiet, rest
+from tests.simulate.quiet import add, forget_interruptions, interrupted, quiet, rest
 
 from batonpass.simulate.run import why_not_at_rest
 from batonpass.simulate.world import World
@@ -22,13 +22,13 @@ def test_a_new_worker_is_handed_what_it_needs_and_nothing_else_moves() -> None:
     world.begin()
     rest(world)
     world.checks.handovers = 0
-    world.checks.interruptions.clear()
+    forget_interruptions(world)
     newest = add(world)
     took_ms = rest(world)
     assert sorted(len(worker.tasks) for worker in world.workers) == [4, 4, 4]
     assert world.checks.handovers == 4
-    assert sum(world.checks.interruptions.values()) == 4
-    assert newest.plan.name not in world.checks.interruptions
+    assert sum(interrupted(world).values()) == 4
+    assert newest.name not in interrupted(world)
     # Two rounds of two warmups, and two more: each restores at most 607 records at 400 a second, and says so at once.
     assert took_ms <= 4 * (607 * 1000 // 400 + 3 * 700)
 
@@ -39,24 +39,24 @@ def test_a_rolling_restart_with_state_on_disk_moves_nothing() -> None:
     world.begin()
     rest(world)
     forget_old_state(world)
-    before = {worker.plan.name: sorted(worker.tasks) for worker in world.workers}
+    before = {worker.name: sorted(worker.tasks) for worker in world.workers}
     world.checks.handovers = 0
     for worker in world.workers:
-        world.checks.interruptions.clear()
+        forget_interruptions(world)
         worker.leave(restart=True)
         world.run_until(world.now_ms + 1_000)
         assert not worker.is_up
         worker.boot()
         rest(world)
-        assert set(world.checks.interruptions) == {worker.plan.name}
-    assert {worker.plan.name: sorted(worker.tasks) for worker in world.workers} == before
+        assert set(interrupted(world)) == {worker.name}
+    assert {worker.name: sorted(worker.tasks) for worker in world.workers} == before
     assert world.checks.handovers == 0
 
 
 def forget_old_state(world: World) -> None:
     """Let no worker have state of a task that it does not run: such state would serve the task meanwhile."""
     for worker in world.workers:
-        for task in list(worker.disk):
+        for task in worker.on_disk:
             worker.lose(task)
     rest(world)
     world.run_until(world.now_ms + 2_000)
@@ -69,12 +69,12 @@ def test_a_standby_takes_over_from_the_dead_and_nobody_else_pauses() -> None:
     rest(world)
     dead = world.workers[0]
     lost = [task for task in dead.tasks if dead.processes(task)]
-    world.checks.interruptions.clear()
+    forget_interruptions(world)
     dead.retired = True
     dead.kill()
     world.run_until(world.now_ms + 4_000 + 500)
     assert [len(world.processors(task)) for task in lost] == [1, 1]
-    assert world.checks.interruptions == {}
+    assert interrupted(world) == {}
     rest(world)
 
 

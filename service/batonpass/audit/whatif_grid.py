@@ -13,9 +13,9 @@ from batonpass.core.errors import InvalidConfig
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.core.policy import GroupConfig, parse_config
-from batonpass.simulate.staged.model import Act, Scenario
-from batonpass.simulate.staged.stage import LEAD_MS, play
-from batonpass.simulate.staged.tally import Tally
+from batonpass.simulate.scenario.model import Act, Scenario
+from batonpass.simulate.scenario.play import LEAD_MS, play
+from batonpass.simulate.scenario.tally import Tally
 
 Value = int | float | str | bool | None
 

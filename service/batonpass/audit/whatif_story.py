@@ -17,8 +17,8 @@ from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Cause, Group, Member, OnLeaseLost
 from batonpass.core.policy import GroupConfig
 from batonpass.core.room import has_limits
-from batonpass.simulate.staged.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
-from batonpass.simulate.staged.tally import Counted, Tally
+from batonpass.simulate.scenario.model import RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.tally import Counted, Tally
 
 TAKEN_OVER_AFTER_MS: Final = 10_000
 """A run that another one took over from is assumed to have ended so long before; the records do not say when."""

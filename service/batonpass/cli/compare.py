@@ -12,9 +12,19 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from batonpass.simulate.compare import Comparison, arms_of, duration, play, reading, size
+from batonpass.simulate.compare import (
+    RECORD_BYTES,
+    SCENARIOS,
+    WORLD,
+    Comparison,
+    Scenario,
+    arms_of,
+    duration,
+    play,
+    reading,
+    size,
+)
 from batonpass.simulate.compare_chart import chart
-from batonpass.simulate.scenarios import RECORD_BYTES, SCENARIOS, WORLD, Scenario
 from batonpass.terminal import say, screen
 
 ALL = "all"

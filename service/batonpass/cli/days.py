@@ -20,8 +20,8 @@ from batonpass.days.generate import Drawing, Hear, Wish, Written, generate, gene
 from batonpass.days.plant import Fault
 from batonpass.days.writing import GroupsThere
 from batonpass.runtime.ports import StoreUnavailable
-from batonpass.simulate.staged.drawing import EVENTS_OF_A_DAY
-from batonpass.simulate.staged.model import Scenario
+from batonpass.simulate.scenario.drawing import EVENTS_OF_A_DAY
+from batonpass.simulate.scenario.model import Scenario
 from batonpass.terminal import aside, say, screen
 
 __all__ = ["EVENTS_OF_A_DAY", "Wish", "fill", "parse_day", "parse_faults"]

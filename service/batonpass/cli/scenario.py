@@ -16,11 +16,11 @@ from batonpass.cli.spans import span
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.simulate.compare import size
-from batonpass.simulate.staged.model import Scenario
-from batonpass.simulate.staged.reading import UnreadableScenario, read_scenario
-from batonpass.simulate.staged.result import Result, bars_of, picture, result_of
-from batonpass.simulate.staged.stage import LEAD_MS, LIMIT_MS, Played, play
-from batonpass.simulate.staged.tally import Tally
+from batonpass.simulate.scenario.model import Scenario
+from batonpass.simulate.scenario.play import LEAD_MS, LIMIT_MS, Played, play
+from batonpass.simulate.scenario.reading import UnreadableScenario, read_scenario
+from batonpass.simulate.scenario.result import Result, bars_of, picture, result_of
+from batonpass.simulate.scenario.tally import Tally
 from batonpass.terminal import say, screen
 
 HTML: Final = ".html"

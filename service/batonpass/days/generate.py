@@ -22,9 +22,9 @@ from batonpass.days.plant import Fault, oddities_of, plant
 from batonpass.days.rows import GroupRecorder, GroupRows
 from batonpass.days.writing import make_days, refuse_existing, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.staged.drawing import DAY_MS, EVENTS_OF_A_DAY, draw_day
-from batonpass.simulate.staged.model import Scenario
-from batonpass.simulate.staged.stage import play
+from batonpass.simulate.scenario.drawing import DAY_MS, EVENTS_OF_A_DAY, draw_day
+from batonpass.simulate.scenario.model import Scenario
+from batonpass.simulate.scenario.play import play
 
 VARIANTS_MAX: Final = 24
 EVENTS_OF_A_GROUP_MAX: Final = 20_000

@@ -17,7 +17,7 @@ from batonpass.core import records as r
 from batonpass.core.ids import MemberId, TaskId
 from batonpass.core.model import ActiveState, Grant, Role
 from batonpass.days.rows import EPOCH, GroupRows
-from batonpass.simulate.staged.drawing import Oddities
+from batonpass.simulate.scenario.drawing import Oddities
 
 
 class Fault(StrEnum):

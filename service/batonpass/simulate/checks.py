@@ -7,9 +7,9 @@ deciding again come out the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from batonpass.core import records as r
 from batonpass.core.decide import Decision, decide
@@ -19,18 +19,14 @@ from batonpass.core.inputs import Input
 from batonpass.core.invariants import Transition, Violation, check_group, check_repeated, check_step
 from batonpass.core.model import ActiveState, Cause, Group, Role
 from batonpass.core.pmap import PMap
-from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft, TaskReport
-
-if TYPE_CHECKING:
-    from batonpass.simulate.coordinators import SimulatedCoordinator
-    from batonpass.simulate.workers import Worker
-    from batonpass.simulate.world import World
+from batonpass.simulate.coordinator import POLICY, Coordinator, Store
+from batonpass.simulate.tasks import Task, name_of
+from batonpass.simulate.worker import Surroundings, Worker
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-POLICY = Policy()
 Changes = Mapping[TaskId, tuple[MemberId | None, tuple[MemberId, ...], str]]
 
 # Every so many decisions one is made twice, and a whole group is looked at.
@@ -64,14 +60,17 @@ def _reversed(mapping: PMap[K, V]) -> PMap[K, V]:
 class Checks:
     """Looks at the laws and keeps what is needed to judge them. ``broken`` lists what was found, the first first."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, around: Surroundings, workers: list[Worker], store: Store, note: Callable[[str], None]) -> None:
+        self._around = around
+        self._workers = workers
+        self._store = store
+        self._note = note
         self.broken: list[Violation] = []
         self.decisions = 0
         self.handovers = 0
         self.moves = 0
         # Tasks that more than one process might be processing; the only ones at which time alone can break L1.
-        self.contested: dict[str, None] = {}
+        self._contested: dict[Task, None] = {}
         # How many handovers from a running owner the target of each task still allows (L8).
         self.credit: dict[TaskId, int] = {}
         self.generation = 0
@@ -79,7 +78,6 @@ class Checks:
         # Nobody promises L1 before the coordinator can know that the store lost commits (L3). What proves that is the
         # first member that knows more than the log; a session timeout later everybody has spoken, or has stopped.
         self.excused_until_ms = 0
-        self.interruptions: dict[str, int] = {}
 
     def fail(self, law: str, detail: str, task: str | None = None, member: str | None = None) -> None:
         """Note a broken law."""
@@ -90,49 +88,48 @@ class Checks:
 
     def _found(self, violations: list[Violation]) -> None:
         for violation in violations:
-            self.world.log(f"BROKEN {violation}")
+            self._note(f"BROKEN {violation}")
             self.broken.append(violation)
 
     # --- after every step ---------------------------------------------------------------------------------------
 
-    def look_at(self, task: str) -> None:
-        """Note that a task has another process at work."""
-        self.contested[task] = None
-
     def after_step(self) -> None:
         """Check L1 for the tasks at which more than one process is at work."""
-        for task in list(self.contested):
-            busy = [worker for worker in self.world.workers if task in worker.tasks and worker.tasks[task].token]
+        self._contested |= self._around.touched
+        self._around.touched.clear()
+        for task in list(self._contested):
+            busy = [worker for worker in self._workers if task in worker.tasks and worker.tasks[task].token]
             if len(busy) < 2:
-                del self.contested[task]
+                del self._contested[task]
                 continue
             self._check_one_owner(task, [worker for worker in busy if worker.processes(task)])
 
-    def _check_one_owner(self, task: str, busy: list[Worker]) -> None:
-        if len(busy) < 2 or self.world.now_ms < self.excused_until_ms:
+    def _check_one_owner(self, task: Task, busy: list[Worker]) -> None:
+        if len(busy) < 2 or self._around.now_ms < self.excused_until_ms:
             return
         # First form: whoever stops at the end of its lease is alone. Second: of those that go on, one is accepted.
         newest = max(worker.tasks[task].token for worker in busy)
-        accepted = [worker for worker in busy if worker.tasks[task].token >= self.world.sinks.get(task, 0)]
+        accepted = [worker for worker in busy if worker.tasks[task].token >= self._around.sinks.get(task, 0)]
         late = [worker for worker in busy if worker.tasks[task].token < newest and not worker.is_fenced_by_token]
         names = ", ".join(f"{worker.last_id} (token {worker.tasks[task].token})" for worker in busy)
         if len(accepted) > 1:
-            self.fail("L1", f"writes of several are accepted: {names}", task)
+            self.fail("L1", f"writes of several are accepted: {names}", name_of(task))
         elif late:
-            self.fail("L1", f"processed by several at once: {names}", task)
+            self.fail("L1", f"processed by several at once: {names}", name_of(task))
 
     # --- decisions ----------------------------------------------------------------------------------------------
 
-    def on_decision(self, coordinator: SimulatedCoordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
+    def on_decision(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
         """Check a decision before it is appended."""
+        inputs = (item,)
         self.decisions += 1
         before, soft, now_ms = coordinator.group, coordinator.soft, coordinator.clock_ms
         transition = Transition(before, decision.after, decision.records, soft, decision.soft, now_ms, inputs)
         self._found(check_step(transition))
         if decision.records or self.decisions % SAMPLE == 0:
-            self.world.log(f"{coordinator.name} {inputs} -> {decision.replies}")
+            self._note(f"{coordinator.name} {inputs} -> {decision.replies}")
             for record in decision.records:
-                self.world.log(f"    {record}")
+                self._note(f"    {record}")
         if decision.records and evolve(before, decision.records) != decision.after:
             self.fail("L2", "the records do not lead to the group that was decided")
         if not decision.records and decision.after is not before:
@@ -144,7 +141,7 @@ class Checks:
             if isinstance(record, r.MemberGone) and record.cause is Cause.EXPIRED:
                 self._check_silence(coordinator, record.member_id)
 
-    def _decide_again(self, coordinator: SimulatedCoordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
+    def _decide_again(self, coordinator: Coordinator, inputs: tuple[Input, ...], decision: Decision) -> None:
         """Decide once more, on the same state built in another order (L10)."""
         group, soft = reordered(coordinator.group, coordinator.soft)
         again = decide(group, soft, inputs, coordinator.clock_ms, POLICY)
@@ -158,19 +155,19 @@ class Checks:
         if again.after != decision.after or again.soft != decision.soft:
             self.fail("L10", "the same input led to another state")
 
-    def _check_silence(self, coordinator: SimulatedCoordinator, member_id: MemberId) -> None:
+    def _check_silence(self, coordinator: Coordinator, member_id: MemberId) -> None:
         """Nobody is expired for a silence that was the coordinator's own (L5)."""
         # A member is judged by what it was answered, which may be less than what is answered now.
         timeout_ms = self.least_timeout_ms
         heard_ms = coordinator.heard_at_ms.get(member_id)
         since_ms = max(coordinator.started_at_ms, heard_ms or 0)
-        if self.world.now_ms - since_ms < timeout_ms:
-            self.fail("L5", f"expired {self.world.now_ms - since_ms} ms after it was heard", None, member_id)
+        if self._around.now_ms - since_ms < timeout_ms:
+            self.fail("L5", f"expired {self._around.now_ms - since_ms} ms after it was heard", None, member_id)
 
-    def on_commit(self, coordinator: SimulatedCoordinator, decision: Decision) -> None:
+    def on_commit(self, coordinator: Coordinator, decision: Decision) -> None:
         """Check that nobody else has written, and count what was committed: generations, and handovers by task."""
         before = coordinator.group
-        if self.world.store.history[-1][0].version != before.version:
+        if self._store.history[-1][0].version != before.version:
             self.fail("L4", f"{coordinator.name} wrote past what another coordinator had written")
         for record in decision.records:
             match record:
@@ -184,7 +181,7 @@ class Checks:
                     self._renew_credit(before, member_id)
                 case r.GrantsHeld(adopting=True):
                     self.credit.clear()
-                    noticed_ms = self.world.now_ms + before.longest_session_ms
+                    noticed_ms = self._around.now_ms + before.longest_session_ms
                     self.excused_until_ms = min(self.excused_until_ms, noticed_ms)
                 case r.EpochsRaised() | r.GrantsHeld() | r.TaskPinned():
                     self.credit.clear()
@@ -231,17 +228,13 @@ class Checks:
     def store_lost_commits(self) -> None:
         """Take it that history is other than it was: counts start from what is left of it."""
         self.credit.clear()
-        self.generation = self.world.store.group.generation
+        self.generation = self._store.group.generation
 
-    def on_load(self, group: Group, stored: Group) -> None:
+    def on_load(self, group: Group) -> None:
         """Check that the log leads to the group that was in memory, and that it agrees with itself."""
-        if group != stored:
+        if group != self._store.group:
             self.fail("L3", "the log leads to another group than was committed")
         self._found(check_group(group))
-
-    def on_interruption(self, worker: Worker) -> None:
-        """Count the tasks that a worker was told to stop while it processed them, by worker."""
-        self.interruptions[worker.plan.name] = self.interruptions.get(worker.plan.name, 0) + 1
 
 
 def _is_stateful(group: Group, task_id: TaskId) -> bool:

@@ -1,45 +1,453 @@
-"""What may befall a world: each kind of event, and what it does.
+"""What may befall a world: each kind of event, how often it comes, and what it does.
 
 Every event has a seed of its own, from which it picks whom it strikes; so it does the same when others are left out.
-Where nobody is there to be struck, nothing happens. The kinds that strike workers and those that operators bring are in
-files of their own; here are coordinators and the store.
+Where nobody is there to be struck, nothing happens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
-from batonpass.simulate import faults_operators as of_operators
-from batonpass.simulate import faults_workers as of_workers
-from batonpass.simulate.coordinators import SimulatedCoordinator
-from batonpass.simulate.scenario import Event, seeded
+from batonpass.core.ids import MemberId, TaskId
+from batonpass.core.inputs import (
+    DrainRequest,
+    DrainReversal,
+    Eviction,
+    GroupDeletion,
+    PauseRequest,
+    PinRequest,
+    ProbeRequest,
+    ReleaseRequest,
+    ResumeRequest,
+)
+from batonpass.core.model import PauseScope, Subtopology, Topology
+from batonpass.simulate.coordinator import LEASE_MS, Coordinator
+from batonpass.simulate.plan import Event, draw_worker, seeded
+from batonpass.simulate.tasks import Task, task_of
+from batonpass.simulate.worker import Worker
 from batonpass.simulate.world import World
 
-Fault = Callable[[World, Random], None]
+Act = Callable[[World, Random], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A kind of event: how often it comes, beside the others, and what it does."""
+
+    weight: int
+    act: Act
+
+
+FAULTS: dict[str, Fault] = {}
+"""Every kind of event by its name. Restarts lead, as they do in production."""
+
+
+def fault(weight: int) -> Callable[[Act], Act]:
+    """Enter a kind of event that goes by its function's name."""
+
+    def entered(act: Act) -> Act:
+        FAULTS[act.__name__.replace("_", "-")] = Fault(weight, act)
+        return act
+
+    return entered
 
 
 def apply(world: World, event: Event) -> None:
     """Let an event happen."""
-    world.log(f"EVENT {event.number} {event.kind}")
-    FAULTS[event.kind](world, seeded(event.seed, event.kind))
+    world.noted(f"EVENT {event.number} {event.kind}")
+    FAULTS[event.kind].act(world, seeded(event.seed, event.kind))
 
 
+# --- whom it strikes --------------------------------------------------------------------------------------------------
+
+
+def pick(world: World, chance: Random) -> Worker | None:
+    """Return a worker that is up, awake and staying; None when there is none."""
+    up = [worker for worker in world.workers if worker.is_up and not worker.is_suspended and not worker.leaving]
+    return chance.choice(up) if up else None
+
+
+def _pick_one_of_several(world: World, chance: Random) -> Worker | None:
+    """Return a worker that may go for good, as others stay."""
+    return pick(world, chance) if len([worker for worker in world.workers if not worker.retired]) > 1 else None
+
+
+def _pick_task(world: World, chance: Random) -> TaskId | None:
+    ids = world.task_ids()
+    return chance.choice(ids) if ids else None
+
+
+def _pick_member(world: World, chance: Random) -> MemberId | None:
+    members = sorted(world.store.group.members)
+    return chance.choice(members) if members else None
+
+
+# --- workers: their processes, their network, their work --------------------------------------------------------------
+
+
+@fault(14)
+def rolling_restart(world: World, chance: Random) -> None:
+    """Every worker restarts in good order, one after the other."""
+    for number, worker in enumerate(list(world.workers)):
+        world.later(number * 4_000, _restart_one, world, worker, chance)
+
+
+@fault(14)
+def restart(world: World, chance: Random) -> None:
+    """One worker restarts in good order, with its disk."""
+    if worker := pick(world, chance):
+        _restart_one(world, worker, chance)
+
+
+def _restart_one(world: World, worker: Worker, chance: Random) -> None:
+    worker.leave(restart=True)
+    world.later(chance.randint(800, 3_000), _back_up, world, worker, chance)
+
+
+def _back_up(world: World, worker: Worker, chance: Random) -> None:
+    """Start the next process once the last one has ended; one that does not end in good time is killed."""
+    if worker.is_up and worker.leaving and not worker.is_suspended and chance.random() < 0.9:
+        world.later(500, _back_up, world, worker, chance)
+        return
+    if worker.is_up and worker.leaving:
+        worker.kill()
+    worker.boot()
+
+
+def _crash(world: World, chance: Random, *, least_ms: int, most_ms: int) -> Worker | None:
+    worker = pick(world, chance)
+    if worker is not None:
+        worker.kill()
+        replaces = chance.random() < 0.3
+        world.later(chance.randint(least_ms, most_ms), partial(worker.boot, replaces=replaces))
+    return worker
+
+
+@fault(8)
+def crash(world: World, chance: Random) -> None:
+    """A process is killed and comes back, sooner or later than its lease ends."""
+    _crash(world, chance, least_ms=100, most_ms=15_000)
+
+
+@fault(4)
+def crash_takeover(world: World, chance: Random) -> None:
+    """A process is killed and its successor vouches for its end, as in a StatefulSet."""
+    if worker := pick(world, chance):
+        worker.kill()
+        world.later(chance.randint(100, 3_000), partial(worker.boot, takeover=True))
+
+
+@fault(3)
+def crash_lost_disk(world: World, chance: Random) -> None:
+    """A process is killed, and its machine comes back empty."""
+    if worker := _crash(world, chance, least_ms=100, most_ms=6_000):
+        worker.disk.clear()
+
+
+@fault(3)
+def crash_for_good(world: World, chance: Random) -> None:
+    """A machine dies and does not come back."""
+    if worker := _pick_one_of_several(world, chance):
+        worker.kill()
+        worker.retired = True
+
+
+@fault(3)
+def flap(world: World, chance: Random) -> None:
+    """A process dies again and again."""
+    if worker := pick(world, chance):
+        at_ms = 0
+        for _ in range(chance.randint(2, 5)):
+            world.later(at_ms, worker.kill)
+            world.later(at_ms + chance.randint(50, 800), worker.boot)
+            at_ms += chance.randint(1_000, 4_000)
+
+
+@fault(6)
+def suspend(world: World, chance: Random) -> None:
+    """A machine is frozen, for less or more than its lease."""
+    if worker := pick(world, chance):
+        worker.suspend(chance.choice((300, 2_000, 5_000, 12_000)))
+
+
+@fault(6)
+def cut_off(world: World, chance: Random) -> None:
+    """A worker cannot reach any coordinator for a while."""
+    if worker := pick(world, chance):
+        worker.trouble.cut_until_ms = world.now_ms + chance.choice((800, 3_000, 8_000, 20_000))
+        world.sockets_closed(worker)
+
+
+@fault(4)
+def cut_poll(world: World, chance: Random) -> None:
+    """A worker's long-poll breaks and stays broken; its heartbeats go on."""
+    if worker := pick(world, chance):
+        worker.trouble.cut_poll_until_ms = world.now_ms + chance.choice((500, 5_000))
+        world.sockets_closed(worker)
+
+
+@fault(4)
+def slow_revocation(world: World, chance: Random) -> None:
+    """A worker takes seconds to commit."""
+    if worker := pick(world, chance):
+        worker.trouble.slow_until_ms = world.now_ms + 8_000
+
+
+@fault(3)
+def hang_in_revocation(world: World, chance: Random) -> None:
+    """A worker hangs in its commits, for longer than anybody waits."""
+    if worker := pick(world, chance):
+        worker.trouble.hangs_until_ms = world.now_ms + 25_000
+
+
+@fault(4)
+def fail_task(world: World, chance: Random) -> None:
+    """A task fails where it runs, perhaps again where it goes."""
+    if name := _pick_task(world, chance):
+        for delay_ms in range(0, chance.choice((1, 1, 4)) * 2_000, 2_000):
+            world.later(delay_ms, _fail_where_it_runs, world, task_of(name))
+
+
+def _fail_where_it_runs(world: World, task: Task) -> None:
+    for worker in world.processors(task):
+        worker.fail(task)
+
+
+@fault(4)
+def lose_state(world: World, chance: Random) -> None:
+    """A worker loses the state of some tasks."""
+    if worker := pick(world, chance):
+        for task in sorted(worker.tasks):
+            if chance.random() < 0.5:
+                worker.lose(task)
+
+
+@fault(4)
+def never_warm(world: World, chance: Random) -> None:
+    """A worker's restores make no progress for a while."""
+    if worker := pick(world, chance):
+        worker.freeze(20_000)
+
+
+@fault(3)
+def mute_progress(world: World, chance: Random) -> None:
+    """A worker cannot say how far its copies are."""
+    if worker := pick(world, chance):
+        worker.trouble.mute_until_ms = world.now_ms + 6_000
+
+
+@fault(2)
+def producer_fenced(world: World, chance: Random) -> None:
+    """A producer is fenced although nobody else has the task."""
+    if worker := pick(world, chance):
+        for task in sorted(worker.tasks)[:1]:
+            worker.fence_producer(task)
+
+
+# --- drains, members that come and go ---------------------------------------------------------------------------------
+
+
+@fault(5)
+def drain(world: World, chance: Random) -> None:
+    """A worker is drained: by an operator, or by itself, which then goes once it is empty."""
+    worker = pick(world, chance)
+    if worker is not None and chance.random() < 0.5:
+        worker.drain()
+        world.later(chance.randint(5_000, 15_000), partial(worker.leave, restart=False))
+    elif member_id := _pick_member(world, chance):
+        world.operate(DrainRequest(member_id))
+        world.later(chance.randint(5_000, 15_000), world.operate, DrainReversal(member_id))
+
+
+@fault(4)
+def drain_deadline(world: World, chance: Random) -> None:
+    """A node is to be empty within seconds; then its process ends."""
+    if worker := pick(world, chance):
+        deadline_ms = chance.choice((1_000, 4_000))
+        worker.drain(deadline_ms=deadline_ms)
+        end = worker.kill if chance.random() < 0.3 else partial(worker.leave, restart=False)
+        world.later(deadline_ms + 1_500, end)
+
+
+@fault(3)
+def undrain(world: World, _chance: Random) -> None:
+    """A drain is called off."""
+    for member_id, member in sorted(world.store.group.members.items()):
+        if member.drain is not None:
+            world.operate(DrainReversal(member_id))
+            return
+
+
+@fault(4)
+def leave(world: World, chance: Random) -> None:
+    """A worker goes for good; another machine may take its place."""
+    if worker := _pick_one_of_several(world, chance):
+        worker.leave(restart=False)
+        worker.retired = True
+
+
+@fault(6)
+def scale_out(world: World, chance: Random) -> None:
+    """One or two more machines come up."""
+    if len(world.workers) < 9:
+        for _ in range(chance.randint(1, 2)):
+            number = len(world.workers)
+            fenced = "stop" if number % 2 else "continue"
+            tasks = len(world.leader.group.table.ids)
+            world.add_worker(draw_worker(world.scenario.seed, number + 100, fenced=fenced, tasks=tasks)).boot()
+
+
+@fault(3)
+def evict(world: World, chance: Random) -> None:
+    """An operator removes a member that may well be alive."""
+    if member_id := _pick_member(world, chance):
+        world.operate(Eviction(member_id))
+
+
+@fault(2)
+def evict_dead(world: World, _chance: Random) -> None:
+    """An operator vouches for the death of a member whose process has ended."""
+    for member_id in sorted(world.store.group.members):
+        worker = world.owner_of_id(member_id)
+        if worker is not None and not worker.is_up:
+            world.operate(Eviction(member_id, dead=True))
+            return
+
+
+# --- what operators do ------------------------------------------------------------------------------------------------
+
+
+@fault(2)
+def pause(world: World, chance: Random) -> None:
+    """An operator holds moves."""
+    expires_ms = world.leader.clock_ms + 10_000 if chance.random() < 0.5 else None
+    world.operate(PauseRequest(chance.choice(list(PauseScope)), "maintenance", expires_ms))
+
+
+@fault(2)
+def resume(world: World, _chance: Random) -> None:
+    """An operator lets moves go on."""
+    world.operate(ResumeRequest())
+
+
+@fault(2)
+def pin(world: World, chance: Random) -> None:
+    """An operator binds a task to a member."""
+    task, member_id = _pick_task(world, chance), _pick_member(world, chance)
+    if task is not None and member_id is not None:
+        world.operate(PinRequest(task, member_id))
+
+
+@fault(2)
+def unpin(world: World, _chance: Random) -> None:
+    """Every pin is taken off."""
+    for task_id, task in sorted(world.store.group.tasks.items()):
+        if task.pin is not None:
+            world.operate(PinRequest(task_id, None))
+
+
+@fault(2)
+def probe(world: World, _chance: Random) -> None:
+    """An operator asks for a look now."""
+    world.operate(ProbeRequest())
+
+
+def release_parked(world: World) -> None:
+    """Every task that is parked, or away from where it belongs because it failed there, may be tried again."""
+    for task_id, task in sorted(world.store.group.tasks.items()):
+        if task.parked or (task.failures and task.owner != task.target):
+            world.operate(ReleaseRequest(task_id))
+
+
+@fault(5)
+def config(world: World, chance: Random) -> None:
+    """Some settings change."""
+    wanted: dict[str, object] = {
+        "num_standby_replicas": chance.choice((0, 1, 2)),
+        "max_warmup_replicas": chance.choice((1, 2, "30%")),
+        "acceptable_recovery_lag": chance.choice((50, 100, 500)),
+    }
+    name = chance.choice(sorted(wanted))
+    world.declare(None, {name: wanted[name]})
+
+
+@fault(3)
+def lower_session_timeout(world: World, chance: Random) -> None:
+    """The session timeout falls while leases run; or it rises."""
+    now = world.store.group.config
+    floor = 3 * now.heartbeat_interval_ms + 1_000
+    world.declare(None, {"session_timeout_ms": chance.choice((floor, floor, floor + 6_000))})
+
+
+@fault(3)
+def more_partitions(world: World, chance: Random) -> None:
+    """A subtopology gets another partition."""
+    topology = world.store.group.topology
+    if topology.subtopologies:
+        which = chance.randrange(len(topology.subtopologies))
+        parts = tuple(
+            replace(one, partitions=(one.partitions or 0) + (number == which))
+            for number, one in enumerate(topology.subtopologies)
+        )
+        world.declare(replace(topology, epoch=topology.epoch + 1, subtopologies=parts), None)
+
+
+@fault(2)
+def new_subtopology(world: World, chance: Random) -> None:
+    """A newer program brings another subtopology."""
+    topology = world.store.group.topology
+    number = len(topology.subtopologies)
+    epoch = topology.epoch + 1
+    stateful = chance.random() < 0.5
+    part = Subtopology(
+        id=str(number),
+        partitions=2,
+        stateful=stateful,
+        source_topics=(f"in-{number}",),
+        changelog_topics=(f"store-{number}",) if stateful else (),
+        epoch=epoch,
+    )
+    world.declare(replace(topology, epoch=epoch, subtopologies=(*topology.subtopologies, part)), None)
+
+
+@fault(1)
+def delete_and_create(world: World, chance: Random) -> None:
+    """The group is deleted, members and all, and declared again."""
+    topology, leader = world.store.group.topology, world.leader
+    if world.operate(GroupDeletion(force=True)) is not None and leader.is_up:
+        world.later(chance.randint(0, 2_000), _create, world, topology)
+
+
+def _create(world: World, topology: Topology) -> None:
+    if not world.leader.group.declared:
+        world.declare(topology, world.config)
+
+
+# --- coordinators and the store ---------------------------------------------------------------------------------------
+
+
+@fault(6)
 def coordinator_crash(world: World, chance: Random) -> None:
     """The coordinator dies; another one starts."""
     world.coordinator_died(world.leader, chance.randint(50, 6_000))
 
 
+@fault(6)
 def crash_after_append(world: World, _chance: Random) -> None:
     """The coordinator dies after its next append, before it answers."""
     world.leader.dies_after_append = True
 
 
+@fault(4)
 def coordinator_handoff(world: World, chance: Random) -> None:
     """The group moves to another coordinator in good order."""
     world.coordinator_died(world.leader, chance.randint(0, 20))
 
 
+@fault(5)
 def split(world: World, chance: Random) -> None:
     """The leader loses the store, and does not know that another one has taken over."""
     old = world.leader
@@ -49,15 +457,20 @@ def split(world: World, chance: Random) -> None:
         world.later(chance.randint(8_000, 15_000), _mend, old)
 
 
-def _mend(coordinator: SimulatedCoordinator) -> None:
+def _mend(coordinator: Coordinator) -> None:
     coordinator.is_cut_from_store = False
 
 
+@fault(3)
 def stall(world: World, chance: Random) -> None:
-    """The coordinator's process is frozen for a while."""
-    world.leader.stall(chance.choice((200, 2_000, 6_000, 12_000)))
+    """The coordinator's process is frozen for a while, and another one takes over once its lease has ended."""
+    for_ms = chance.choice((200, 2_000, 6_000, 12_000))
+    world.leader.stall(for_ms)
+    if for_ms > LEASE_MS:
+        world.clock.after(LEASE_MS, world.take_over, world.leader)
 
 
+@fault(4)
 def store_outage(world: World, chance: Random) -> None:
     """The store is away for a while."""
     world.store.is_out = True
@@ -68,11 +481,13 @@ def _store_is_back(world: World) -> None:
     world.store.is_out = False
 
 
+@fault(2)
 def lost_commits(world: World, chance: Random) -> None:
     """The store fails over and has lost its last commits; the operator says so before anything else happens."""
     _lose(world, chance, declared=True)
 
 
+@fault(2)
 def lost_commits_unnoticed(world: World, chance: Random) -> None:
     """The store has lost its last commits, and nobody says so."""
     _lose(world, chance, declared=False)
@@ -81,58 +496,10 @@ def lost_commits_unnoticed(world: World, chance: Random) -> None:
 
 
 def _lose(world: World, chance: Random, *, declared: bool) -> None:
-    old = world.leader
-    if old.is_up:
-        old.stop()
+    if world.leader.is_up:
+        world.leader.stop()
     world.store.is_out = False
     lost = world.store.lose(chance.randint(1, 12))
-    world.log(f"the store lost {lost} commits")
+    world.noted(f"the store lost {lost} commits")
     world.checks.store_lost_commits()
-    world.leader = world.new_coordinator()
-    world.leader.start(recovered=declared)
-
-
-FAULTS: dict[str, Fault] = {
-    "rolling-restart": of_workers.rolling_restart,
-    "restart": of_workers.restart,
-    "crash": of_workers.crash,
-    "crash-takeover": of_workers.crash_takeover,
-    "crash-lost-disk": of_workers.crash_lost_disk,
-    "crash-for-good": of_workers.crash_for_good,
-    "flap": of_workers.flap,
-    "suspend": of_workers.suspend,
-    "cut-off": of_workers.cut_off,
-    "cut-poll": of_workers.cut_poll,
-    "slow-revocation": of_workers.slow_revocation,
-    "hang-in-revocation": of_workers.hang_in_revocation,
-    "fail-task": of_workers.fail_task,
-    "lose-state": of_workers.lose_state,
-    "never-warm": of_workers.never_warm,
-    "mute-progress": of_workers.mute_progress,
-    "producer-fenced": of_workers.producer_fenced,
-    "drain": of_operators.drain,
-    "drain-deadline": of_operators.drain_deadline,
-    "undrain": of_operators.undrain,
-    "leave": of_workers.leave,
-    "scale-out": of_workers.scale_out,
-    "evict": of_operators.evict,
-    "evict-dead": of_operators.evict_dead,
-    "pause": of_operators.pause,
-    "resume": of_operators.resume,
-    "pin": of_operators.pin,
-    "unpin": of_operators.unpin,
-    "probe": of_operators.probe,
-    "config": of_operators.config,
-    "lower-session-timeout": of_operators.lower_session_timeout,
-    "more-partitions": of_operators.more_partitions,
-    "new-subtopology": of_operators.new_subtopology,
-    "delete-and-create": of_operators.delete_and_create,
-    "coordinator-crash": coordinator_crash,
-    "crash-after-append": crash_after_append,
-    "coordinator-handoff": coordinator_handoff,
-    "split": split,
-    "stall": stall,
-    "store-outage": store_outage,
-    "lost-commits": lost_commits,
-    "lost-commits-unnoticed": lost_commits_unnoticed,
-}
+    world.lead_anew(recovered=declared)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from batonpass.core.inputs import DrainReversal, ResumeRequest
 from batonpass.core.invariants import Violation, check_group
 from batonpass.simulate import faults
-from batonpass.simulate.faults_operators import release_parked
-from batonpass.simulate.scenario import Scenario, draw
-from batonpass.simulate.world import BEGIN_MS, World
+from batonpass.simulate.plan import Scenario
+from batonpass.simulate.seeds import draw
+from batonpass.simulate.tasks import task_of
+from batonpass.simulate.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def run_world(
         checks.decisions,
         checks.handovers,
         checks.moves,
-        world.now_ms - BEGIN_MS,
+        world.now_ms - scenario.start_ms,
         rested_ms,
         tuple(checks.broken),
         tuple(world.recent) if checks.broken else (),
@@ -74,8 +75,8 @@ def _live(world: World, most_steps: int | None) -> int | None:
 
     world.begin()
     for event in world.scenario.events:
-        world.after(event.at_ms, faults.apply, world, event)
-    world.run_until(BEGIN_MS + world.scenario.chaos_ms, stop=is_spent)
+        world.clock.after(event.at_ms, faults.apply, world, event)
+    world.run_until(world.scenario.start_ms + world.scenario.chaos_ms, stop=is_spent)
     if world.checks.broken or is_spent():
         return None
     # What an event began (a machine that boots later, a commit that hangs) ends before the calm.
@@ -114,9 +115,11 @@ def patience_ms(world: World) -> int:
     longest = max(group.longest_session_ms, config.session_timeout_ms)
     waits = 6 * longest + config.rejoin_grace_ms + 2 * config.rebalance_timeout_ms + 2 * config.warmup_stall_timeout_ms
     waits += config.drain_timeout_ms + 2 * config.probing_rebalance_interval_ms + 30_000
-    speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - world.scenario.growth_per_s
     tasks = world.task_ids()
-    restore_ms = max((world.end_of(task) for task in tasks), default=0) * 1000 // speed + 2_000
+    growth_per_s = world.scenario.growth_per_s * len(tasks)
+    speed = min((worker.plan.records_per_s for worker in world.workers), default=1) - growth_per_s
+    longest_log = max((world.around.end_of(task_of(task)) for task in tasks), default=0)
+    restore_ms = int(longest_log * 1000 / max(1, speed)) + 2_000
     rounds = len(tasks) * (1 + config.num_standby_replicas) + 2
     return waits + rounds * (restore_ms + 2 * config.heartbeat_interval_ms)
 
@@ -130,9 +133,9 @@ def _tidy(world: World) -> None:
         world.declare(world.topology, world.config)
     if group.pause is not None or group.storm_since_ms is not None:
         world.operate(ResumeRequest())
-    release_parked(world)
+    faults.release_parked(world)
     for member_id, member in sorted(group.members.items()):
-        worker = world.owner_of_id.get(member_id)
+        worker = world.owner_of_id(member_id)
         if member.drain is not None and worker is not None and not worker.leaving:
             if worker.last_id == member_id and worker.is_up:
                 worker.undrain()
@@ -141,7 +144,7 @@ def _tidy(world: World) -> None:
         if not worker.is_up and not worker.retired:
             worker.boot()
         worker.recover()
-    world.after(3_000, _tidy, world)
+    world.clock.after(3_000, _tidy, world)
 
 
 def why_not_at_rest(world: World) -> str:
@@ -152,11 +155,11 @@ def why_not_at_rest(world: World) -> str:
     if world.pending:
         return f"{world.pending} consequences of events are still to come"
     up = [worker for worker in world.workers if worker.is_up]
-    if down := [worker.plan.name for worker in world.workers if not worker.is_up and not worker.retired]:
+    if down := [worker.name for worker in world.workers if not worker.is_up and not worker.retired]:
         return f"{down} are not up yet"
     if not up:
         return ""
-    if late := [worker.plan.name for worker in up if not worker.is_joined or worker.is_suspended]:
+    if late := [worker.name for worker in up if not worker.is_joined or worker.is_suspended]:
         return f"{late} have not joined"
     strangers = sorted(set(group.members) - {worker.last_id for worker in up if worker.last_id})
     if strangers:
@@ -171,8 +174,8 @@ def why_not_at_rest(world: World) -> str:
     if moving := [task for task in group.unsettled if not group.tasks[task].waiting_reason]:
         return f"unsettled: {[group.tasks[task] for task in sorted(moving)]}"
     for task in group.table.ids:
-        if not group.tasks[task].waiting_reason and len(world.processors(task)) != 1:
-            return f"{task} is processed by {[one.last_id for one in world.processors(task)]}"
+        if not group.tasks[task].waiting_reason and len(processors := world.processors(task_of(task))) != 1:
+            return f"{task} is processed by {[one.last_id for one in processors]}"
     return ""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from batonpass.simulate.plan import Scenario, narrowed, with_partitions, without_wire_faults
 from batonpass.simulate.run import Outcome, run_world
-from batonpass.simulate.scenario import Scenario, draw, narrowed, with_partitions, without_wire_faults
+from batonpass.simulate.seeds import draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,195 +1,247 @@
-"""One seeded world: virtual time, a lossy wire, workers, coordinators, and the truth about all of them.
+"""One world: virtual time, a wire, workers, coordinators, and the truth about all of them.
 
-A *step* is one thing that happens: a message arrives, a timer fires, a task stops. After each of them the laws are
-looked at. Chance comes from the scenario's seed alone, so a world runs the same way each time.
+A *step* is one thing that happens: a message arrives, a timer fires, a copy comes to the end. The laws are looked at
+after each of them, unless nobody asks for that. Chance comes from the scenario's seed alone, so a world runs the same
+way each time. A world without faults is one in which none is switched on.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from batonpass.core.decide import Decision
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.inputs import EndOffsets, GroupDeclaration, Input
-from batonpass.core.model import Group
+from batonpass.core.model import Group, Topology
 from batonpass.core.replies import Reply
-from batonpass.simulate.activity import Trouble
 from batonpass.simulate.checks import Checks
-from batonpass.simulate.coordinators import SimulatedCoordinator, Store
-from batonpass.simulate.scenario import Scenario, WireFaults, WorkerPlan, draw_worker, seeded
+from batonpass.simulate.clock import Clock
+from batonpass.simulate.coordinator import Coordinator, Store, Watcher
+from batonpass.simulate.copies import Copies, Rates
+from batonpass.simulate.plan import Scenario, WireFaults, WorkerPlan, seeded
+from batonpass.simulate.tasks import Task, name_of, task_of
 from batonpass.simulate.wire import Body, to_input, to_wait
-from batonpass.simulate.workers import Worker
+from batonpass.simulate.worker import Surroundings, Worker
 from batonpass.worker.protocol import Request, RequestKind
 
-if TYPE_CHECKING:
-    from batonpass.core.model import Topology
-
-# Some day in 2025, so that instants look like instants.
-BEGIN_MS = 1_750_000_000_000
 TRACE_LINES = 400
 
 
-@dataclass(slots=True)
-class Changelog:
-    """The end of a task's changelog as of ``since_ms``, and how many processes write to it."""
+class World(Watcher):
+    """Everything that there is, and the time.
 
-    end: int
-    since_ms: int
-    writers: int = 0
+    Without ``rates`` changelogs are as large and grow as fast as the scenario says, and workers restore as their plans
+    say. Whoever else wants to hear what coordinators do is the ``audience``.
+    """
 
-
-class World:
-    """Everything that there is, and the time."""
-
-    def __init__(self, scenario: Scenario, *, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        rates: Rates | None = None,
+        check_laws: bool = True,
+        audience: Watcher | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
         self.scenario = scenario
-        self.now_ms = BEGIN_MS
+        self.clock = Clock(scenario.start_ms)
         self.steps = 0
         self.pending = 0
         self.chance = seeded(scenario.seed, "world")
         self.net = seeded(scenario.seed, "net")
         self.wire = scenario.wire
-        self.sinks: dict[str, int] = {}
-        self.logs: dict[str, Changelog] = {}
-        self.owner_of_id: dict[str, Worker] = {}
         self.topology = scenario.topology
         self.config = dict(scenario.config)
-        self.store = Store(Group(GroupId("g")))
-        self.checks = Checks(self)
-        self._queue: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
-        self._count = 0
+        self.store = Store(Group(GroupId(scenario.group_id)))
+        self._stateful: set[int] = set()
+        self._note_stateful(scenario.topology)
+        copies = Copies(lambda task: task[0] in self._stateful, rates or self, now_ms=scenario.start_ms)
+        self.around = Surroundings(self.clock, copies, scenario.pace, keep_looking=scenario.reads_ends)
+        self.workers: list[Worker] = []
+        self.named: dict[str, Worker] = {}
+        self.checks = Checks(self.around, self.workers, self.store, self.noted)
+        self._check_laws = check_laws
+        self._audience = audience or Watcher()
         self._trace = trace
         self.recent: deque[str] = deque(maxlen=TRACE_LINES)
-        self.workers = [Worker(plan, self) for plan in scenario.workers]
-        self.coordinators: list[SimulatedCoordinator] = []
+        self.coordinators: list[Coordinator] = []
         self.leader = self.new_coordinator()
+        for plan in scenario.workers:
+            self.add_worker(plan)
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def after(self, in_ms: int, act: Callable[..., None], *arguments: object) -> None:
-        """Let ``act`` happen in so many milliseconds; what falls on one instant happens in the order of asking."""
-        self._count += 1
-        heapq.heappush(self._queue, (self.now_ms + in_ms, self._count, act, arguments))
+    @property
+    def now_ms(self) -> int:
+        """The present instant."""
+        return self.clock.now_ms
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next thing happens; None when nothing is left to happen."""
+        due, arrival = self.clock.next_ms, self.around.next_arrival_ms()
+        return arrival if due is None or (arrival is not None and arrival < due) else due
 
     def later(self, in_ms: int, act: Callable[..., object], *arguments: object) -> None:
         """Let the consequence of an event happen in so many milliseconds; nothing counts as at rest before that."""
         self.pending += 1
-        self.after(in_ms, self._consequence, act, arguments)
+        self.clock.after(in_ms, self._consequence, act, arguments)
 
     def _consequence(self, act: Callable[..., object], arguments: tuple[object, ...]) -> None:
         self.pending -= 1
         act(*arguments)
 
-    def step(self) -> bool:
-        """Let the next thing happen and look at the laws; return False when nothing is left to happen."""
-        if not self._queue:
-            return False
-        self.now_ms, _, act, arguments = heapq.heappop(self._queue)
+    def step(self) -> None:
+        """Let the next thing happen, and look at the laws."""
+        around = self.around
+        due, arrival = self.clock.next_ms, around.next_arrival_ms()
+        if arrival is not None and (due is None or arrival <= due):
+            self.clock.pass_to(arrival)
+            around.catch_up()
+            for worker in sorted(self.workers, key=lambda one: one.name):
+                if worker.is_up:
+                    worker.look_for_arrivals()
+        else:
+            self.clock.step()
+        while around.arrived:
+            client, task = around.arrived.pop()
+            self.named[client].begun(task)
         self.steps += 1
-        act(*arguments)
-        self.checks.after_step()
-        return True
+        if self._check_laws:
+            self.checks.after_step()
 
     def run_until(self, end_ms: int, *, stop: Callable[[], bool] = lambda: False) -> None:
         """Let things happen until an instant, a broken law, or ``stop``."""
-        while self._queue and self._queue[0][0] <= end_ms and not self.checks.broken and not stop():
+        while not self.checks.broken and not stop():
+            due = self.next_ms
+            if due is None or due > end_ms:
+                self.clock.pass_to(end_ms)
+                return
             self.step()
-        if not self.checks.broken and not stop():
-            self.now_ms = max(self.now_ms, end_ms)
 
-    def log(self, line: str) -> None:
+    def leap(self, by_ms: int) -> None:
+        """Skip a stretch in which nothing would happen but heartbeats alike; workers' clocks are not let run."""
+        self.clock.leap(by_ms)
+        for coordinator in self.coordinators:
+            coordinator.leap(by_ms)
+        self.around.skipped_ms += by_ms
+        self.around.catch_up()
+
+    def noted(self, line: str) -> None:
         """Note what happened, for the trace of a failing world."""
-        text = f"{(self.now_ms - BEGIN_MS) / 1000:9.3f} {line}"
-        self.recent.append(text)
-        if self._trace is not None:
-            self._trace(text)
+        if self._check_laws:
+            text = f"{(self.now_ms - self.scenario.start_ms) / 1000:9.3f} {line}"
+            self.recent.append(text)
+            if self._trace is not None:
+                self._trace(text)
 
     # --- the changelogs -----------------------------------------------------------------------------------------
 
-    def end_of(self, task: str) -> int:
-        """Return the end offset of a task's changelog; it grows while somebody processes the task."""
-        log = self._log(task)
-        writing_ms = self.now_ms - log.since_ms if log.writers else 0
-        return log.end + writing_ms * self.scenario.growth_per_s // 1000
+    def end_offset(self, task: Task, at_ms: int) -> int:
+        """The end of a task's changelog, had the task run until then."""
+        size = 100 + 13 * (sum(map(ord, name_of(task))) % 40)
+        return size + (at_ms - self.scenario.start_ms) * self.scenario.growth_per_s // 1000
 
-    def _log(self, task: str) -> Changelog:
-        if task not in self.logs:
-            self.logs[task] = Changelog(100 + 13 * (sum(map(ord, task)) % 40), self.now_ms)
-        return self.logs[task]
+    def restore_rate(self, client: str) -> float:
+        """How many records a second a worker restores, all of its copies together."""
+        return self.named[client].plan.records_per_s
 
-    def writes(self, task: str, change: int) -> None:
-        """Note that so many more (or fewer) processes write to a task's changelog."""
-        log = self._log(task)
-        log.end, log.since_ms = self.end_of(task), self.now_ms
-        log.writers += change
+    def _note_stateful(self, topology: Topology) -> None:
+        self._stateful |= {int(one.id) for one in topology.subtopologies if one.stateful}
 
     def _read_ends(self) -> None:
         """Let the coordinator read the ends of the changelogs, as it does where it can reach Kafka."""
         leader = self.leader
-        if leader.is_up and self.now_ms >= leader.stalled_until_ms:
+        if leader.is_awake:
             table = leader.group.table
             ends = {
-                (f"store-{task.rpartition('_')[0]}", int(task.rpartition("_")[2])): self.end_of(task)
-                for task, stateful in zip(table.ids, table.stateful, strict=True)
+                (f"store-{task_of(name)[0]}", task_of(name)[1]): self.around.end_of(task_of(name))
+                for name, stateful in zip(table.ids, table.stateful, strict=True)
                 if stateful
             }
             if ends:
-                leader.take(EndOffsets(ends, leader.clock_ms))
-        self.after(1_000, self._read_ends)
+                leader.decide(EndOffsets(ends, leader.clock_ms))
+        self.clock.after(1_000, self._read_ends)
 
     # --- coordinators -------------------------------------------------------------------------------------------
 
-    def new_coordinator(self) -> SimulatedCoordinator:
+    def new_coordinator(self) -> Coordinator:
         """Return a coordinator that has not started yet, with a clock of its own."""
         number = len(self.coordinators)
-        skew_ms = seeded(self.scenario.seed, "clock", number).choice((0, 0, 0, 700, -700, 30_000, -30_000))
-        coordinator = SimulatedCoordinator(f"c{number}", self, clock_offset_ms=skew_ms)
+        skews = self.scenario.clock_skews_ms
+        skew_ms = seeded(self.scenario.seed, "clock", number).choice(skews)
+        coordinator = Coordinator(f"c{number}", self.clock, self.store, self, clock_offset_ms=skew_ms)
         self.coordinators.append(coordinator)
         return coordinator
 
-    def coordinator_died(self, coordinator: SimulatedCoordinator, back_in_ms: int | None = None) -> None:
+    def died(self, coordinator: Coordinator) -> None:
+        """Let another coordinator start after a while."""
+        self.coordinator_died(coordinator)
+
+    def coordinator_died(self, coordinator: Coordinator, back_in_ms: int | None = None) -> None:
         """End a coordinator; where it led, another one starts after a while."""
         if not coordinator.is_up:
             return
         coordinator.stop()
         if coordinator is self.leader:
             wait_ms = self.chance.randint(50, 4_000) if back_in_ms is None else back_in_ms
-            self.after(wait_ms, self.take_over, coordinator)
+            self.clock.after(wait_ms, self.take_over, coordinator)
 
-    def take_over(self, last: SimulatedCoordinator) -> None:
+    def take_over(self, last: Coordinator) -> None:
         """Start a new leader after ``last``, unless there is one."""
         if self.leader is not last:
             return
         if self.store.is_out or (last.is_up and last.holds_lease):
             # The lease row cannot be taken yet.
-            self.after(300, self.take_over, last)
+            self.clock.after(300, self.take_over, last)
             return
+        self.lead_anew()
+
+    def lead_anew(self, *, recovered: bool = False) -> None:
+        """Start a new leader."""
         self.leader = self.new_coordinator()
-        self.leader.start()
+        self.leader.start(recovered=recovered)
 
     def operate(self, item: Input) -> Reply | None:
         """Let an operator ask the leader for something; None when there was nobody to commit it."""
-        if not self.leader.is_up or self.now_ms < self.leader.stalled_until_ms:
+        if not self.leader.is_awake:
             return None
-        reply = self.leader.reply_to(item)
-        self.log(f"operator: {item} -> {reply}")
+        reply = self.leader.decide(item)
+        self.noted(f"operator: {item} -> {reply}")
         return reply
 
     def declare(self, topology: Topology | None, config: dict[str, object] | None) -> Reply | None:
         """Declare or change the group as an operator does who has just read it."""
+        if topology is not None:
+            self._note_stateful(topology)
         group = self.leader.group
         if_match = group.revision if group.declared else None
         return self.operate(GroupDeclaration(group.id, topology, config, if_match))
+
+    def loaded(self, coordinator: Coordinator) -> None:
+        """Look at the laws."""
+        if self._check_laws:
+            self.checks.on_load(coordinator.group)
+
+    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+        """Look at the laws, and pass it on."""
+        if self._check_laws:
+            self.checks.on_decision(coordinator, item, decision)
+        self._audience.decided(coordinator, item, decision)
+
+    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+        """Look at the laws, and pass it on."""
+        if self._check_laws:
+            self.checks.on_commit(coordinator, decision)
+        self._audience.committed(coordinator, decision)
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
     def send(self, worker: Worker, request: Request) -> None:
         """Carry a request to a coordinator: perhaps late, perhaps twice, perhaps never."""
         for delay_ms in self._deliveries():
-            self.after(delay_ms, self._arrive, worker, worker.process, request)
+            self.clock.after(delay_ms, self._arrive, worker, worker.process, request)
 
     def _deliveries(self) -> list[int]:
         """Return after how long each copy of a message arrives; none when it is lost."""
@@ -199,7 +251,7 @@ class World:
         for _ in range(copies):
             if net.random() >= wire.lost:
                 late = net.random() < wire.late
-                out.append(net.randint(1, wire.late_ms) if late else net.randint(1, 8))
+                out.append(net.randint(1, wire.late_ms) if late else net.randint(*self.scenario.pace.message))
         return out
 
     def _is_cut(self, worker: Worker, request: Request) -> bool:
@@ -211,38 +263,38 @@ class World:
             return
         up = [one for one in self.coordinators if one.is_up]
         if not up:
-            self.after(2, self._no_answer, worker, process, request)
+            self.clock.after(2, self._no_answer, worker, process, request)
             return
         # During a split some requests still reach the old leader.
         coordinator = self.leader if self.leader.is_up and self.net.random() < 0.7 else self.net.choice(up)
         self._serve(coordinator, worker, process, request)
 
-    def _serve(self, coordinator: SimulatedCoordinator, worker: Worker, process: int, request: Request) -> None:
+    def _serve(self, coordinator: Coordinator, worker: Worker, process: int, request: Request) -> None:
         if not coordinator.is_up:
             self._no_answer(worker, process, request)
             return
-        if self.now_ms < coordinator.stalled_until_ms:
+        if not coordinator.is_awake:
             wait_ms = coordinator.stalled_until_ms - self.now_ms + 1
-            self.after(wait_ms, self._serve, coordinator, worker, process, request)
+            self.clock.after(wait_ms, self._serve, coordinator, worker, process, request)
             return
 
-        def reply(status: int, body: Body | None) -> None:
+        def respond(status: int, body: Body | None) -> None:
             if status == 0:
-                self.after(2, self._no_answer, worker, process, request)
+                self.clock.after(2, self._no_answer, worker, process, request)
                 return
             for delay_ms in self._deliveries():
-                self.after(delay_ms, self._answered, worker, process, request, status, body)
+                self.clock.after(delay_ms, self._answered, worker, process, request, status, body)
 
         item = to_input(request)
         if item is None:
             if worker.process == process and worker.is_up:
-                coordinator.park(request.member_id, *to_wait(request), reply)
+                coordinator.park(request.member_id, *to_wait(request), respond)
             return
         answer = coordinator.take(item)
         if answer is None:
             self._no_answer(worker, process, request)
         else:
-            reply(*answer)
+            respond(*answer)
 
     def _answered(self, worker: Worker, process: int, request: Request, status: int, body: Body | None) -> None:
         if self._is_cut(worker, request):
@@ -256,25 +308,34 @@ class World:
 
     def sockets_closed(self, worker: Worker) -> None:
         """Let the coordinators see that a process ended, if the network tells them."""
-        member_id = worker.last_id
-        if member_id is not None and self.net.random() < 0.9:
+        if worker.last_id is not None and self.net.random() >= self.wire.silent_ends:
             for coordinator in self.coordinators:
                 if coordinator.is_up:
-                    self.after(self.net.randint(1, 20), coordinator.poll_broke, member_id)
+                    self.clock.after(
+                        self.net.randint(*self.scenario.pace.closing), coordinator.poll_broke, worker.last_id
+                    )
 
-    # --- the truth ----------------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------------------------
 
-    def check_processing(self, task: str) -> None:
-        """Note that who processes a task may have changed."""
-        self.checks.look_at(task)
+    def add_worker(self, plan: WorkerPlan) -> Worker:
+        """Put up one more machine."""
+        chance = seeded(self.scenario.seed, "work", plan.name)
+        worker = Worker(plan, self.around, chance, send=self.send, gone=self.sockets_closed, note=self.noted)
+        self.workers.append(worker)
+        self.named[plan.name] = worker
+        return worker
 
-    def interrupted(self, worker: Worker) -> None:
-        """Note that a worker is told to stop a task that it processes."""
-        self.checks.on_interruption(worker)
-
-    def processors(self, task: str) -> list[Worker]:
+    def processors(self, task: Task) -> list[Worker]:
         """Return the workers that process a task at this instant."""
         return [worker for worker in self.workers if worker.processes(task)]
+
+    def owner_of_id(self, member_id: str) -> Worker | None:
+        """Return the machine that a member runs, or has run, on."""
+        return self.around.owner_of_id.get(member_id)
+
+    def task_ids(self) -> tuple[TaskId, ...]:
+        """Return the tasks of the group as the store has it."""
+        return self.store.group.table.ids
 
     # --- beginning and calm -------------------------------------------------------------------------------------
 
@@ -282,33 +343,20 @@ class World:
         """Start the coordinator, declare the group, start the workers over a few seconds."""
         self.leader.start()
         self.declare(self.topology, self.config)
-        self._read_ends()
+        if self.scenario.reads_ends:
+            self._read_ends()
         for worker in self.workers:
-            self.after(self.chance.randint(0, 3_000), worker.boot)
-
-    def add_worker(self) -> Worker:
-        """Put up one more machine."""
-        number = len(self.workers)
-        tasks = len(self.leader.group.table.ids)
-        fenced = "stop" if number % 2 else "continue"
-        plan: WorkerPlan = draw_worker(self.scenario.seed, number + 100, fenced=fenced, tasks=tasks)
-        worker = Worker(plan, self)
-        self.workers.append(worker)
-        return worker
+            self.clock.after(self.chance.randint(0, 3_000), worker.boot)
 
     def calm(self) -> None:
         """End every fault: the wire is whole, machines come back, hands let go."""
-        self.log("calm: faults stop")
+        self.noted("calm: faults stop")
         self.wire = WireFaults()
         self.store.is_out = False
         for coordinator in self.coordinators:
             coordinator.is_cut_from_store = coordinator.dies_after_append = False
             coordinator.stalled_until_ms = min(coordinator.stalled_until_ms, self.now_ms)
         for worker in self.workers:
-            worker.trouble = Trouble()
+            worker.end_trouble()
             if not worker.is_up and not worker.retired:
                 worker.boot()
-
-    def task_ids(self) -> tuple[TaskId, ...]:
-        """Return the tasks of the group as the store has it."""
-        return self.store.group.table.ids

@@ -12,7 +12,7 @@ from batonpass.days.generate import rows_of
 from batonpass.days.rows import GroupRows
 from batonpass.days.writing import make_days, write
 from batonpass.postgres.connect import connect
-from batonpass.simulate.staged.drawing import draw_day
+from batonpass.simulate.scenario.drawing import draw_day
 
 VARIANTS = 3
 EVENTS_OF_A_VARIANT = 6_000

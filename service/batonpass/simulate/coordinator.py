@@ -1,0 +1,315 @@
+"""Coordinators as thin shells around the core, and the store that they share.
+
+A coordinator keeps the order that the service must keep: decide, check the laws, append, change memory, answer (L2).
+The store refuses an append that expects another version, or that comes from a coordinator whose epoch has passed (L4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from batonpass.core.answers import answer_to_poll
+from batonpass.core.decide import Decision, decide
+from batonpass.core.evolve import evolve
+from batonpass.core.ids import MemberId
+from batonpass.core.inputs import Heartbeat, Input, Join, PollBroken, PollOpened, Started, StoreRecovered, Tick
+from batonpass.core.model import Group
+from batonpass.core.policy import Policy
+from batonpass.core.records import Record
+from batonpass.core.replies import Reply
+from batonpass.core.soft import MemberSoft, Soft
+from batonpass.simulate.clock import Clock
+from batonpass.simulate.wire import Body, to_answer, unavailable
+
+POLICY = Policy()
+LEASE_MS = POLICY.coordinator_lease_ms
+RENEWAL_MS = LEASE_MS * 3 // 10
+KEPT = 40
+
+Respond = Callable[[int, Body | None], None]
+
+
+def heard(group: Group, soft: Soft, item: Input, now_ms: int) -> Soft:
+    """Return the soft state after a refused append: nothing of the input has happened, but its sender was heard (L5).
+
+    Its ``seq`` and reports must not be kept: the repetition would pass for a double, and what it says would be lost.
+    """
+    if not isinstance(item, Heartbeat | Join) or item.member_id not in group.members:
+        return soft
+    known = soft.members.get(item.member_id) or MemberSoft(now_ms)
+    return replace(soft, members=soft.members.having(item.member_id, replace(known, heard_ms=now_ms)))
+
+
+class Fate(StrEnum):
+    """What became of an append. ``DEPOSED``: somebody else leads by now, or has written what was not expected."""
+
+    COMMITTED = "committed"
+    UNAVAILABLE = "unavailable"
+    DEPOSED = "deposed"
+
+
+@dataclass(slots=True)
+class Store:
+    """The log, as the last groups that it led to, with the records in between."""
+
+    group: Group
+    coordinator_epoch: int = 0
+    is_out: bool = False
+    history: list[tuple[Group, tuple[Record, ...]]] = field(default_factory=list)
+
+    def append(self, epoch: int, expected: int, records: tuple[Record, ...], after: Group) -> Fate:
+        """Commit ``records``, unless they come from a coordinator of an older epoch or expect another version."""
+        if self.is_out:
+            return Fate.UNAVAILABLE
+        if epoch != self.coordinator_epoch or expected != self.group.version:
+            return Fate.DEPOSED
+        self.history.append((self.group, records))
+        del self.history[:-KEPT]
+        self.group = after
+        return Fate.COMMITTED
+
+    def lose(self, commits: int) -> int:
+        """Forget the last ``commits`` appends, as a failover to a late replica does; return how many there were."""
+        lost = min(commits, len(self.history))
+        for _ in range(lost):
+            self.group, _ = self.history.pop()
+        return lost
+
+    def load(self) -> Group:
+        """Return the group as the log leads to it: an older snapshot with the records since folded in."""
+        if not self.history:
+            return self.group
+        base, _ = self.history[0]
+        return evolve(base, [record for _, records in self.history for record in records])
+
+
+class Watcher:
+    """Hears what coordinators do; what is of no interest need not be taken."""
+
+    def loaded(self, coordinator: Coordinator) -> None:
+        """Hear that a coordinator has started, with the group from the store and nothing known of members."""
+
+    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+        """Hear of a decision before it is appended; the coordinator still has the state that it was made on."""
+
+    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+        """Hear that a decision's records were appended; the coordinator has not taken them yet."""
+
+    def died(self, coordinator: Coordinator) -> None:
+        """Hear that a coordinator died between an append and its answer."""
+
+    def noted(self, line: str) -> None:
+        """Hear of something worth a line in a trace."""
+
+
+@dataclass(slots=True)
+class _Poll:
+    """An open long-poll: the epoch that its member has seen, and a number that tells it from the member's others."""
+
+    after: int
+    number: int
+    respond: Respond
+
+
+class Coordinator:
+    """One coordinator process that serves the group, or believes so."""
+
+    def __init__(self, name: str, clock: Clock, store: Store, watcher: Watcher, *, clock_offset_ms: int = 0) -> None:
+        self.name = name
+        self.epoch = 0
+        self.group = store.group
+        self.soft = Soft()
+        self.is_up = False
+        self.is_cut_from_store = False
+        self.stalled_until_ms = 0
+        self.lease_until_ms = 0
+        self.started_at_ms = 0
+        self.decisions = 0
+        # A crash that waits for its moment: right after the next append, before the answer.
+        self.dies_after_append = False
+        self.heard_at_ms: dict[str, int] = {}
+        self._clock = clock
+        self._store = store
+        self._watcher = watcher
+        self._clock_offset_ms = clock_offset_ms
+        self._polls: dict[str, _Poll] = {}
+        self._opened = 0
+        self._broken_polls: set[str] = set()
+        self._wake_ms: int | None = None
+
+    @property
+    def clock_ms(self) -> int:
+        """What this coordinator's clock says: right at its start but for skew, and steady from there."""
+        return self._clock.now_ms + self._clock_offset_ms
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether it may still answer from memory."""
+        return self._clock.now_ms < self.lease_until_ms
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it runs, and is not stalled."""
+        return self.is_up and self._clock.now_ms >= self.stalled_until_ms
+
+    def start(self, *, recovered: bool = False) -> None:
+        """Take the group over: a higher epoch, the group from the log, and nobody judged at first.
+
+        ``recovered`` says that an operator has declared the loss of commits before the start.
+        """
+        self._store.coordinator_epoch += 1
+        self.epoch = self._store.coordinator_epoch
+        self.group = self._store.load()
+        self.is_up = True
+        self.started_at_ms = self._clock.now_ms
+        self.lease_until_ms = self._clock.now_ms + LEASE_MS
+        self._watcher.noted(f"{self.name} starts with epoch {self.epoch} at version {self.group.version}")
+        self._watcher.loaded(self)
+        self._renew()
+        if recovered:
+            self.decide(StoreRecovered())
+        self.decide(Started())
+
+    def _renew(self) -> None:
+        """Renew the lease by the store's time, unless somebody else has the group by now."""
+        if not self.is_up:
+            return
+        reachable = not self.is_cut_from_store and not self._store.is_out and self.is_awake
+        if reachable and self._store.coordinator_epoch == self.epoch:
+            self.lease_until_ms = self._clock.now_ms + LEASE_MS
+        self._clock.after(RENEWAL_MS, self._renew)
+
+    def stall(self, for_ms: int) -> None:
+        """Freeze the process. When it comes to, it sees by its own clock that it was away, and judges nobody yet."""
+        self.stalled_until_ms = max(self.stalled_until_ms, self._clock.now_ms + for_ms)
+        self._clock.after(for_ms, self._come_to)
+
+    def _come_to(self) -> None:
+        if self.is_awake:
+            self.decide(Started())
+
+    def stop(self, *, in_order: bool = False) -> None:
+        """End the process: open long-polls break, or are answered where it ends in order; memory is gone."""
+        self.is_up = False
+        polls, self._polls = self._polls, {}
+        for _, poll in sorted(polls.items()):
+            poll.respond(204 if in_order else 0, None)
+
+    def leap(self, by_ms: int) -> None:
+        """Have everybody heard so much later; the clock leaps beside it.
+
+        What the core asked to be woken for comes as much later: else it would take itself to have been away, and judge
+        nobody for a session timeout.
+        """
+        self.lease_until_ms += by_ms
+        soft, woken_ms = self.soft, self.soft.wake_ms
+        later = {one: replace(member, heard_ms=member.heard_ms + by_ms) for one, member in soft.members.items()}
+        self.soft = replace(
+            soft, wake_ms=None if woken_ms is None else woken_ms + by_ms, members=soft.members.updated(later)
+        )
+        if self._wake_ms is not None:
+            self._wake_ms += by_ms
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def take(self, item: Input) -> tuple[int, Body | None] | None:
+        """Decide on a request, commit, then answer; None when the process died in between."""
+        if isinstance(item, Heartbeat | Join):
+            self.heard_at_ms[item.member_id] = self._clock.now_ms
+        before = self.group
+        reply = self.decide(item)
+        if not self.is_up:
+            return None
+        if reply is None:
+            return unavailable()
+        if self.group is before and not self.holds_lease:
+            return unavailable("coordinator-loading")
+        return to_answer(reply)
+
+    def decide(self, item: Input) -> Reply | None:
+        """Decide on an input, commit, and answer who waits for news; None when it could not be committed."""
+        before = self.group
+        decision = decide(before, self.soft, (item,), self.clock_ms, POLICY)
+        self.decisions += 1
+        self._watcher.decided(self, item, decision)
+        if not self._commit(decision):
+            self.soft = heard(self.group, self.soft, item, self.clock_ms)
+            return None
+        self.soft = decision.soft
+        self._arm(decision.wake_at_ms)
+        if self.is_up and self.group is not before:
+            for member_id in sorted(self._polls):
+                self._answer_poll(member_id)
+        return decision.replies[0]
+
+    def _commit(self, decision: Decision) -> bool:
+        if not decision.records:
+            return True
+        fate = Fate.UNAVAILABLE
+        if not self.is_cut_from_store:
+            fate = self._store.append(self.epoch, self.group.version, decision.records, decision.after)
+        if fate is Fate.UNAVAILABLE:
+            self._clock.after(300, self._tick)
+            return False
+        if fate is Fate.DEPOSED:
+            self._watcher.noted(f"{self.name} is refused by the store and steps down")
+            self.stop()
+            return False
+        self._watcher.committed(self, decision)
+        self.group = decision.after
+        if self.dies_after_append:
+            self.dies_after_append = False
+            self._watcher.noted(f"{self.name} dies between append and answer")
+            self._watcher.died(self)
+        return True
+
+    def _arm(self, wake_at_ms: int | None) -> None:
+        if wake_at_ms is not None and (self._wake_ms is None or wake_at_ms < self._wake_ms):
+            self._wake_ms = wake_at_ms
+            self._clock.after(wake_at_ms - self.clock_ms, self._tick)
+
+    def _tick(self) -> None:
+        if self.is_awake:
+            self._wake_ms = None
+            self.decide(Tick())
+        elif self.is_up:
+            self._clock.after(self.stalled_until_ms - self._clock.now_ms, self._tick)
+
+    # --- long-polls ---------------------------------------------------------------------------------------------
+
+    def park(self, member_id: str, after: int, wait_ms: int, respond: Respond) -> None:
+        """Answer a long-poll as soon as there is news for the member, or with 204 at the end of the wait."""
+        if member_id in self._broken_polls:
+            self._broken_polls.discard(member_id)
+            self.decide(PollOpened(MemberId(member_id)))
+        if not self.is_up or not self.holds_lease:
+            respond(*unavailable("coordinator-loading"))
+            return
+        self._end_poll(member_id)
+        self._opened += 1
+        self._polls[member_id] = _Poll(after, self._opened, respond)
+        self._answer_poll(member_id)
+        if member_id in self._polls:
+            self._clock.after(wait_ms, self._end_poll, member_id, self._opened)
+
+    def _end_poll(self, member_id: str, number: int | None = None) -> None:
+        """End a member's open long-poll without news; where a number is given, only that one."""
+        poll = self._polls.get(member_id)
+        if poll is not None and number in (None, poll.number):
+            del self._polls[member_id]
+            poll.respond(204, None)
+
+    def _answer_poll(self, member_id: str) -> None:
+        poll = self._polls[member_id]
+        answer = answer_to_poll(self.group, self.soft, MemberId(member_id), poll.after, POLICY)
+        if answer is not None:
+            del self._polls[member_id]
+            poll.respond(*to_answer(answer))
+
+    def poll_broke(self, member_id: str) -> None:
+        """Take it that the socket of a long-poll closed."""
+        if self.is_up and self._polls.pop(member_id, None) is not None:
+            self._broken_polls.add(member_id)
+            self.decide(PollBroken(MemberId(member_id)))

@@ -1,0 +1,244 @@
+"""What processes hold of each task's state, in virtual time.
+
+A copy is on a process as the active, as a standby (a warm-up is one), or only on its disk. Restoring takes time: every
+process restores at the rate that the world gives it, shared evenly by what restores there, actives before standbys.
+A copy that has reached the end follows it from then on. A changelog grows only while its task runs; when the task
+runs again, what it missed is taken to be written at once, for every arm of a comparison alike.
+
+Offsets are records, times milliseconds since the start of the world.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from batonpass.simulate.tasks import Task
+
+
+class Rates(Protocol):
+    """How fast changelogs grow, and how fast machines restore."""
+
+    def end_offset(self, task: Task, at_ms: int) -> int:
+        """The end of the task's changelogs, summed, had the task run until then; never less than at an earlier time."""
+
+    def restore_rate(self, client: str) -> float:
+        """How many records a second the process restores, all of its copies together; above 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyRates:
+    """All changelogs are alike and grow at one rate, and all processes restore at one rate."""
+
+    records: int
+    growth_per_second: float
+    restore_per_second: float
+
+    def end_offset(self, task: Task, at_ms: int) -> int:
+        """The same for every task."""
+        del task
+        return self.records + int(self.growth_per_second * at_ms / 1000)
+
+    def restore_rate(self, client: str) -> float:
+        """The same for every process."""
+        del client
+        return self.restore_per_second
+
+
+class Role(StrEnum):
+    """What a process does with a copy."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    DISK = "disk"
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One copy on one process. `current`: it has reached the end and follows it, so `position` is out of date."""
+
+    role: Role
+    position: float
+    current: bool = False
+    unassigned_at_ms: int = 0
+
+
+class Copies:
+    """Every copy on every process, and how far each has come."""
+
+    def __init__(self, is_stateful: Callable[[Task], bool], rates: Rates, *, now_ms: int = 0) -> None:
+        self._rates = rates
+        self._is_stateful = is_stateful
+        self._held: dict[str, dict[Task, _Copy]] = {}
+        # How many processes run a task. Where a fault lets an old owner go on beside the new one, it is more than one.
+        self._runners: dict[Task, int] = {}
+        # The end of a stopped task's changelog stands where it was; a task that never ran was filled by somebody else.
+        self._stopped_at_ms: dict[Task, int] = {}
+        self._started_ms = now_ms
+        self.now_ms = now_ms
+        self.restored_records = 0.0
+        self.frozen: set[str] = set()
+        """The processes whose restores make no progress."""
+
+    def end_offset(self, task: Task) -> int:
+        """The present end of the task's changelogs, summed; 0 for a stateless task."""
+        if not self._is_stateful(task):
+            return 0
+        at_ms = self.now_ms if task in self._runners else self._stopped_at_ms.get(task, self._started_ms)
+        return self._rates.end_offset(task, at_ms)
+
+    def add_process(self, client: str, disk: Mapping[Task, int]) -> None:
+        """Start a process with what is on its disk."""
+        self._held[client] = {
+            task: _Copy(Role.DISK, position, unassigned_at_ms=self.now_ms) for task, position in disk.items()
+        }
+
+    def stop_process(self, client: str, *, unflushed_records: int = 0) -> dict[Task, int]:
+        """End a process and say what is on its disk: every copy, short of the records that were not flushed."""
+        for task in list(self._held[client]):
+            self.drop(client, task)
+        disk = self._held.pop(client)
+        return {task: max(0, int(copy.position) - unflushed_records) for task, copy in disk.items()}
+
+    def role(self, client: str, task: Task) -> Role | None:
+        """What the process does with its copy of the task; None if it has none."""
+        copy = self._held[client].get(task)
+        return copy.role if copy else None
+
+    def is_current(self, client: str, task: Task) -> bool:
+        """Whether the process's copy has reached the end: for an active, whether it processes."""
+        copy = self._held[client].get(task)
+        return copy is not None and copy.current
+
+    def runs(self, task: Task) -> bool:
+        """Whether anybody runs the task."""
+        return task in self._runners
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return len(self._runners)
+
+    def all_current(self) -> bool:
+        """Whether every active processes and every standby has reached the end."""
+        return all(copy.current for held in self._held.values() for copy in held.values() if copy.role != Role.DISK)
+
+    def hold(self, client: str, task: Task, role: Role) -> bool:
+        """Give the process a copy in this role, from what it has of the task; True if it is an active that starts."""
+        copy = self._held[client].setdefault(task, _Copy(Role.DISK, 0.0))
+        was_running = copy.role == Role.ACTIVE and copy.current
+        if was_running and role == Role.ACTIVE:
+            return False
+        if was_running:
+            self._stop(task, copy)
+        elif copy.current:
+            copy.position = self.end_offset(task)
+        copy.role, copy.current = role, False
+        return self._look(task, copy)
+
+    def hold_ready(self, client: str, task: Task, role: Role) -> None:
+        """Give the process a copy that needs no restoring: for the state of a group before anything happens to it."""
+        self._held[client][task] = _Copy(Role.DISK, self.end_offset(task))
+        self.hold(client, task, role)
+
+    def drop(self, client: str, task: Task) -> None:
+        """Close the process's copy, if there is one; its state stays on disk, if the task has any."""
+        copy = self._held[client].get(task)
+        if copy is None or copy.role == Role.DISK:
+            return
+        if copy.role == Role.ACTIVE and copy.current:
+            self._stop(task, copy)
+        elif copy.current:
+            copy.position = self.end_offset(task)
+        copy.role, copy.current, copy.unassigned_at_ms = Role.DISK, False, self.now_ms
+        if not self._is_stateful(task):
+            del self._held[client][task]
+
+    def lose(self, client: str, task: Task) -> None:
+        """Lose what the process has of the task's state; a copy that is open begins anew."""
+        copy = self._held[client].get(task)
+        if copy is None:
+            return
+        if copy.role == Role.DISK:
+            del self._held[client][task]
+            return
+        if copy.role == Role.ACTIVE and copy.current:
+            self._stop(task, copy)
+        copy.position, copy.current = 0.0, False
+
+    def held(self, client: str) -> tuple[Task, ...]:
+        """What the process has a copy of, on disk or in memory, sorted."""
+        return tuple(sorted(self._held[client]))
+
+    def clean_disks(self, *, older_than_ms: int) -> None:
+        """Delete what has been on a disk, assigned to nobody there, for so long (`state.cleanup.delay.ms`)."""
+        for held in self._held.values():
+            stale = [
+                task
+                for task, copy in held.items()
+                if copy.role == Role.DISK and self.now_ms - copy.unassigned_at_ms >= older_than_ms
+            ]
+            for task in stale:
+                del held[task]
+
+    def positions(self, client: str) -> dict[Task, int]:
+        """Where each copy of the process has got to, of tasks with state."""
+        return {
+            task: self.end_offset(task) if copy.current else int(copy.position)
+            for task, copy in self._held[client].items()
+            if self._is_stateful(task)
+        }
+
+    def next_arrival_ms(self) -> int | None:
+        """When, at the present rates and ends, the next copy arrives at the end; None if nothing restores."""
+        waits = (
+            math.ceil(1000 * (self.end_offset(task) - copy.position) / rate)
+            for _, task, copy, rate in self._restoring()
+        )
+        return min((self.now_ms + max(1, wait) for wait in waits), default=None)
+
+    def advance(self, to_ms: int) -> list[tuple[str, Task, int]]:
+        """Let time pass; who began to run which task on the way, and when, in order."""
+        started: list[tuple[str, Task, int]] = []
+        while self.now_ms < to_ms:
+            arrival = self.next_arrival_ms()
+            step_ms = min(to_ms, arrival if arrival is not None else to_ms) - self.now_ms
+            restoring = list(self._restoring())
+            self.now_ms += step_ms
+            for _, task, copy, rate in restoring:
+                before = copy.position
+                copy.position = min(before + rate * step_ms / 1000, self.end_offset(task))
+                self.restored_records += copy.position - before
+            for client, task, copy, _ in restoring:
+                if self._look(task, copy):
+                    started.append((client, task, self.now_ms))
+        return started
+
+    def _look(self, task: Task, copy: _Copy) -> bool:
+        """Let a copy that has reached the end follow it; True if that lets its task run."""
+        # Half a record is rounding: positions are fractions while they move.
+        if copy.current or self.end_offset(task) - copy.position >= 0.5:
+            return False
+        copy.current = True
+        if copy.role == Role.ACTIVE:
+            self._runners[task] = self._runners.get(task, 0) + 1
+            return True
+        return False
+
+    def _stop(self, task: Task, copy: _Copy) -> None:
+        copy.position = self.end_offset(task)
+        self._runners[task] -= 1
+        if not self._runners[task]:
+            del self._runners[task]
+            self._stopped_at_ms[task] = self.now_ms
+
+    def _restoring(self) -> Iterator[tuple[str, Task, _Copy, float]]:
+        """Every copy that restores now, with its share of its process's rate in records a second."""
+        for client, held in self._held.items():
+            if client in self.frozen:
+                continue
+            behind = [(task, copy) for task, copy in held.items() if copy.role != Role.DISK and not copy.current]
+            first = [(task, copy) for task, copy in behind if copy.role == Role.ACTIVE] or behind
+            for task, copy in first:
+                yield client, task, copy, self._rates.restore_rate(client) / len(first)

@@ -1,0 +1,384 @@
+"""A group under Batonpass for a script to be played on: joins, closes, crashes, returns, drains; and what that costs.
+
+It is a world (`simulate.world`) without faults: the wire loses nothing, the log takes every append, and everything
+takes the same time each time. Every decision is the real core's, and every member is driven by the real machine of the
+protocol.
+
+- *Warm handover.* The owner stops with its last commit, and says so; the new owner restores what is left and runs. The
+  task is nobody's from the first stop to that moment.
+- *Close.* With `leave` a member says goodbye; without, it says that it restarts, and its place is kept for
+  `rejoin_grace_ms`. Kafka Streams says nothing in either case.
+- *Crash.* The tasks wait for the lease, as Kafka's do for the session. Members whose outputs are fenced
+  (`on_lease_lost: continue`) are suspected as soon as their long-poll breaks.
+- *Return.* A member comes back under its instance id, vouching for the end of the run before it (`takeover`), as a
+  StatefulSet may.
+- *Drain.* The member keeps what it has until others can take over, and leaves when it has no active task left.
+
+Processes restore, and changelogs grow, exactly as in the other arms. State that is left on a disk stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from batonpass.core.decide import Decision
+from batonpass.core.inputs import Input, Tick
+from batonpass.core.model import Group
+from batonpass.core.soft import Soft
+from batonpass.simulate.coordinator import Coordinator, Watcher
+from batonpass.simulate.copies import Rates
+from batonpass.simulate.ledger import Account, GroupOutcome, Ledger, Stint
+from batonpass.simulate.plan import Pace, Scenario, WorkerPlan
+from batonpass.simulate.tasks import Task, TaskSet, task_of, topology_of
+from batonpass.simulate.worker import Worker
+from batonpass.simulate.world import World
+from batonpass.worker.protocol import MemberSettings, OnLeaseLost
+
+# A group with nothing to restore is at rest some seconds after its first member joined.
+SETTLING_MS = 600_000
+SAID_HEARTBEATS = 2
+"""For so many intervals after a group came to rest, and before anything is to happen to it, no heartbeat is skipped."""
+
+
+STEADY = Pace(
+    message=(10, 10), closing=(10, 10), commit=(500, 500), stop=(0, 0), close_copy=(0, 0), begin=(0, 0), look=(500, 500)
+)
+"""Everything takes the same time each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatonpassSettings:
+    """How the group is configured: `config` has the group's settings that are not the defaults, by name.
+
+    A stop with its commit takes half a second: as long as the Kafka arms take to revoke, commit, rejoin and sync, which
+    favours them. The group is called `group_id`, and its virtual time begins at `start_ms`.
+    """
+
+    config: Mapping[str, object] = field(default_factory=dict)
+    on_lease_lost: OnLeaseLost = OnLeaseLost.STOP
+    pace: Pace = STEADY
+    group_id: str = "compared"
+    start_ms: int = 0
+
+    def with_standbys(self, count: int) -> BatonpassSettings:
+        """The same with so many standbys of every task."""
+        return self.having(num_standby_replicas=count)
+
+    def having(self, **config: object) -> BatonpassSettings:
+        """The same with these settings of the group."""
+        return replace(self, config={**self.config, **config})
+
+
+BATONPASS = BatonpassSettings()
+"""Batonpass as it comes."""
+
+BATONPASS_FENCED = BatonpassSettings(on_lease_lost=OnLeaseLost.CONTINUE)
+"""The same with members that fence their outputs, so that a broken connection is enough to suspect them."""
+
+
+class Observer(Protocol):
+    """Hears of every decision that writes records."""
+
+    def __call__(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int, /) -> None:
+        """Hear of the group and what was heard of it before, the input, what was decided, and when."""
+
+
+class BatonpassGroup(Watcher):
+    """A group and its virtual clock; what happens, happens at `now_ms`, and `advance` lets time pass."""
+
+    def __init__(
+        self, tasks: TaskSet, settings: BatonpassSettings, rates: Rates, *, observe: Observer | None = None
+    ) -> None:
+        """Declare a group without members; `observe` hears of every decision that writes records."""
+        self._everything = (*tasks.stateful, *tasks.stateless)
+        self._stateful = frozenset(tasks.stateful)
+        self._settings = settings
+        self._observe = observe
+        self._last_owners: dict[Task, str] = {}
+        self._generation_before = 0
+        # Since when the group has been at rest; None while it is not.
+        self._rest_at_ms: int | None = None
+        scenario = Scenario(
+            seed=0,
+            topology=topology_of(tasks),
+            config=settings.config,
+            group_id=settings.group_id,
+            start_ms=settings.start_ms,
+            reads_ends=False,
+            pace=settings.pace,
+        )
+        self._world = World(scenario, rates=rates, check_laws=False, audience=self)
+        self._around = self._world.around
+        self._around.is_instant = True
+        self._account = self._around.account = Account(self._new_ledger())
+        self._world.begin()
+
+    @classmethod
+    def at_rest(
+        cls,
+        tasks: TaskSet,
+        settings: BatonpassSettings,
+        rates: Rates,
+        *,
+        capacities: Mapping[str, int],
+        tags: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> BatonpassGroup:
+        """A group that has had its target for long: everything runs, every standby is caught up.
+
+        Raises:
+            RuntimeError: It does not come to rest although nothing takes time to restore.
+        """
+        group = cls(tasks, settings, rates)
+        for place, (client, capacity) in enumerate(sorted(capacities.items())):
+            # Heartbeats of different members do not fall on one instant.
+            group.advance(3_000 * place // (2 * len(capacities)))
+            group.join(client, capacity=capacity, tags=(tags or {}).get(client))
+        group.settle()
+        return group
+
+    def settle(self) -> None:
+        """Come to rest with nothing taking time to restore; from here on it does, and everything is counted.
+
+        A group without members has nobody who could run anything, and is left as it is.
+
+        Raises:
+            RuntimeError: It does not come to rest.
+        """
+        if self.members and not self.run_to_rest(limit_ms=self._settings.start_ms + SETTLING_MS):
+            unsettled = sorted(self.group.unsettled)
+            which = f"{len(unsettled)} tasks, such as {unsettled[0]}, do not" if unsettled else "copies go on restoring"
+            raise RuntimeError(f"the group does not come to rest: {which}")
+        self._around.is_instant = False
+        self.begin_change()
+
+    @property
+    def now_ms(self) -> int:
+        """The group's virtual time."""
+        return self._world.now_ms
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The processes that are up, sorted."""
+        return tuple(sorted(worker.name for worker in self._world.workers if worker.is_up))
+
+    @property
+    def owners(self) -> Mapping[Task, str]:
+        """Who was granted each task and has not given it up; a task that nobody has is left out."""
+        return self._owners_of(self.group)
+
+    def _owners_of(self, group: Group) -> dict[Task, str]:
+        owner_of_id = self._around.owner_of_id
+        return {
+            task_of(name): owner_of_id[one.owner].name
+            for name, one in sorted(group.tasks.items())
+            if one.owner is not None
+        }
+
+    @property
+    def group(self) -> Group:
+        """The group as its records add up to it."""
+        return self._world.leader.group
+
+    @property
+    def soft(self) -> Soft:
+        """What the coordinator has heard of the members."""
+        return self._world.leader.soft
+
+    @property
+    def stints(self) -> tuple[Stint, ...]:
+        """Who had which task as its active when, in the order of their ends; what goes on comes last."""
+        return self._account.stints
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether everything runs, every copy has reached the end, and there is nothing to look at later."""
+        return self._rest_at_ms is not None
+
+    @property
+    def decisions(self) -> int:
+        """How often the core was asked."""
+        return sum(coordinator.decisions for coordinator in self._world.coordinators)
+
+    def join(
+        self,
+        client: str,
+        *,
+        capacity: float = 1,
+        tags: Mapping[str, str] | None = None,
+        disk: Mapping[Task, int] | None = None,
+        on_lease_lost: OnLeaseLost | None = None,
+    ) -> None:
+        """Start a new process; `disk` has the positions of state that it finds there.
+
+        Raises:
+            ValueError: The id is known already.
+        """
+        if self.has_known(client):
+            raise ValueError(f"process {client} is not new; one that was here before comes back")
+        settings = MemberSettings(
+            instance_id=client,
+            capacity=capacity,
+            client_tags=dict(tags or {}),
+            on_lease_lost=on_lease_lost or self._settings.on_lease_lost,
+        )
+        worker = self._world.add_worker(WorkerPlan(client, settings))
+        worker.disk = dict(disk or {})
+        self._rest_at_ms = None
+        worker.boot()
+
+    def has_known(self, client: str) -> bool:
+        """Whether a process of this name runs, or has run."""
+        return client in self._world.named
+
+    def close(self, client: str, *, leave: bool | None = None) -> None:
+        """Stop a process in good order: for good with `leave`, else to come back."""
+        self._up(client).leave(restart=not leave)
+
+    def drain(self, client: str, *, deadline_ms: int | None = None) -> None:
+        """Let a process hand over everything, within so much time where there is a limit, and leave then."""
+        self._up(client).drain(deadline_ms=deadline_ms, then_leave=True)
+
+    def crash(self, client: str, *, unflushed_records: int = 0) -> None:
+        """Kill a process; what is on its disk is short of its copies by so many records."""
+        self._up(client).kill(unflushed_records=unflushed_records)
+
+    def _up(self, client: str) -> Worker:
+        """Return a process that is up, to which something happens."""
+        self._rest_at_ms = None
+        worker = self._world.named[client]
+        if not worker.is_up:
+            raise KeyError(client)
+        return worker
+
+    def come_back(self, client: str, *, keeps_disk: bool = True) -> None:
+        """Start a process again that was closed or crashed, with its state on disk unless that is lost.
+
+        Raises:
+            ValueError: It is not down.
+        """
+        worker = self._world.named.get(client)
+        if worker is None or worker.is_up:
+            raise ValueError(f"process {client} is not down")
+        if not keeps_disk:
+            worker.disk = {}
+        self._rest_at_ms = None
+        worker.boot(takeover=True)
+
+    def restart_coordinator(self) -> None:
+        """Have the coordinator start again, with the records and without what it had heard."""
+        self._rest_at_ms = None
+        self._world.leader.stop(in_order=True)
+        self._world.lead_anew()
+
+    def begin_change(self) -> None:
+        """Count from here on."""
+        self._account.ledger = self._new_ledger()
+        self._generation_before = self.group.generation
+
+    def _new_ledger(self) -> Ledger:
+        self._around.catch_up()
+        copies = self._around.copies
+        owners = {task: owner for task, owner in self._last_owners.items() if task in self._stateful}
+        ledger = Ledger(self._everything, owners=owners, now_ms=self.now_ms, restored_records=copies.restored_records)
+        for task in self._everything:
+            if not copies.runs(task):
+                ledger.stopped(task, self.now_ms)
+        return ledger
+
+    def outcome(self) -> GroupOutcome:
+        """What happened since the change began; a group that has not come to rest yet has no time to rest."""
+        self._around.catch_up()
+        found = self._account.ledger.outcome(
+            now_ms=self.now_ms,
+            restored_records=self._around.copies.restored_records,
+            rest_at_ms=self._rest_at_ms,
+        )
+        return replace(found, rebalances=self.group.generation - self._generation_before)
+
+    def advance(self, to_ms: int) -> None:
+        """Let time pass until then; everything that falls due on the way happens."""
+        while (due := self._world.next_ms) is not None and due <= to_ms:
+            self._step()
+        self._world.clock.pass_to(to_ms)
+
+    def advance_to_rest(self, to_ms: int, *, not_beyond_ms: int) -> None:
+        """Let time pass until the earlier of the two, or until ``skip_rest`` to the first would skip something."""
+        until_ms, awake_ms = min(to_ms, not_beyond_ms), to_ms - self._said_ms
+        while (due := self._world.next_ms) is not None and due <= until_ms:
+            known_ms = self._rest_known_ms()
+            if known_ms is not None and self.now_ms < known_ms <= due < awake_ms:
+                self._world.clock.pass_to(known_ms)
+                return
+            self._step()
+        self._world.clock.pass_to(until_ms)
+
+    def _rest_known_ms(self) -> int | None:
+        """Return when everybody has said that there is nothing new; None where the group is not at rest."""
+        if self._rest_at_ms is None:
+            return None
+        return self._rest_at_ms + self._said_ms
+
+    @property
+    def _said_ms(self) -> int:
+        return SAID_HEARTBEATS * self.group.config.heartbeat_interval_ms
+
+    def skip_rest(self, to_ms: int) -> None:
+        """Go to shortly before then at once if the group is at rest: nothing would happen but heartbeats alike.
+
+        All that is left out is members' saying the same again. Leases, waits and clocks go on from where they were.
+        """
+        by_ms = to_ms - self._said_ms - self.now_ms
+        if by_ms > 0 and (known_ms := self._rest_known_ms()) is not None and known_ms <= self.now_ms:
+            self._world.leap(by_ms)
+            self._world.leader.decide(Tick())
+
+    def run_to_rest(self, *, limit_ms: int) -> bool:
+        """Let time pass until nothing is under way or still to come; False if it still is at the limit.
+
+        At rest every task runs, every copy has reached the end, and the core has nothing to look at later.
+        """
+        while self._rest_at_ms is None:
+            due = self._world.next_ms
+            if due is None or due > limit_ms:
+                self._world.clock.pass_to(limit_ms)
+                return False
+            self._step()
+        return True
+
+    def _step(self) -> None:
+        self._world.step()
+        if not self._is_at_rest():
+            self._rest_at_ms = None
+        elif self._rest_at_ms is None:
+            self._rest_at_ms = self.now_ms
+
+    def _is_at_rest(self) -> bool:
+        group = self.group
+        if group.unsettled or group.placement_due_ms is not None or group.next_probe_ms is not None:
+            return False
+        if self._around.copies.running != len(group.tasks):
+            return False
+        # A loop, not `all`: this is asked after everything that happens.
+        up = 0
+        for worker in self._world.workers:
+            if worker.is_up:
+                up += 1
+                if worker.behind or worker.leaves_when_drained or not worker.is_joined:
+                    return False
+        return up == len(group.members)
+
+    # --- what the coordinator does ------------------------------------------------------------------------------
+
+    def decided(self, coordinator: Coordinator, item: Input, decision: Decision) -> None:
+        """Pass a decision that writes records on to whoever observes."""
+        if decision.records and self._observe is not None:
+            self._observe(coordinator.group, coordinator.soft, item, decision, coordinator.clock_ms)
+
+    def committed(self, coordinator: Coordinator, decision: Decision) -> None:
+        """Take note of who has been granted what."""
+        del coordinator
+        owners = {task: owner for task, owner in self._owners_of(decision.after).items() if task in self._stateful}
+        self._last_owners.update(owners)
+        self._account.ledger.granted(owners)

@@ -1,0 +1,146 @@
+"""A world before it starts: a group, its workers, the faults of the wire, and what befalls them when.
+
+Everything is settled here, and each event carries a seed of its own. So an event, a worker or a fault can be left out
+without changing what the others are: that is how a failure is shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+
+from batonpass.core.model import Topology
+from batonpass.worker.protocol import MemberSettings, OnLeaseLost
+
+
+def seeded(*parts: object) -> Random:
+    """Return a source of chance that depends on ``parts`` alone."""
+    return Random(":".join(str(part) for part in parts))  # noqa: S311 - a world must be repeatable, not secret
+
+
+class Reports(StrEnum):
+    """How a worker says how far a copy is."""
+
+    LAG = "lag"
+    OFFSETS = "offsets"
+    POSITION = "position"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """One worker machine: what it says of itself, and how many records a second it restores, all copies together."""
+
+    name: str
+    settings: MemberSettings = field(default_factory=MemberSettings)
+    records_per_s: float = 1_000
+    reports: Reports = Reports.OFFSETS
+    clock_offset_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WireFaults:
+    """How often a message is lost, doubled or late, as shares of all messages, and how late (milliseconds).
+
+    ``silent_ends`` is the share of processes whose end no coordinator sees.
+    """
+
+    lost: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+    late_ms: int = 3_000
+    silent_ends: float = 0.0
+
+
+Span = tuple[int, int]
+"""The least and the most that something takes, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take: a message, a stop with its last commit or without, closing a copy, beginning to process.
+
+    A coordinator sees within ``closing`` that a process has ended. Workers look at their own restores every ``look``.
+    """
+
+    message: Span = (1, 8)
+    closing: Span = (1, 20)
+    commit: Span = (0, 40)
+    stop: Span = (0, 3)
+    close_copy: Span = (0, 30)
+    begin: Span = (1, 10)
+    look: Span = (300, 700)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that befalls the world at an instant. ``number`` names it in a replay."""
+
+    number: int
+    at_ms: int
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A whole world, before it starts. ``chaos_ms`` is how long faults last, ``start_ms`` what time it is at first.
+
+    Where the coordinator ``reads_ends`` of changelogs itself, workers go on saying how far a copy is once it is there.
+    """
+
+    seed: int
+    topology: Topology
+    config: Mapping[str, object]
+    workers: tuple[WorkerPlan, ...] = ()
+    wire: WireFaults = WireFaults()
+    events: tuple[Event, ...] = ()
+    chaos_ms: int = 0
+    growth_per_s: int = 5
+    group_id: str = "g"
+    # Some day in 2025, so that instants look like instants.
+    start_ms: int = 1_750_000_000_000
+    reads_ends: bool = True
+    clock_skews_ms: tuple[int, ...] = (0,)
+    pace: Pace = Pace()
+
+
+def draw_worker(seed: int, number: int, *, fenced: str, tasks: int) -> WorkerPlan:
+    """Return the worker of a number; the same whatever the other workers are."""
+    chance = seeded(seed, "worker", number)
+    lost = {"stop": OnLeaseLost.STOP, "continue": OnLeaseLost.CONTINUE}.get(fenced) or chance.choice(list(OnLeaseLost))
+    settings = MemberSettings(
+        instance_id=chance.choice((f"pod-{number}", f"pod-{number}", None)),
+        capacity=chance.choice((1.0, 1.0, 1.0, 2.0, 4.0)),
+        max_tasks=chance.choice((None, None, None, max(2, tasks))),
+        client_tags={"zone": chance.choice("abc"), "rack": chance.choice("xy")},
+        on_lease_lost=lost,
+        poll_wait_ms=4_000,
+        request_timeout_ms=1_000,
+    )
+    return WorkerPlan(
+        name=f"w{number}",
+        settings=settings,
+        records_per_s=chance.choice((500, 1_000, 4_000)),
+        reports=chance.choice((Reports.LAG, Reports.OFFSETS, Reports.POSITION)),
+        clock_offset_ms=chance.randint(-(10**9), 10**9),
+    )
+
+
+def narrowed(scenario: Scenario, *, only: Sequence[int] | None = None, members: int | None = None) -> Scenario:
+    """Return the scenario with only the events of these numbers and the first ``members`` workers."""
+    events = scenario.events if only is None else tuple(event for event in scenario.events if event.number in only)
+    workers = scenario.workers if members is None else scenario.workers[:members]
+    return replace(scenario, events=events, workers=workers)
+
+
+def without_wire_faults(scenario: Scenario) -> Scenario:
+    """Return the scenario over a wire that loses, doubles and delays nothing."""
+    return replace(scenario, wire=WireFaults())
+
+
+def with_partitions(scenario: Scenario, most: int) -> Scenario:
+    """Return the scenario with at most so many partitions a subtopology."""
+    parts = tuple(replace(one, partitions=min(one.partitions or most, most)) for one in scenario.topology.subtopologies)
+    return replace(scenario, topology=replace(scenario.topology, subtopologies=parts))

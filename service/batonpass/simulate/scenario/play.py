@@ -1,0 +1,250 @@
+"""Plays a scenario over the real core, in virtual time, and says what it came to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from batonpass.core.decide import Decision
+from batonpass.core.inputs import Input
+from batonpass.core.model import Group
+from batonpass.core.soft import Soft
+from batonpass.simulate.group import BatonpassGroup, BatonpassSettings
+from batonpass.simulate.ledger import GroupOutcome, Stint
+from batonpass.simulate.scenario.model import Act, Scenario, Step, Worker
+from batonpass.simulate.tasks import Task, TaskSet
+from batonpass.worker.protocol import OnLeaseLost
+
+MINUTE_MS: Final = 60_000
+LEAD_MS: Final = 10 * MINUTE_MS
+"""So long before its scenario begins a group is declared, joined, and at rest."""
+
+LOOK_MS: Final = 1_000
+"""So often workers look how far their restores are; the end of each is seen at once."""
+
+LIMIT_MS: Final = 24 * 60 * MINUTE_MS
+"""A scenario without an end that is not at rest so long after its last step is called so."""
+
+_STOPPING_MS: Final = 5_000
+_PAUSE_MS: Final = 250
+
+
+class Watcher(Protocol):
+    """Hears of all that a service would write down."""
+
+    def decided(self, group: Group, soft: Soft, item: Input, decision: Decision, now_ms: int) -> None:
+        """Hear of a decision that writes records: what it was made on, and what came of it."""
+
+    def minute(self, group: Group, soft: Soft, now_ms: int) -> None:
+        """Hear that a minute is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a scenario came to. ``missed`` are the steps that could not be taken, as who they concern was not there.
+
+    ``stints`` say who had which task as its active when; instants are those of the virtual clock, which showed
+    ``start_ms`` when the scenario began and ``end_ms`` when it was over.
+    """
+
+    scenario: Scenario
+    outcome: GroupOutcome
+    stints: tuple[Stint, ...]
+    start_ms: int
+    end_ms: int
+    missed: tuple[Step, ...]
+    decisions: int
+
+
+def play(
+    scenario: Scenario,
+    *,
+    watcher: Watcher | None = None,
+    start_ms: int = LEAD_MS,
+    passed: Callable[[int], None] | None = None,
+) -> Played:
+    """Play a scenario from its beginning at ``start_ms`` to its end; ``passed`` hears how far it has come.
+
+    The same scenario always comes to the same.
+
+    Raises:
+        RuntimeError: The group does not come to rest before anything happens to it.
+        InvalidConfig: Its settings are refused.
+    """
+    stage = _Stage(scenario, watcher, start_ms)
+    for step in sorted(scenario.steps, key=lambda one: one.at_ms):
+        if scenario.until_ms is None or step.at_ms <= scenario.until_ms:
+            stage.go_to(start_ms + step.at_ms, passed)
+            stage.take(step)
+    stage.end(passed)
+    return stage.played()
+
+
+class _Stage:
+    """One group on which a scenario is played."""
+
+    def __init__(self, scenario: Scenario, watcher: Watcher | None, start_ms: int) -> None:
+        self._scenario = scenario
+        self._watcher = watcher
+        self._start_ms = start_ms
+        self._workers = {worker.name: worker for worker in scenario.workers}
+        self._missed: list[Step] = []
+        settings = BatonpassSettings(config=scenario.config, group_id=scenario.group, start_ms=start_ms - LEAD_MS)
+        self._group = BatonpassGroup(
+            task_set(scenario),
+            settings,
+            ScenarioRates(scenario, start_ms=start_ms),
+            observe=None if watcher is None else watcher.decided,
+        )
+        self._minute_ms = _next_minute(self._group.now_ms)
+        for place, name in enumerate(scenario.present):
+            # Heartbeats of different members do not fall on one instant.
+            self._group.advance(settings.start_ms + 3_000 * place // (2 * len(scenario.present)))
+            self._join(self._workers[name])
+        self._group.settle()
+        self.go_to(start_ms, None)
+        self._group.begin_change()
+
+    def go_to(self, to_ms: int, passed: Callable[[int], None] | None) -> None:
+        """Let time pass until then; where nothing happens, skip what says nothing new."""
+        group = self._group
+        while group.now_ms < to_ms:
+            group.skip_rest(to_ms)
+            self._tell_minutes(group.now_ms)
+            if group.now_ms < to_ms:
+                group.advance_to_rest(to_ms, not_beyond_ms=self._minute_ms)
+                self._tell_minutes(group.now_ms)
+            if passed is not None:
+                passed(group.now_ms - self._start_ms)
+
+    def _tell_minutes(self, until_ms: int) -> None:
+        while self._minute_ms <= until_ms:
+            if self._watcher is not None:
+                self._watcher.minute(self._group.group, self._group.soft, self._minute_ms)
+            self._minute_ms += MINUTE_MS
+
+    def take(self, step: Step) -> None:
+        """Let one thing happen, if it can."""
+        group, name = self._group, step.worker
+        is_up = name in group.members
+        match step.act:
+            case Act.LOAD:
+                pass
+            case Act.COORDINATOR:
+                group.restart_coordinator()
+            case Act.JOIN | Act.RETURN:
+                self._start(step)
+            case _ if not is_up:
+                self._missed.append(step)
+            case Act.RESTART:
+                group.close(name)
+            case Act.LEAVE:
+                group.close(name, leave=True)
+            case Act.CRASH:
+                group.crash(name)
+            case Act.DRAIN:
+                group.drain(name, deadline_ms=step.deadline_ms)
+
+    def _start(self, step: Step) -> None:
+        group, name = self._group, step.worker
+        if not group.has_known(name):
+            self._join(self._workers[name])
+            return
+        give_up_ms = group.now_ms + _STOPPING_MS
+        while name in group.members and group.now_ms < give_up_ms:
+            # It is still saying goodbye; whoever starts it again waits for that.
+            group.advance(group.now_ms + _PAUSE_MS)
+        if name in group.members:
+            self._missed.append(step)
+            return
+        group.come_back(name, keeps_disk=step.keeps_disk)
+
+    def _join(self, worker: Worker) -> None:
+        self._group.join(
+            worker.name,
+            capacity=worker.capacity,
+            tags=worker.tags,
+            on_lease_lost=OnLeaseLost.CONTINUE if worker.fenced else OnLeaseLost.STOP,
+        )
+
+    def end(self, passed: Callable[[int], None] | None) -> None:
+        """Let the scenario come to its end."""
+        group, until_ms = self._group, self._scenario.until_ms
+        if until_ms is not None:
+            self.go_to(self._start_ms + until_ms, passed)
+            return
+        limit_ms = group.now_ms + LIMIT_MS
+        # What has just happened may not have reached anybody yet.
+        self.go_to(group.now_ms + 1_000, passed)
+        while not group.is_at_rest and group.now_ms < limit_ms:
+            self.go_to(group.now_ms + MINUTE_MS, passed)
+
+    def played(self) -> Played:
+        """Return what it came to."""
+        group = self._group
+        return Played(
+            scenario=self._scenario,
+            outcome=group.outcome(),
+            stints=group.stints,
+            start_ms=self._start_ms,
+            end_ms=group.now_ms,
+            missed=tuple(self._missed),
+            decisions=group.decisions,
+        )
+
+
+def _next_minute(now_ms: int) -> int:
+    return (now_ms // MINUTE_MS + 1) * MINUTE_MS
+
+
+class ScenarioRates:
+    """Ends of changelogs and rates of restores, by what a scenario says that begins at ``start_ms``."""
+
+    def __init__(self, scenario: Scenario, *, start_ms: int = 0) -> None:
+        self._tasks = scenario.tasks
+        self._rates = {worker.name: worker.restore_per_second for worker in scenario.workers}
+        self._loads = tuple(
+            _Load(step for step in scenario.steps if step.act is Act.LOAD and step.subtopology in (None, number))
+            for number in range(len(scenario.tasks))
+        )
+        self._start_ms = start_ms
+
+    def end_offset(self, task: Task, at_ms: int) -> int:
+        """The end of the task's changelog, had the task run until then; what was there before does not shrink."""
+        number, partition = task
+        sort = self._tasks[number]
+        grown_ms = self._loads[number].weighted_ms(max(0, at_ms - self._start_ms))
+        return sort.records[partition] + int(sort.rate[partition] * grown_ms / 1_000)
+
+    def restore_rate(self, client: str) -> float:
+        """How many records a second a process restores, all of its copies together."""
+        return self._rates[client]
+
+
+class _Load:
+    """The factor on the rates of one subtopology over time, as the time that it is worth."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._at = [0]
+        self._worth = [0.0]
+        self._factor = [1.0]
+        for step in sorted(steps, key=lambda one: one.at_ms):
+            self._worth.append(self.weighted_ms(step.at_ms))
+            self._at.append(step.at_ms)
+            self._factor.append(step.factor)
+
+    def weighted_ms(self, at_ms: int) -> float:
+        """Return the time from the beginning until then, each stretch times its factor."""
+        place = bisect_right(self._at, at_ms) - 1
+        return self._worth[place] + (at_ms - self._at[place]) * self._factor[place]
+
+
+def task_set(scenario: Scenario) -> TaskSet:
+    """Return the tasks of a scenario: one subtopology after the other, by number."""
+    stateful: list[Task] = []
+    stateless: list[Task] = []
+    for number, sort in enumerate(scenario.tasks):
+        (stateful if sort.stateful else stateless).extend((number, partition) for partition in range(sort.partitions))
+    return TaskSet(tuple(stateful), tuple(stateless))

@@ -1,0 +1,372 @@
+"""Scenario files: YAML to a scenario, with errors that name the place and the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import yaml
+
+from batonpass.core.errors import InvalidConfig
+from batonpass.core.policy import parse_config
+from batonpass.simulate.scenario.model import RECORD_BYTES, RESTORE_PER_SECOND, Act, Scenario, Step, TaskSort, Worker
+
+SPAN: Final = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+TASKS_MAX: Final = 20_000
+EVERYBODY: Final = "all"
+_AWAY: Final = "20s"
+_EVERY: Final = "60s"
+_GOES = frozenset({Act.LEAVE, Act.CRASH, Act.RESTART, Act.DRAIN})
+_COMES = frozenset({Act.JOIN, Act.RETURN})
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Span = Annotated[str, msgspec.Meta(pattern=SPAN, description="A span of time with its unit: 500ms, 90s, 10m, 1h30m.")]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
+
+
+class TasksEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """One subtopology. `records` and `rate` are one number for all of its tasks, or a list with one for each."""
+
+    partitions: Count
+    stateful: bool = True
+    records: Whole | list[Whole] = 1_000_000
+    rate: Rate | list[Rate] = 10.0
+
+
+class MembersEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """Worker processes. With `count` they are called name-1, name-2, ...; a list of values of a tag goes round."""
+
+    name: Name
+    count: Count | None = None
+    capacity: Positive = 1.0
+    tags: dict[str, str | list[str]] = {}
+    restore_per_second: Positive = RESTORE_PER_SECOND
+    fenced: bool = False
+
+
+class StepEntry(msgspec.Struct, forbid_unknown_fields=True, rename={"during": "for"}):
+    """One thing that happens at `at`: exactly one of join, leave, drain, restart, crash, lose, load and coordinator."""
+
+    at: Span
+    join: MembersEntry | str | None = None
+    leave: str | list[str] | None = None
+    drain: str | list[str] | None = None
+    restart: str | list[str] | None = None
+    crash: str | list[str] | None = None
+    lose: dict[str, str] | None = None
+    load: Rate | None = None
+    coordinator: Literal["restart"] | None = None
+    deadline: Span | None = None
+    away: Span | None = None
+    every: Span | None = None
+    back: Span | None = None
+    disk: Literal["kept", "lost"] = "kept"
+    during: Span | None = None
+    subtopology: Whole | None = None
+
+
+class ScenarioFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A scenario of `batonpass simulate --scenario`: a group at rest, and what befalls it."""
+
+    scenario: Literal[1]
+    tasks: Annotated[list[TasksEntry], msgspec.Meta(min_length=1)]
+    members: Annotated[list[MembersEntry], msgspec.Meta(min_length=1)]
+    title: str = ""
+    group: Name = "simulated"
+    config: dict[str, Any] = {}
+    record_bytes: Count = RECORD_BYTES
+    timeline: list[StepEntry] = []
+    until: Span | Literal["rest"] = "rest"
+
+
+class UnreadableScenario(Exception):
+    """A scenario file cannot be understood; ``faults`` has the path and the reason of each fault."""
+
+    def __init__(self, source: str, faults: Iterable[tuple[str, str]]) -> None:
+        self.source = source
+        self.faults = tuple(faults)
+        super().__init__(
+            "; ".join(f"{source}: {path}: {reason}" if path else f"{source}: {reason}" for path, reason in self.faults)
+        )
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of scenario files, which stands in `batonpass.schemas` as ``scenario``."""
+    made = msgspec.json.schema(ScenarioFile)
+    whole = made["$defs"]["ScenarioFile"]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:batonpass:schema:1:scenario",
+        "title": "A scenario file",
+        "description": whole["description"],
+        **made,
+    }
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Return the scenario of a file.
+
+    Raises:
+        UnreadableScenario: when the file is not there, is no YAML, or says what cannot be.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableScenario(str(path), [("", reason)]) from None
+    return parse_scenario(text, source=str(path), name=path.stem)
+
+
+def parse_scenario(text: str, *, source: str = "scenario", name: str = "scenario") -> Scenario:
+    """Return the scenario that a text in YAML holds.
+
+    Raises:
+        UnreadableScenario: when it holds none.
+    """
+    try:
+        said = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+        raise UnreadableScenario(source, [(place, f"no YAML: {getattr(error, 'problem', None) or error}")]) from None
+    try:
+        file = msgspec.convert(said, ScenarioFile)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `")
+        # Of a key that is no text only its mapping can be named.
+        path = path.rpartition("` in `")[2]
+        raise UnreadableScenario(source, [(path.rstrip("`").removeprefix("$").lstrip("."), _plain(reason))]) from None
+    made = _Making(file, name)
+    scenario = made.scenario()
+    if made.faults:
+        raise UnreadableScenario(source, made.faults)
+    return scenario
+
+
+def span_ms(text: str) -> int:
+    """Return the milliseconds of a span of time that fits ``SPAN``."""
+    return round(sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))
+
+
+def _plain(reason: str) -> str:
+    """Return msgspec's reason, with what a span looks like where one was expected."""
+    if SPAN in reason or SPAN.replace("\\", "\\\\") in reason:
+        return "no span of time; write for example 500ms, 90s, 10m or 1h30m"
+    return reason
+
+
+class Presence:
+    """Follows the members of a file through its timeline. A member that drains has gone as far as this is concerned."""
+
+    def __init__(self, present: Iterable[str]) -> None:
+        self._present = list(present)
+        self._steps: list[Step] = []
+
+    def expect(self, steps: Iterable[tuple[str, Step]]) -> None:
+        """Take note of what happens."""
+        self._steps += [step for _, step in steps]
+
+    def up(self, at_ms: int | None) -> list[str]:
+        """Return who is there at an instant, by what is known so far; None: after all of that."""
+        there = dict.fromkeys(self._present)
+        for step in sorted(self._steps, key=lambda one: one.at_ms):
+            if at_ms is not None and step.at_ms > at_ms:
+                break
+            if step.act in _GOES:
+                there.pop(step.worker, None)
+            elif step.act in _COMES:
+                there[step.worker] = None
+        return list(there)
+
+    def faults(self, steps: Sequence[tuple[str, Step]]) -> list[tuple[str, str]]:
+        """Return the steps that cannot be: of somebody who is not there, or the coming of somebody who is."""
+        there = set(self._present)
+        found = []
+        for path, step in sorted(steps, key=lambda one: one[1].at_ms):
+            at = f"{step.at_ms / 1_000:g}s"
+            if step.act in _GOES:
+                if step.worker not in there:
+                    found.append((path, f"member {step.worker!r} is not there at {at}"))
+                there.discard(step.worker)
+            elif step.act in _COMES:
+                if step.worker in there:
+                    found.append((path, f"member {step.worker!r} is there already at {at}"))
+                there.add(step.worker)
+        return found
+
+
+class _Making:
+    """Turns what a file says into a scenario, and collects what is wrong with it."""
+
+    def __init__(self, file: ScenarioFile, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._workers: dict[str, Worker] = {}
+        self.faults: list[tuple[str, str]] = []
+
+    def scenario(self) -> Scenario:
+        """Return the scenario; of use only while there are no faults."""
+        file = self._file
+        tasks = tuple(self._tasks(place, entry) for place, entry in enumerate(file.tasks))
+        if sum(sort.partitions for sort in tasks) > TASKS_MAX:
+            self.faults.append(("tasks", f"there may be {TASKS_MAX} tasks at most"))
+        present = [
+            name for place, entry in enumerate(file.members) for name in self._members(f"members[{place}]", entry)
+        ]
+        self._config()
+        steps: list[tuple[str, Step]] = []
+        presence = Presence(present)
+        entries = sorted(enumerate(file.timeline), key=lambda one: span_ms(one[1].at))
+        for place, entry in entries:
+            path = f"timeline[{place}]"
+            made = [(path, step) for step in self._steps(path, entry, presence)]
+            steps += made
+            presence.expect(made)
+        self.faults += presence.faults(steps)
+        return Scenario(
+            name=self._name,
+            title=file.title,
+            group=file.group,
+            tasks=tasks,
+            workers=tuple(self._workers.values()),
+            present=tuple(present),
+            config=file.config,
+            steps=tuple(step for _, step in sorted(steps, key=lambda one: one[1].at_ms)),
+            until_ms=None if file.until == "rest" else span_ms(file.until),
+            record_bytes=file.record_bytes,
+        )
+
+    def _tasks(self, place: int, entry: TasksEntry) -> TaskSort:
+        for field in ("records", "rate"):
+            value = getattr(entry, field)
+            if isinstance(value, list) and len(value) != entry.partitions:
+                self.faults.append(
+                    (f"tasks[{place}].{field}", f"has {len(value)} values for {entry.partitions} partitions")
+                )
+        if not entry.stateful:
+            return TaskSort((0,) * entry.partitions, (0.0,) * entry.partitions, stateful=False)
+        records = entry.records if isinstance(entry.records, list) else [entry.records] * entry.partitions
+        rate = entry.rate if isinstance(entry.rate, list) else [entry.rate] * entry.partitions
+        return TaskSort(tuple(records), tuple(map(float, rate)))
+
+    def _members(self, path: str, entry: MembersEntry) -> list[str]:
+        names = [entry.name] if entry.count is None else [f"{entry.name}-{one}" for one in range(1, entry.count + 1)]
+        for place, name in enumerate(names):
+            if name in self._workers or name == EVERYBODY:
+                self.faults.append(
+                    (
+                        f"{path}.name",
+                        f"there is a member {name!r} already" if name != EVERYBODY else "`all` means everybody",
+                    )
+                )
+            tags = {
+                key: one if isinstance(one, str) else one[place % len(one)] for key, one in entry.tags.items() if one
+            }
+            self._workers[name] = Worker(name, entry.capacity, tags, entry.restore_per_second, entry.fenced)
+        return names
+
+    def _config(self) -> None:
+        try:
+            parse_config(self._file.config)
+        except InvalidConfig as error:
+            self.faults += [(str(path), str(reason)) for path, reason in error.errors]
+
+    def _steps(self, path: str, entry: StepEntry, presence: Presence) -> Iterator[Step]:
+        acts = ("join", "leave", "drain", "restart", "crash", "lose", "load", "coordinator")
+        said = [name for name in acts if getattr(entry, name) is not None]
+        if len(said) != 1:
+            self.faults.append(
+                (path, f"name exactly one of {', '.join(acts)}; this names {' and '.join(said) or 'none'}")
+            )
+            return
+        self._unused(path, entry, said[0])
+        at_ms = span_ms(entry.at)
+        match said[0]:
+            case "join":
+                yield from self._joins(path, entry, at_ms)
+            case "load":
+                yield from self._loads(path, entry, at_ms)
+            case "coordinator":
+                yield Step(at_ms, Act.COORDINATOR)
+            case "restart":
+                every, away = span_ms(entry.every or _EVERY), span_ms(entry.away or _AWAY)
+                for place, name in enumerate(self._who(f"{path}.restart", entry.restart, presence)):
+                    yield Step(at_ms + place * every, Act.RESTART, name)
+                    yield Step(at_ms + place * every + away, Act.RETURN, name, keeps_disk=entry.disk == "kept")
+            case "crash" | "lose":
+                yield from self._crashes(path, entry, at_ms, presence)
+            case act:
+                deadline_ms = span_ms(entry.deadline) if entry.deadline else None
+                for name in self._who(f"{path}.{act}", getattr(entry, act), presence):
+                    yield Step(at_ms, Act(act), name, deadline_ms=deadline_ms)
+
+    def _joins(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
+        if isinstance(entry.join, str):
+            # A member that was here before, or one like the first.
+            if entry.join not in self._workers:
+                like = self._file.members[0]
+                self._members(f"{path}.join", msgspec.structs.replace(like, name=entry.join, count=None))
+                yield Step(at_ms, Act.JOIN, entry.join)
+            else:
+                yield Step(at_ms, Act.RETURN, entry.join, keeps_disk=entry.disk == "kept")
+        elif entry.join is not None:
+            for name in self._members(f"{path}.join", entry.join):
+                yield Step(at_ms, Act.JOIN, name)
+
+    def _loads(self, path: str, entry: StepEntry, at_ms: int) -> Iterator[Step]:
+        if entry.subtopology is not None and entry.subtopology >= len(self._file.tasks):
+            self.faults.append((f"{path}.subtopology", f"there are only {len(self._file.tasks)}, counted from 0"))
+            return
+        yield Step(at_ms, Act.LOAD, factor=entry.load or 0.0, subtopology=entry.subtopology)
+        if entry.during is not None:
+            yield Step(at_ms + span_ms(entry.during), Act.LOAD, factor=1.0, subtopology=entry.subtopology)
+
+    def _crashes(self, path: str, entry: StepEntry, at_ms: int, presence: Presence) -> Iterator[Step]:
+        if entry.lose is not None:
+            names = [
+                name for name in presence.up(at_ms) if entry.lose.items() <= dict(self._workers[name].tags).items()
+            ]
+            if not names:
+                self.faults.append((f"{path}.lose", "no member that runs then has these tags"))
+        else:
+            names = self._who(f"{path}.crash", entry.crash, presence)
+        for name in names:
+            yield Step(at_ms, Act.CRASH, name)
+            if entry.back is not None:
+                yield Step(at_ms + span_ms(entry.back), Act.RETURN, name, keeps_disk=entry.disk == "kept")
+
+    def _who(self, path: str, said: str | list[str] | None, presence: Presence) -> list[str]:
+        if said == EVERYBODY:
+            return presence.up(None)
+        names = [said] if isinstance(said, str) else list(said or ())
+        unknown = [name for name in names if name not in self._workers]
+        self.faults += [(path, f"there is no member {name!r}; there are {_some(self._workers)}") for name in unknown]
+        return [name for name in names if name in self._workers]
+
+    def _unused(self, path: str, entry: StepEntry, act: str) -> None:
+        """Refuse what says nothing about what happens."""
+        means: Mapping[str, tuple[str, ...]] = {
+            "deadline": ("drain",),
+            "away": ("restart",),
+            "every": ("restart",),
+            "back": ("crash", "lose"),
+            "during": ("load",),
+            "subtopology": ("load",),
+        }
+        for field, acts in means.items():
+            if getattr(entry, field) is not None and act not in acts:
+                shown = "for" if field == "during" else field
+                self.faults.append((f"{path}.{shown}", f"means nothing with {act}; it belongs to {' or '.join(acts)}"))
+
+
+def _some(names: Iterable[str]) -> str:
+    known = sorted(names)
+    return ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")

@@ -1,0 +1,52 @@
+"""Tasks, as the simulator counts them: a subtopology and a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from batonpass.core.model import Subtopology, Topology
+
+Task: TypeAlias = tuple[int, int]
+"""(subtopology, partition); sorts as Kafka's task ids do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Every task of the application, by whether it has state to restore."""
+
+    stateful: tuple[Task, ...]
+    stateless: tuple[Task, ...] = ()
+
+
+def name_of(task: Task) -> str:
+    """Return the id that the protocol has for a task."""
+    return f"{task[0]}_{task[1]}"
+
+
+def task_of(name: str) -> Task:
+    """Return the task that an id of the protocol names."""
+    subtopology, _, partition = name.rpartition("_")
+    return int(subtopology), int(partition)
+
+
+def topology_of(tasks: TaskSet) -> Topology:
+    """Return the topology whose tasks these are: one subtopology for each first part of a task."""
+    partitions: dict[int, int] = {}
+    for subtopology, partition in (*tasks.stateful, *tasks.stateless):
+        partitions[subtopology] = max(partitions.get(subtopology, 0), partition + 1)
+    stateful = {subtopology for subtopology, _ in tasks.stateful}
+    return Topology(
+        1,
+        tuple(
+            Subtopology(
+                id=str(number),
+                partitions=count,
+                stateful=number in stateful,
+                source_topics=(f"in-{number}",),
+                changelog_topics=(f"store-{number}",) if number in stateful else (),
+                epoch=1,
+            )
+            for number, count in sorted(partitions.items())
+        ),
+    )

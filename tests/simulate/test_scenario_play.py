@@ -1,0 +1,214 @@
+"""Scenarios are played over the real core: the same comes to the same, and what is skipped changes nothing."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from batonpass.cli.simulate import app
+from batonpass.core.ids import GroupId
+from batonpass.core.model import Group
+from batonpass.simulate.group import BatonpassGroup
+from batonpass.simulate.scenario.model import Act, Scenario, Step, TaskSort, Worker
+from batonpass.simulate.scenario.play import LEAD_MS, Played, ScenarioRates, play
+from batonpass.simulate.scenario.result import bars_of, result_of
+from batonpass.simulate.scenario.tally import Counted, Tally
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
+MINUTE = 60_000
+NAMES = ("a", "b", "c")
+QUIET = Scenario(
+    name="quiet",
+    tasks=(TaskSort((100_000,) * 9, (10.0,) * 9),),
+    workers=tuple(Worker(name) for name in (*NAMES, "d")),
+    present=NAMES,
+    config={"num_standby_replicas": 1},
+    until_ms=60 * MINUTE,
+)
+CRASH = replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"), Step(20 * MINUTE, Act.RETURN, "a")))
+
+
+def played(scenario: Scenario) -> tuple[Played, Counted]:
+    """Play a scenario, and count it by its records."""
+    tally = Tally(Group(GroupId(scenario.group)), begin_ms=LEAD_MS, end_ms=LEAD_MS + (scenario.until_ms or 0))
+    return play(scenario, watcher=tally), tally.counted()
+
+
+def run(*arguments: str) -> Result:
+    """Call `batonpass simulate`."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def complaint(*arguments: str) -> str:
+    """Return what a call complains of, without the frame that is drawn around it."""
+    return " ".join(run(*arguments).stderr.replace("│", " ").split())
+
+
+def test_nothing_happens_in_a_quiet_hour() -> None:
+    """A group at rest writes nothing, whether its heartbeats are simulated or skipped."""
+    found, counted = played(QUIET)
+    assert counted == Counted(0, 0, 0, 0, 0, 0)
+    assert found.outcome.restored_records == 0
+    assert found.end_ms - found.start_ms == 60 * MINUTE
+    assert not found.missed
+
+
+def test_what_is_skipped_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every heartbeat simulated, a crash and a return cost the same, task by task and almost to the heartbeat."""
+    skipped, counted = played(CRASH)
+    monkeypatch.setattr(BatonpassGroup, "skip_rest", lambda _self, _to_ms: None)
+    whole, in_full = played(CRASH)
+    assert whole.decisions > 3 * skipped.decisions
+    assert (in_full.moves, in_full.handovers, in_full.stops) == (counted.moves, counted.handovers, counted.stops)
+    # When the last heartbeat before the crash was sent depends on where a skip began, by an interval at most.
+    for task, down_ms in whole.outcome.downtime_ms.items():
+        assert abs(down_ms - skipped.outcome.downtime_ms[task]) <= 2 * 3_000
+
+
+def test_waiting_and_silence_are_counted() -> None:
+    """The dead are waited for until their session is over, once for each task; a joiner's tasks until it is warm."""
+    _, crashed = played(replace(QUIET, steps=(Step(10 * MINUTE, Act.CRASH, "a"),)))
+    assert crashed.silence_ms == 3 * 45_000
+    assert crashed.silence_ms < crashed.downtime_ms < crashed.silence_ms + 10_000
+    _, joined = played(replace(QUIET, steps=(Step(10 * MINUTE, Act.JOIN, "d"),)))
+    # Two tasks of a hundred thousand records at twenty thousand a second, and some heartbeats.
+    assert 5_000 < joined.waiting_ms < 60_000
+    assert joined.silence_ms == 0
+
+
+def test_a_suspect_is_waited_for_no_longer_after_a_long_rest() -> None:
+    """Skipped rest is no absence of the coordinator: who breaks off after it is suspected as soon as ever."""
+    fenced = tuple(Worker(name, fenced=True) for name in NAMES)
+    for quiet in (MINUTE, 30 * MINUTE):
+        crash = replace(QUIET, workers=fenced, steps=(Step(quiet, Act.CRASH, "a"),))
+        _, counted = played(crash)
+        assert counted.silence_ms == 3 * 2_000
+        assert counted.silence_ms < counted.downtime_ms < counted.silence_ms + 3 * 1_000
+
+
+def test_the_same_scenario_comes_to_the_same() -> None:
+    """Two runs agree in everything."""
+    assert played(CRASH) == played(CRASH)
+
+
+def test_a_crash_with_standbys_lasts_as_long_as_the_lease() -> None:
+    """The tasks of a crashed member are down for its session timeout at most, and the others not at all."""
+    found, counted = played(CRASH)
+    down = [one for one in found.outcome.downtime_ms.values() if one > 1_500]
+    assert len(down) == 3
+    assert all(40_000 < one < 48_000 for one in down)
+    # The records know of the crash only what was not heard; they agree to within two heartbeats for each task.
+    assert abs(counted.downtime_ms - sum(found.outcome.downtime_ms.values())) < 3 * 6_000 + 6 * 1_000
+
+
+def test_a_join_moves_the_least() -> None:
+    """A fourth member gets its share, by warm handovers: nothing is down for longer than a handover takes."""
+    found, counted = played(replace(QUIET, steps=(Step(5 * MINUTE, Act.JOIN, "d"),)))
+    assert counted.moves == 2
+    assert max(found.outcome.downtime_ms.values()) < 1_500
+    assert found.outcome.restored_records > 100_000
+
+
+def test_a_drained_member_goes() -> None:
+    """A drain hands everything over and ends; who was drained can come back."""
+    steps = (Step(5 * MINUTE, Act.DRAIN, "b"), Step(30 * MINUTE, Act.RETURN, "b"))
+    found, counted = played(replace(QUIET, steps=steps))
+    assert not found.missed
+    assert {stint.client for stint in found.stints if stint.to_ms is None} == set(NAMES)
+    assert counted.downtime_ms < 9 * 1_500
+
+
+def test_what_cannot_be_is_told() -> None:
+    """A step of somebody who is not there is missed, and named."""
+    found, _ = played(replace(QUIET, steps=(Step(MINUTE, Act.CRASH, "a"), Step(2 * MINUTE, Act.LEAVE, "a"))))
+    assert [step.act for step in found.missed] == [Act.LEAVE]
+    assert result_of(found, _).missed == ("leave a at 120s",)
+
+
+def test_a_restart_of_the_coordinator_stops_nothing() -> None:
+    """Members go on while the coordinator forgets what it heard and is told again."""
+    found, counted = played(replace(QUIET, steps=(Step(5 * MINUTE, Act.COORDINATOR),)))
+    assert counted.downtime_ms == 0
+    assert max(found.outcome.downtime_ms.values()) == 0
+
+
+def test_without_a_disk_everything_is_restored() -> None:
+    """Who comes back without its disk restores its copies anew."""
+    kept, _ = played(CRASH)
+    lost, _ = played(replace(CRASH, steps=(CRASH.steps[0], replace(CRASH.steps[1], keeps_disk=False))))
+    assert lost.outcome.restored_records > kept.outcome.restored_records + 300_000
+
+
+def test_load_lets_changelogs_grow() -> None:
+    """A factor holds from its step to the next, in its own subtopology."""
+    steps = (Step(10_000, Act.LOAD, factor=3.0, subtopology=0), Step(20_000, Act.LOAD, factor=0.0))
+    world = ScenarioRates(replace(QUIET, tasks=(*QUIET.tasks, *QUIET.tasks), steps=steps), start_ms=1_000)
+    assert [world.end_offset((0, 0), 1_000 + at) - 100_000 for at in (0, 10_000, 20_000, 30_000)] == [0, 100, 400, 400]
+    assert world.end_offset((1, 0), 31_000) - 100_000 == 200
+
+
+def test_who_ran_what_when_has_no_overlaps() -> None:
+    """In the picture nobody runs a task beside another, and what ran in the end reaches the end."""
+    found, _ = played(CRASH)
+    bars = bars_of(found)
+    for one, following in pairwise(bars):
+        assert one.task != following.task or one.to_ms <= following.from_ms
+    assert sum(bar.to_ms == 60 * MINUTE and bar.state == "running" for bar in bars) == 9
+    assert {bar.member for bar in bars} == set(NAMES)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path) -> None:
+    """Every example of the documentation is played to its end, and comes to rest."""
+    shown = run("--scenario", str(path), "--json")
+    assert shown.exit_code == 0
+    found = json.loads(shown.stdout)
+    assert found["missed"] == []
+    assert found["rest_ms"] is not None
+    assert found["handovers"]
+    assert found["stints"]
+
+
+def test_people_get_a_table_and_a_picture(tmp_path: Path) -> None:
+    """The table names what people ask for; the picture is one file that needs no network."""
+    path, drawn = tmp_path / "small.yaml", tmp_path / "small.html"
+    path.write_text(
+        "scenario: 1\ntitle: Small & short\ntasks: [{partitions: 3, records: 1000}]\nmembers: [{name: w, count: 2}]\n"
+        "timeline: [{at: 1m, crash: w-1}]\n",
+        encoding="utf-8",
+    )
+    shown = run("--scenario", str(path), "--picture", str(drawn))
+    assert shown.exit_code == 0
+    assert "Small & short" in shown.stdout
+    assert "downtime of a task, median" in shown.stdout
+    page = drawn.read_text(encoding="utf-8")
+    assert '"text":"Small' in page
+    assert "hatched: restores it" in page
+    assert "w-2" in page
+    assert "<script src=" not in page
+
+
+def test_a_file_that_is_wrong_exits_with_2(tmp_path: Path) -> None:
+    """The file, the path and the reason are on standard error; as JSON they are one object."""
+    path = tmp_path / "wrong.yaml"
+    path.write_text("scenario: 1\ntasks: [{partitions: 3}]\nmembers: [{name: w}]\ntimeline: [{at: 1m, crash: x}]\n")
+    shown = run("--scenario", str(path))
+    assert shown.exit_code == 2
+    assert "wrong.yaml is no scenario" in shown.stderr
+    assert "timeline[0].crash: there is no member 'x'" in shown.stderr
+    told = json.loads(run("--scenario", str(path), "--json").stderr)
+    assert told["errors"][0]["path"] == "timeline[0].crash"
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """A picture needs a scenario and a name that says what it is to be; options that would say nothing are refused."""
+    assert run("--picture", "x.html").exit_code == 2
+    assert "belongs to --into-database" in complaint("--events", "5")
+    assert "not to a scenario" in complaint("--scenario", str(EXAMPLES[0]), "--steps", "5")
+    assert "always the same" in complaint("--scenario", str(EXAMPLES[0]), "--seed", "5")
+    refused = run("--scenario", str(EXAMPLES[0]), "--picture", str(tmp_path / "x.txt"))
+    assert refused.exit_code == 2
+    assert ".html" in refused.stderr

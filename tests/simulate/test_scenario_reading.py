@@ -1,0 +1,155 @@
+"""Scenario files: what they may say, and how what they may not say is told."""
+
+from pathlib import Path
+
+import pytest
+
+from batonpass import schemas
+from batonpass.simulate.scenario.model import Act
+from batonpass.simulate.scenario.reading import UnreadableScenario, parse_scenario, read_scenario, schema, span_ms
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "scenarios").glob("*.yaml"))
+HEAD = """
+scenario: 1
+tasks: [{partitions: 6, records: 100000, rate: 10}]
+members: [{name: w, count: 3, tags: {zone: [a, b]}}]
+"""
+
+
+def faults_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Return what is wrong with a file."""
+    with pytest.raises(UnreadableScenario) as caught:
+        parse_scenario(text, source="day.yaml")
+    assert str(caught.value).startswith("day.yaml: ")
+    return caught.value.faults
+
+
+def steps_of(timeline: str) -> list[tuple[int, Act, str]]:
+    """Return the steps that a timeline comes to, with their times in seconds."""
+    found = parse_scenario(f"{HEAD}\ntimeline:\n  - {timeline}\n")
+    return [(step.at_ms // 1_000, step.act, step.worker) for step in found.steps]
+
+
+def test_there_are_examples() -> None:
+    """The documentation's examples are where the tests look for them."""
+    assert [path.stem for path in EXAMPLES] == ["bad-day", "deploy", "scale-out", "zone-loss"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_can_be_read(path: Path) -> None:
+    """Every example is a scenario that has tasks, members and something that happens."""
+    found = read_scenario(path)
+    assert found.name == path.stem
+    assert found.title
+    assert found.task_count
+    assert found.present
+    assert found.steps
+
+
+def test_members_and_tags_go_round() -> None:
+    """`count` numbers the names, and a list of values of a tag is dealt by turns."""
+    found = parse_scenario(HEAD)
+    assert found.present == ("w-1", "w-2", "w-3")
+    assert [worker.tags for worker in found.workers] == [{"zone": "a"}, {"zone": "b"}, {"zone": "a"}]
+    assert found.until_ms is None
+
+
+def test_tasks_may_differ() -> None:
+    """State and rates may be given for each task, and stateless tasks have neither."""
+    text = HEAD.replace("records: 100000, rate: 10", "records: [1, 2, 3, 4, 5, 6], rate: 0.5")
+    (sort,) = parse_scenario(text).tasks
+    assert sort.records == (1, 2, 3, 4, 5, 6)
+    assert sort.rate == (0.5,) * 6
+    (bare,) = parse_scenario(HEAD.replace("records: 100000", "stateful: false, records: 100000")).tasks
+    assert (bare.stateful, bare.records) == (False, (0,) * 6)
+
+
+def test_a_rolling_restart_takes_one_after_the_other() -> None:
+    """`restart: all` stops a member every minute and brings each back after twenty seconds, or as it says."""
+    assert steps_of("{at: 1m, restart: all}")[:3] == [
+        (60, Act.RESTART, "w-1"),
+        (80, Act.RETURN, "w-1"),
+        (120, Act.RESTART, "w-2"),
+    ]
+    assert steps_of("{at: 1m, restart: [w-2], away: 5s}") == [(60, Act.RESTART, "w-2"), (65, Act.RETURN, "w-2")]
+
+
+def test_a_zone_is_lost_with_everybody_in_it() -> None:
+    """`lose` crashes who has the tags, and brings them back where it says so."""
+    assert steps_of("{at: 10s, lose: {zone: a}, back: 1m}") == [
+        (10, Act.CRASH, "w-1"),
+        (10, Act.CRASH, "w-3"),
+        (70, Act.RETURN, "w-1"),
+        (70, Act.RETURN, "w-3"),
+    ]
+
+
+def test_load_ends_when_it_says() -> None:
+    """`for` takes the factor back."""
+    found = parse_scenario(f"{HEAD}\ntimeline: [{{at: 1m, load: 3, for: 5m}}]")
+    assert [(step.at_ms, step.factor) for step in found.steps] == [(60_000, 3.0), (360_000, 1.0)]
+
+
+def test_the_rest_of_what_may_happen() -> None:
+    """Joins (new, or like the first), leaves, drains, and a restart of the coordinator are steps."""
+    assert steps_of("{at: 1s, join: {name: x, count: 2}}") == [(1, Act.JOIN, "x-1"), (1, Act.JOIN, "x-2")]
+    assert steps_of("{at: 1s, join: spare}") == [(1, Act.JOIN, "spare")]
+    assert steps_of("{at: 1s, leave: w-1}") == [(1, Act.LEAVE, "w-1")]
+    assert steps_of("{at: 1s, drain: w-1, deadline: 30s}") == [(1, Act.DRAIN, "w-1")]
+    assert steps_of("{at: 1s, coordinator: restart}") == [(1, Act.COORDINATOR, "")]
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "reason"),
+    [
+        ("timeline: [{at: 5, crash: w-1}]", "timeline[0].at", "Expected `str`, got `int`"),
+        ("timeline: [{at: soon, crash: w-1}]", "timeline[0].at", "no span of time; write for example"),
+        ("timeline: [{at: 5s, crush: w-1}]", "timeline[0]", "Object contains unknown field `crush`"),
+        ("timeline: [{at: 5s}]", "timeline[0]", "name exactly one of"),
+        ("timeline: [{at: 5s, crash: w-1, leave: w-2}]", "timeline[0]", "this names leave and crash"),
+        ("timeline: [{at: 5s, crash: w-9}]", "timeline[0].crash", "there is no member 'w-9'; there are w-1, w-2, w-3"),
+        ("timeline: [{at: 5s, crash: w-1, away: 3s}]", "timeline[0].away", "belongs to restart"),
+        ("timeline: [{at: 5s, lose: {zone: z}}]", "timeline[0].lose", "no member that runs then has these tags"),
+        ("timeline: [{at: 5s, load: 2, subtopology: 1}]", "timeline[0].subtopology", "there are only 1"),
+        (
+            "timeline: [{at: 5s, crash: w-1}, {at: 9s, leave: w-1}]",
+            "timeline[1]",
+            "member 'w-1' is not there at 9s",
+        ),
+        ("timeline: [{at: 5s, join: w-1}]", "timeline[0]", "member 'w-1' is there already at 5s"),
+        ("config: {num_standby_replica: 1}", "config.num_standby_replica", "no such setting"),
+        ("config: {num_standby_replicas: -1}", "config.num_standby_replicas", "out of range"),
+        ("config: {no: 1}", "config", "Expected `str`"),
+        ("until: later", "until", "no span of time"),
+    ],
+)
+def test_a_fault_is_told_with_its_place(change: str, path: str, reason: str) -> None:
+    """What cannot be is refused with the path to it and the reason."""
+    found = faults_of(f"{HEAD}\n{change}")
+    assert [place for place, _ in found] == [path]
+    assert reason in found[0][1]
+
+
+def test_what_is_no_yaml_is_told_with_its_line() -> None:
+    """A file that is no YAML names the line, and one that is not there the reason of the system."""
+    ((place, reason),) = faults_of("scenario: 1\ntasks: [\n")
+    assert place.startswith("line 3")
+    assert reason.startswith("no YAML")
+    with pytest.raises(UnreadableScenario, match="No such file"):
+        read_scenario(Path("nowhere.yaml"))
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """Who mends a file does not meet its faults one by one."""
+    text = HEAD.replace("records: 100000", "records: [1]") + "config: {nope: 1}\ntimeline: [{at: 1s, crash: x}]"
+    assert [place for place, _ in faults_of(text)] == ["tasks[0].records", "config.nope", "timeline[0].crash"]
+
+
+def test_spans_add_up() -> None:
+    """A span may have several parts, and fractions."""
+    assert [span_ms(text) for text in ("500ms", "1h30m", "1.5s", "1d")] == [500, 5_400_000, 1_500, 86_400_000]
+
+
+def test_the_schema_is_what_is_read() -> None:
+    """The JSON Schema that is handed out is made of the very types that files are read into."""
+    assert schemas.load("scenario") == schema()

@@ -1,0 +1,23 @@
+"""What a seed stands for: every setting that a group may have, within what the product accepts."""
+
+from dataclasses import fields
+
+from batonpass.core.policy import GroupConfig, parse_config
+from batonpass.simulate.seeds import draw
+
+SEEDS = range(200)
+
+
+def test_every_setting_of_a_group_is_drawn() -> None:
+    """The settings are the product's own, and no seed has such as it would refuse."""
+    known = {field.name for field in fields(GroupConfig)}
+    for seed in SEEDS:
+        config = draw(seed).config
+        assert set(config) == known
+        parse_config(config)
+
+
+def test_a_setting_of_which_nothing_is_said_has_its_default_or_its_least_value() -> None:
+    """So a new setting is tried in the worlds before anybody thinks of them."""
+    drawn = {draw(seed).config["max_drain_warmups"] for seed in SEEDS}
+    assert drawn == {GroupConfig().max_drain_warmups, 1}
