@@ -1,7 +1,7 @@
-"""The smallest coordinator that PROTOCOL allows, for one member under test and a rival that takes what is free.
+"""The smallest coordinator that the protocol allows, for one member under test and a rival that takes what is free.
 
 It follows the text word for word and nothing else: no placement, no persistence. What it grants to the rival is what
-PROTOCOL calls free, so a member that breaks its side runs a task which the rival runs too. Requests reach it in any
+the protocol calls free, so a member that breaks its side runs a task which the rival runs too. Requests reach it in any
 order, late, twice or not at all.
 """
 

@@ -103,7 +103,7 @@ def test_the_looks_of_a_new_machine() -> None:
     ],
 )
 def test_where_requests_go_over_http(kind: RequestKind, query: dict[str, str | int], expected: tuple[str, str]) -> None:
-    """Method and path are PROTOCOL's, with names escaped."""
+    """Method and path are the protocol's, with names escaped."""
     request = Request(kind=kind, member_id="m/1", first_sent_ms=0, sent_ms=0, timeout_ms=1, query=query)
     method, tail = expected
     assert http_target(request, "my orders") == (method, f"/v1/groups/my%20orders/members/m%2F1{tail}")

@@ -1,4 +1,4 @@
-"""Answers and refusals as they come over the wire, read into values, or refused as malformed.
+"""Requests, answers and refusals as they go over HTTP: where a request goes, and what an answer says.
 
 An unknown field is ignored, so that a newer coordinator can talk to an older worker. A known field of the wrong shape
 makes the whole answer malformed: acting on half an assignment could run a task that somebody else has.
@@ -8,9 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol.types import Offsets, Problem, Request, RequestKind, Role, Status
+
+_METHOD_AND_TAIL = {
+    RequestKind.JOIN: ("PUT", ""),
+    RequestKind.HEARTBEAT: ("POST", "/heartbeat"),
+    RequestKind.POLL: ("GET", "/assignment"),
+    RequestKind.DRAIN: ("POST", "/drain"),
+    RequestKind.UNDRAIN: ("DELETE", "/drain"),
+    RequestKind.LEAVE: ("DELETE", ""),
+}
+
+
+def http_target(request: Request, group: str) -> tuple[str, str]:
+    """Return the method and the path, query included, of a request over HTTP."""
+    method, tail = _METHOD_AND_TAIL[request.kind]
+    query = f"?{urlencode(request.query)}" if request.query else ""
+    return method, f"/v1/groups/{quote(group, safe='')}/members/{quote(request.member_id, safe='')}{tail}{query}"
 
 
 class MalformedAnswer(ValueError):
