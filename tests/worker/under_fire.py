@@ -1,7 +1,7 @@
 """A member under a wire that loses, doubles, delays and reorders everything, on both channels.
 
-The coordinator is the smallest that the protocol allows (`reference`), the worker's process is `truth`. Time is virtual,
-and the member's timers fire on time, except while its machine is suspended, when it does nothing at all.
+The coordinator is the smallest that the protocol allows (`reference`), the worker's process is `truth`. Time is
+virtual, and the member's timers fire on time, except while its machine is suspended, when it does nothing at all.
 """
 
 from __future__ import annotations
