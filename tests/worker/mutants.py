@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from batonpass.worker import Member, driver, options
+from batonpass.worker import Member, member, options
+from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.protocol import MemberProtocol, holdings, lease, machine
 from batonpass.worker.protocol.types import Problem, RequestKind
 from batonpass.worker.testing.conformance import sample
-from batonpass.worker.wire import Wire
 
 
 def put(owner: object, name: str, value: object) -> None:
@@ -86,7 +86,7 @@ def keeps_its_id() -> None:
     def always_me(settings: Any, _new_member_id: Any, **given: Any) -> Any:
         return MemberProtocol(settings, lambda: "always-me", **given)
 
-    put(driver, "MemberProtocol", always_me)
+    put(member, "MemberProtocol", always_me)
 
 
 def replaces_nobody() -> None:
@@ -150,17 +150,17 @@ def keeps_an_old_token() -> None:
 
 def joins_once_more_after_a_lost_answer() -> None:
     """Take another id for the same process because an answer was lost, and leave a ghost behind."""
-    ask = Wire._ask
+    ask = HttpCalls._ask
     joins = 0
 
-    async def impatient(self: Wire, at: int, request: Any, patience_s: float) -> Any:
+    async def impatient(self: HttpCalls, at: int, request: Any, patience_s: float) -> Any:
         nonlocal joins
         if request.kind is RequestKind.JOIN:
             joins += 1
             request = replace(request, member_id=f"ghost-{joins}")
         return await ask(self, at, request, patience_s)
 
-    put(Wire, "_ask", impatient)
+    put(HttpCalls, "_ask", impatient)
 
 
 def says_goodbye_first() -> None:

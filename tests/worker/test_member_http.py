@@ -11,10 +11,10 @@ import httpx
 import pytest
 from tests.worker.recording import Scene, on_virtual_time, until
 
-from batonpass.worker import Member
+from batonpass.worker import Member, Options
+from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.protocol import Request, RequestKind
 from batonpass.worker.testing import Line, LocalCoordinator, LocalTransport, VirtualClock
-from batonpass.worker.wire import Wire, WireOptions
 
 HEARTBEAT = Request(
     kind=RequestKind.HEARTBEAT, member_id="m1", seq=1, first_sent_ms=0, sent_ms=0, timeout_ms=3_000, body={"seq": 1}
@@ -46,15 +46,15 @@ class Network(httpx.AsyncBaseTransport):
         return answer if isinstance(answer, httpx.Response) else httpx.Response(answer, json={"status": answer})
 
 
-def wire(network: Network, urls: tuple[str, ...] = URLS, **options: Any) -> Wire:
-    """Return a wire into that network."""
-    return Wire(urls, "orders", WireOptions(transport=network, **options))
+def calls_into(network: Network, urls: tuple[str, ...] = URLS, **options: Any) -> HttpCalls:
+    """Return the calls of a member into that network."""
+    return HttpCalls(urls, "orders", Options(transport=network, **options))
 
 
 async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
     """A refused connection and a 503 cost one more call each; who answered is asked first from then on."""
     network = Network(one=httpx.ConnectError("refused"), two=503, three=200)
-    there = wire(network)
+    there = calls_into(network)
     reply = await there.exchange(HEARTBEAT)
     assert reply is not None
     assert (reply.status, network.asked) == (200, ["one", "two", "three"])
@@ -69,7 +69,7 @@ async def test_the_next_coordinator_is_asked_where_one_is_away() -> None:
 async def test_a_setting_names_several_coordinators(urls: tuple[str, ...]) -> None:
     """Commas part them, blanks around them are none of theirs, and they may be mixed with a list."""
     network = Network(one=httpx.ConnectError("refused"), two=503, three=200)
-    reply = await wire(network, urls).exchange(HEARTBEAT)
+    reply = await calls_into(network, urls).exchange(HEARTBEAT)
     assert reply is not None
     assert (reply.status, network.asked) == (200, ["one", "two", "three"])
 
@@ -83,11 +83,13 @@ def test_what_is_no_url_is_refused_when_the_member_is_made(urls: str) -> None:
 
 async def test_where_all_refuse_the_refusal_is_told_and_where_none_answers_nothing_is() -> None:
     """A 503 is an answer, for it says that the heartbeat was received; silence is none."""
-    reply = await wire(Network(one=httpx.ConnectError("refused"), two=503, three=503)).exchange(HEARTBEAT)
+    reply = await calls_into(Network(one=httpx.ConnectError("refused"), two=503, three=503)).exchange(HEARTBEAT)
     assert reply is not None
     assert reply.status == 503
     assert (
-        await wire(Network(**dict.fromkeys(("one", "two", "three"), httpx.ConnectError("no")))).exchange(HEARTBEAT)
+        await calls_into(Network(**dict.fromkeys(("one", "two", "three"), httpx.ConnectError("no")))).exchange(
+            HEARTBEAT
+        )
         is None
     )
 
@@ -96,7 +98,7 @@ async def test_a_connection_that_was_just_being_closed_is_tried_once_more() -> N
     """A coordinator that closes an idle connection meets a heartbeat on it now and then; that costs nothing."""
     broken = httpx.RemoteProtocolError("closed")
     network = Network(one=[broken, 200, broken, broken])
-    there = wire(network, ("http://one",))
+    there = calls_into(network, ("http://one",))
     assert (await there.exchange(HEARTBEAT)) is not None
     assert await there.exchange(HEARTBEAT) is None
     assert len(network.asked) == 4
@@ -115,13 +117,13 @@ async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts()
         raise AssertionError
 
     network = Network(one=slow, two=200, three=dead)
-    there = wire(network)
+    there = calls_into(network)
     late = asyncio.ensure_future(there.exchange(HEARTBEAT))
     await asyncio.sleep(3.1)
     assert await there.exchange(HEARTBEAT) == (200, {"status": 200})
     assert network.asked == ["one", "two"]
     assert await late == (200, {"late": True})
-    alone = wire(network, ("http://three",))
+    alone = calls_into(network, ("http://three",))
     began = asyncio.get_running_loop().time()
     assert await alone.exchange(HEARTBEAT) is None
     assert asyncio.get_running_loop().time() - began == pytest.approx(9)
@@ -148,7 +150,7 @@ async def test_a_coordinator_that_hangs_is_left_though_its_answer_still_counts()
 )
 async def test_what_is_no_answer_of_a_coordinator_does_no_harm(answer: httpx.Response, body: object) -> None:
     """A proxy's page is a status without a body, and the time to wait in its header counts."""
-    reply = await wire(Network(one=answer), ("http://one",)).exchange(HEARTBEAT)
+    reply = await calls_into(Network(one=answer), ("http://one",)).exchange(HEARTBEAT)
     assert reply == (answer.status_code, body)
 
 
@@ -163,24 +165,24 @@ async def test_an_answer_without_an_end_is_not_kept() -> None:
             yield b" " * 1_000
 
     network = Network(one=httpx.Response(200, content=endless()), two=200)
-    there = wire(network, ("http://one", "http://two"), answer_bytes_max=10_000)
+    there = calls_into(network, ("http://one", "http://two"), answer_bytes_max=10_000)
     assert await there.exchange(HEARTBEAT) == (200, {"status": 200})
     assert parts <= 25
     packed = httpx.Response(200, content=gzip.compress(b" " * 1_000_000), headers={"content-encoding": "gzip"})
-    assert await wire(Network(one=packed), ("http://one",), answer_bytes_max=10_000).exchange(HEARTBEAT) is None
+    assert await calls_into(Network(one=packed), ("http://one",), answer_bytes_max=10_000).exchange(HEARTBEAT) is None
 
 
 async def test_the_token_goes_with_every_request_and_may_change() -> None:
     """A text, or a function that is asked each time; headers of one's own go along."""
     tokens = iter(["first", "second", ""])
     network = Network(one=200)
-    there = wire(network, ("http://one",), token=lambda: next(tokens), headers={"x-pod": "orders-0"})
+    there = calls_into(network, ("http://one",), token=lambda: next(tokens), headers={"x-pod": "orders-0"})
     for _ in range(3):
         await there.exchange(HEARTBEAT)
     sent = [request.headers.get("authorization") for request in network.requests]
     assert sent == ["Bearer first", "Bearer second", None]
     assert network.requests[0].headers["x-pod"] == "orders-0"
-    await wire(network, ("http://one",), token="fixed").exchange(HEARTBEAT)  # noqa: S106 - of a test
+    await calls_into(network, ("http://one",), token="fixed").exchange(HEARTBEAT)  # noqa: S106 - of a test
     assert network.requests[-1].headers["authorization"] == "Bearer fixed"
 
 

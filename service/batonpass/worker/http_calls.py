@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import httpx
 import msgspec
 
+from batonpass.worker.options import Options
 from batonpass.worker.protocol import Request, RequestKind, http_target
 
 log = logging.getLogger("batonpass.worker")
@@ -24,21 +24,8 @@ CONNECT_S = 2.0
 LINGER = 3
 """A heartbeat that waited too long is repeated, but its answer still counts: it is heard for so many times as long."""
 
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""How large an answer may be unless a member is told otherwise: room for some 100,000 tasks of one member."""
-
 _KEEP_ALIVE_S = 60
 _REFUSED_FOR_NOW = 503
-
-
-class WireOptions(NamedTuple):
-    """How to reach the coordinators. ``token`` is a text, or returns the one that holds now, so that it can change."""
-
-    token: str | Callable[[], str] | None = None
-    tls: ssl.SSLContext | bool = True
-    headers: Mapping[str, str] | None = None
-    transport: httpx.AsyncBaseTransport | None = None
-    answer_bytes_max: int = ANSWER_BYTES_MAX
 
 
 class Reply(NamedTuple):
@@ -48,10 +35,10 @@ class Reply(NamedTuple):
     body: Mapping[str, object] | None
 
 
-class Wire:
+class HttpCalls:
     """The connections of one member. Raises nothing: what cannot be sent or is not answered is None."""
 
-    def __init__(self, urls: Sequence[str], group: str, options: WireOptions) -> None:
+    def __init__(self, urls: Sequence[str], group: str, options: Options) -> None:
         """Use these base URLs, the first one first. One text may name several, with commas between them.
 
         Raises:
