@@ -70,6 +70,9 @@ class Player:
     def replay(self, vector: Mapping[str, Any]) -> list[Json]:
         """Give the machine all events of a vector, each at its time; return the steps as they come out now."""
         for step in vector["steps"]:
+            if step["event"]["type"] == "slept":
+                self.sleep(step["at_ms"])
+                continue
             self.pass_time(step.get("between_ms", [step["at_ms"]])[-1])
             # What time brings has been noted by now, unless the step is there to say that it brings nothing.
             if step["event"]["type"] != "time" or not step["out"]:
@@ -94,6 +97,11 @@ class Player:
                 self._add({"type": "time"}, out)
         self.now_ms = until_ms
 
+    def sleep(self, until_ms: int) -> None:
+        """Let time pass for which the computer is suspended, so that nothing is woken."""
+        self.now_ms = until_ms
+        self.happens("slept")
+
     def happens(self, kind: str, **fields: Any) -> None:
         """Let one event happen now."""
         self._add({"type": kind, **fields}, self._input(kind, fields))
@@ -117,6 +125,7 @@ class Player:
         inputs: dict[str, Callable[[], list[Instruction]]] = {
             "start": lambda: machine.start(now_ms),
             "time": lambda: machine.tick(now_ms),
+            "slept": lambda: machine.tick(now_ms),
             "answer": lambda: machine.on_answer(
                 self.sent[fields["request"] - 1], fields["status"], fields["body"], now_ms=now_ms
             ),

@@ -29,6 +29,10 @@ class Worker:
         """Let time pass until then, and note what comes of it, be it nothing."""
         self.at(ms).says("time")
 
+    def sleeps_until(self, ms: int) -> None:
+        """Suspend the computer until then."""
+        self.player.sleep(ms)
+
     def says(self, event: str, task: str | None = None, **fields: Any) -> None:
         """Let the worker say something."""
         self.player.happens(event, **({} if task is None else {"task": task}), **fields)
@@ -467,6 +471,22 @@ def session_timeout_lowered(worker: Worker) -> None:
 def stop_early(worker: Worker) -> None:
     worker.runs()
     worker.quiet_until(8_200)
+
+
+@scene("The computer sleeps past the end of the lease: what may not outlive it stops before anything else is done.")
+def slept_past_the_lease(worker: Worker) -> None:
+    worker.runs()
+    worker.sleeps_until(3_600_000)
+    worker.says("stopped", "0_1")
+    worker.current(1)
+
+
+@scene("The computer sleeps for a while within the lease: the heartbeat that was due is sent when it wakes.")
+def slept_within_the_lease(worker: Worker) -> None:
+    worker.runs()
+    worker.sleeps_until(9_000)
+    worker.at(9_050).current(1)
+    worker.quiet_until(12_100)
 
 
 @scene("A stop with a commit is under way when the lease ends: it becomes one without.")
