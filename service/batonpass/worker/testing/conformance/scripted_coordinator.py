@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from batonpass.worker.testing.replies import Reply
+from batonpass.worker.testing.http import Reply
 
 GROUP = "conformance"
 INTERVAL_MS = 300
@@ -69,7 +69,7 @@ class Output:
 
 
 @dataclass(slots=True)
-class Seat:
+class Run:
     """One run of the member."""
 
     epoch: int = 1
@@ -83,14 +83,14 @@ class Seat:
 
 
 Override = Callable[[Call], Awaitable["Reply | bool | None"]]
-"""Answers a call in the stage's place: a reply, None to break the connection off, False to leave it to the stage."""
+"""Answers a call instead of it: a reply, None to break the connection off, False to leave it to the coordinator."""
 
 
-class Stage:
+class ScriptedCoordinator:
     """One member's group, everything that it said, and everything that its tasks wrote."""
 
     def __init__(self) -> None:
-        self.seats: dict[str, Seat] = {}
+        self.runs: dict[str, Run] = {}
         self.tokens: dict[str, int] = {}
         self.calls: list[Call] = []
         self.outputs: list[Output] = []
@@ -115,32 +115,32 @@ class Stage:
         Raises:
             Broken: when there is none.
         """
-        live = [name for name, seat in self.seats.items() if not seat.is_gone]
+        live = [name for name, run in self.runs.items() if not run.is_gone]
         if not live:
             raise Broken("no member has joined")
         return live[-1]
 
     @property
-    def seat(self) -> Seat:
+    def run(self) -> Run:
         """The present run."""
-        return self.seats[self.member]
+        return self.runs[self.member]
 
     def give(self, task: str, role: str) -> int:
         """Put a task into the assignment; return the new epoch."""
         if role == "active":
             self.tokens[task] = self.tokens.get(task, 0) + 1
-        self.seat.roles[task] = role
+        self.run.roles[task] = role
         return self._new_epoch()
 
     def take(self, task: str) -> int:
         """Take a task out of the assignment; return the new epoch."""
-        del self.seat.roles[task]
+        del self.run.roles[task]
         return self._new_epoch()
 
     def _new_epoch(self) -> int:
-        self.seat.epoch += 1
+        self.run.epoch += 1
         self.wake()
-        return self.seat.epoch
+        return self.run.epoch
 
     def wake(self) -> None:
         """Let whoever waits look again."""
@@ -177,7 +177,7 @@ class Stage:
         """Return what a task wrote since a time, under a token or any."""
         return [one for one in self.outputs if one.task == task and one.at >= since and token in (None, one.token)]
 
-    async def runs(self, task: str, *, token: int | None = None) -> None:
+    async def until_runs(self, task: str, *, token: int | None = None) -> None:
         """Wait until a task writes again.
 
         Raises:
@@ -212,8 +212,8 @@ class Stage:
             return self._write(parts[2] if len(parts) > 2 else "", body)
         call = _read(method, target, parts, body)
         self.calls.append(call)
-        if call.kind == "heartbeat" and call.member in self.seats:
-            self.seats[call.member].first_at.setdefault(call.seq, call.at)
+        if call.kind == "heartbeat" and call.member in self.runs:
+            self.runs[call.member].first_at.setdefault(call.seq, call.at)
         self.wake()
         found: Reply | bool | None = False if self.override is None else await self.override(call)
         reply = await self.play(call) if isinstance(found, bool) else found
@@ -225,7 +225,7 @@ class Stage:
         """Remember what epoch a member was told, if it was told one that there is."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
             epoch = int(json.loads(reply.body)["member_epoch"])
-            if epoch <= self.seats[member].epoch:
+            if epoch <= self.runs[member].epoch:
                 self.told_at.append((time.monotonic(), member, epoch))
 
     def _write(self, task: str, body: bytes) -> Reply:
@@ -246,86 +246,86 @@ class Stage:
                 return refusal("not-found", 404)
             case _:
                 pass
-        seat = self.seats.get(call.member)
-        if seat is None:
+        run = self.runs.get(call.member)
+        if run is None:
             return refusal("unknown-member", 404, action="stop-and-rejoin")
-        if seat.is_gone:
+        if run.is_gone:
             return refusal("fenced", 409, action="stop-and-rejoin")
         match call.kind:
             case "heartbeat":
-                return self.heartbeat(call, seat)
+                return self.heartbeat(call, run)
             case "poll":
-                return await self._poll(call, seat)
+                return await self._poll(call, run)
             case "leave":
-                seat.is_gone = True
+                run.is_gone = True
             case _:
                 pass
         return Reply(204)
 
     def _join(self, call: Call) -> Reply:
-        seat = self.seats.get(call.member)
-        if seat is not None and seat.is_gone:
+        run = self.runs.get(call.member)
+        if run is not None and run.is_gone:
             return refusal("gone", 409, action="stop-and-rejoin")
-        if seat is None:
-            for other in self.seats.values():
+        if run is None:
+            for other in self.runs.values():
                 other.is_gone = True
-            seat = self.seats[call.member] = Seat()
+            run = self.runs[call.member] = Run()
             for task, role in self.first_roles.items():
-                seat.roles[task] = role
+                run.roles[task] = role
                 if role == "active":
                     self.tokens[task] = self.tokens.get(task, 0) + 1
             self.wake()
         return self.told(call.member, status=201)
 
-    def heartbeat(self, call: Call, seat: Seat) -> Reply:
+    def heartbeat(self, call: Call, run: Run) -> Reply:
         """Take a heartbeat, and answer it."""
-        if call.seq <= seat.seq:
+        if call.seq <= run.seq:
             return self.told(call.member, echoed=call.epoch)
-        if call.epoch < seat.echoed:
+        if call.epoch < run.echoed:
             return refusal("stale-member-epoch", 409, answer=self.body(call.member))
-        seat.seq, seat.echoed = call.seq, call.epoch
+        run.seq, run.echoed = call.seq, call.epoch
         return self.told(call.member, echoed=call.epoch)
 
-    async def _poll(self, call: Call, seat: Seat) -> Reply:
+    async def _poll(self, call: Call, run: Run) -> Reply:
         after, wait_s = int(call.query.get("after", -1)), int(call.query.get("wait_ms", 30_000)) / 1_000
         try:
             async with asyncio.timeout(wait_s):
-                while seat.epoch == after and not seat.is_gone:
+                while run.epoch == after and not run.is_gone:
                     await self._changed.wait()
         except TimeoutError:
             return Reply(204)
-        if seat.is_gone:
+        if run.is_gone:
             return refusal("fenced", 409, action="stop-and-rejoin")
         return Reply(200, json.dumps(self.body(call.member)).encode())
 
     def told(self, member: str, *, echoed: int | None = None, status: int = 200) -> Reply:
         """Return the present answer for a member, without the assignment if it has echoed it."""
-        seat = self.seats[member]
-        seat.answered_seq = max(seat.answered_seq, seat.seq)
+        run = self.runs[member]
+        run.answered_seq = max(run.answered_seq, run.seq)
         return Reply(status, json.dumps(self.body(member, echoed=echoed)).encode())
 
     def body(self, member: str, *, echoed: int | None = None) -> dict[str, Any]:
         """Return the body of an answer."""
-        seat = self.seats[member]
+        run = self.runs[member]
         actives = [
-            {"task": task, "fencing_token": self.tokens[task]} for task, role in seat.roles.items() if role == "active"
+            {"task": task, "fencing_token": self.tokens[task]} for task, role in run.roles.items() if role == "active"
         ]
         assignment = {
             "active": actives,
-            "standby": [task for task, role in seat.roles.items() if role == "standby"],
-            "warmup": [task for task, role in seat.roles.items() if role == "warmup"],
+            "standby": [task for task, role in run.roles.items() if role == "standby"],
+            "warmup": [task for task, role in run.roles.items() if role == "warmup"],
         }
         return {
             "member_id": member,
-            "seq": seat.seq,
-            "member_epoch": seat.epoch,
-            "generation": seat.epoch,
+            "seq": run.seq,
+            "member_epoch": run.epoch,
+            "generation": run.epoch,
             "heartbeat_interval_ms": self.interval_ms,
             "session_timeout_ms": self.session_ms,
             "acceptable_recovery_lag": 100,
             "acceptable_catchup_ms": None,
             "report": None,
-            "assignment": None if echoed == seat.epoch else assignment,
+            "assignment": None if echoed == run.epoch else assignment,
             "status": [],
         } | self.extra
 
