@@ -24,7 +24,7 @@ from tests.kafka.totals import Job, Owner, check_exactly_once, expected, read, u
 
 from batonpass.kafka.broker import GIVEN, LocalBroker
 from batonpass.worker.kafka import ActiveOptions, KafkaConnection
-from batonpass.worker.kafka.clients import Producer
+from batonpass.worker.kafka.transaction import Producer
 from batonpass.worker.protocol import Role
 
 pytestmark = pytest.mark.needs("kafka")

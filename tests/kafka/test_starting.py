@@ -9,7 +9,7 @@ import warnings
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from batonpass.worker.kafka.starting import to_its_end
+from batonpass.worker.kafka.connection import to_its_end
 
 
 async def test_what_is_started_goes_on_to_its_end() -> None:

@@ -10,8 +10,7 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from batonpass.worker.kafka import Context, KafkaConnection, KafkaRuntime, Subtopology
-from batonpass.worker.kafka.state import StateFolder, progress
-from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, Store
+from batonpass.worker.kafka.stores import KEEP_LEVEL_MS, MemoryStore, RocksStore, StateFolder, Store, progress
 from batonpass.worker.kafka.transaction import StoreInTransaction
 from batonpass.worker.protocol import Progress
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from batonpass.worker import Member, driver, options
-from batonpass.worker.protocol import MemberProtocol, conversation, holdings, lease, refusals, run
+from batonpass.worker import Member, member, options
+from batonpass.worker.http_calls import HttpCalls
+from batonpass.worker.protocol import MemberProtocol, holdings, lease, machine
 from batonpass.worker.protocol.types import Problem, RequestKind
 from batonpass.worker.testing.conformance import sample
-from batonpass.worker.wire import Wire
 
 
 def put(owner: object, name: str, value: object) -> None:
@@ -22,10 +22,10 @@ def put(owner: object, name: str, value: object) -> None:
 
 def believes_old_answers() -> None:
     """Take whatever answer came last."""
-    put(run.Run, "take", _take)
+    put(machine.Run, "take", _take)
 
 
-def _take(self: run.Run, answer: Any, *, seq: int) -> bool:
+def _take(self: machine.Run, answer: Any, *, seq: int) -> bool:
     changed = answer.assignment is not None and answer.member_epoch != self.epoch
     self.latest = answer
     if changed:
@@ -41,25 +41,25 @@ def ignores_the_lease() -> None:
 
 def counts_the_lease_from_retries() -> None:
     """Count from the last time that a heartbeat was sent."""
-    heard = conversation.Conversation._heard
+    heard = machine.MemberProtocol._heard
 
-    def later(self: Any, request: Any, answer: Any, out: Any) -> None:
-        heard(self, replace(request, first_sent_ms=request.sent_ms), answer, out)
+    def later(self: Any, request: Any, answer: Any) -> None:
+        heard(self, replace(request, first_sent_ms=request.sent_ms), answer)
 
-    put(conversation.Conversation, "_heard", later)
+    put(machine.MemberProtocol, "_heard", later)
 
 
 def renews_by_long_poll() -> None:
     """Take a long-poll's answer for a heartbeat's."""
-    polled = conversation.Conversation._polled
+    polled = machine.MemberProtocol._polled
 
-    def renewing(self: Any, request: Any, answer: Any, out: Any) -> None:
+    def renewing(self: Any, request: Any, answer: Any) -> None:
         if answer is not None:
-            self.holdings.seq += 1
-            self.run.lease_answered(answer, seq=self.holdings.seq, first_sent_ms=self.now_ms)
-        polled(self, request, answer, out)
+            self._holdings.seq += 1
+            self._run.lease_answered(answer, seq=self._holdings.seq, first_sent_ms=self._now_ms)
+        polled(self, request, answer)
 
-    put(conversation.Conversation, "_polled", renewing)
+    put(machine.MemberProtocol, "_polled", renewing)
 
 
 def confirms_before_it_stops() -> None:
@@ -86,19 +86,18 @@ def keeps_its_id() -> None:
     def always_me(settings: Any, _new_member_id: Any, **given: Any) -> Any:
         return MemberProtocol(settings, lambda: "always-me", **given)
 
-    put(driver, "MemberProtocol", always_me)
+    put(member, "MemberProtocol", always_me)
 
 
 def replaces_nobody() -> None:
     """Join anew without saying whose place it takes."""
-    next_after = run.Runs.next_after
+    begin_run = machine.MemberProtocol._begin_run
 
-    def forgetful(self: run.Runs, old: run.Run) -> run.Run:
-        found = next_after(self, old)
-        self.replaces = None
-        return found
+    def forgetful(self: machine.MemberProtocol, event: machine.Event) -> None:
+        begin_run(self, event)
+        self._replaces = None
 
-    put(run.Runs, "next_after", forgetful)
+    put(machine.MemberProtocol, "_begin_run", forgetful)
 
 
 def does_not_listen() -> None:
@@ -109,33 +108,33 @@ def does_not_listen() -> None:
 
 def polls_in_a_tight_loop() -> None:
     """Ask again at once whatever the answer was."""
-    put(conversation, "_POLL_LEAST_MS", 0)
-    put(conversation, "LEAST_GAP_MS", 0)
+    put(machine, "POLL_LEAST_MS", 0)
+    put(machine, "LEAST_GAP_MS", 0)
 
 
 def ignores_rate_limits() -> None:
     """Wait as long as one likes."""
-    put(conversation, "wait_ms", lambda *_: None)
+    put(machine.MemberProtocol, "_wait_ms", lambda *_: None)
 
 
 def gives_up_on_503() -> None:
     """Take every refusal for a fencing."""
-    judge = refusals.judge
+    judge = machine._judge
 
-    def harsh(kind: RequestKind, problem: Problem) -> refusals.Verdict:
-        return refusals.Verdict.REJOIN if problem.status == 503 else judge(kind, problem)
+    def harsh(kind: RequestKind, problem: Problem) -> machine.Verdict:
+        return machine.Verdict.REJOIN if problem.status == 503 else judge(kind, problem)
 
-    put(conversation, "judge", harsh)
+    put(machine, "_judge", harsh)
 
 
 def leaves_its_tasks_out() -> None:
     """List nothing that did not change, whoever asks."""
-    put(run.Run, "must_list_tasks", lambda _self: False)
+    put(machine.Run, "must_list_tasks", lambda _self: False)
 
 
 def joins_after_being_taken_over() -> None:
     """Come back although a newer process of the instance is there."""
-    refusals._BY_TYPE["fenced-instance-id"] = refusals.Verdict.REJOIN
+    put(machine, "ON_REFUSAL", {**machine.ON_REFUSAL, "fenced-instance-id": machine.Verdict.REJOIN})
 
 
 def keeps_an_old_token() -> None:
@@ -151,17 +150,17 @@ def keeps_an_old_token() -> None:
 
 def joins_once_more_after_a_lost_answer() -> None:
     """Take another id for the same process because an answer was lost, and leave a ghost behind."""
-    ask = Wire._ask
+    ask = HttpCalls._ask
     joins = 0
 
-    async def impatient(self: Wire, at: int, request: Any, patience_s: float) -> Any:
+    async def impatient(self: HttpCalls, at: int, request: Any, patience_s: float) -> Any:
         nonlocal joins
         if request.kind is RequestKind.JOIN:
             joins += 1
             request = replace(request, member_id=f"ghost-{joins}")
         return await ask(self, at, request, patience_s)
 
-    put(Wire, "_ask", impatient)
+    put(HttpCalls, "_ask", impatient)
 
 
 def says_goodbye_first() -> None:

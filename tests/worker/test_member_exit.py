@@ -240,3 +240,31 @@ def test_a_threaded_member_can_be_drained() -> None:
             member.undrain()
             waits_for(lambda: not member.statuses)
             assert member.may_process("0_0")
+
+
+class Stuck(Blocking):
+    """A worker whose functions do not return while they are held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def on_active(self, task: ThreadTask) -> None:
+        """Block for good."""
+        self.running.add(task.id)
+        self.let_go.wait()
+
+
+def test_a_threaded_member_can_be_closed_though_a_function_does_not_return() -> None:
+    """A thread cannot be cancelled; whoever closes the member does not wait for it."""
+    with serving() as url:
+        worker = Stuck()
+        try:
+            with ThreadedMember(url, "orders", worker) as member:
+                waits_for(lambda: worker.running == {"0_0", "0_1"})
+                closing = threading.Thread(target=member.close)
+                closing.start()
+                closing.join(20)
+                assert not closing.is_alive()
+        finally:
+            worker.let_go.set()

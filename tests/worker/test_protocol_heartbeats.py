@@ -12,7 +12,7 @@ from batonpass.worker.protocol import (
     StatusChanged,
     StopActive,
 )
-from batonpass.worker.protocol.lease import backoff_ms
+from batonpass.worker.protocol.machine import backoff_ms
 
 POLL = RequestKind.POLL
 

@@ -16,7 +16,7 @@ from tests.worker.recording import Scene, on_virtual_time, until
 from batonpass.core.errors import ProtocolError
 from batonpass.worker import Callbacks, Member, Task
 from batonpass.worker.testing import HttpServer, Line, LocalCoordinator, VirtualClock, run
-from batonpass.worker.testing.replies import Reply
+from batonpass.worker.testing.http import Reply
 
 
 def test_hours_pass_at_once_and_timers_keep_their_order() -> None:

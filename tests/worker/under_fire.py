@@ -1,7 +1,7 @@
 """A member under a wire that loses, doubles, delays and reorders everything, on both channels.
 
-The coordinator is the smallest that is allowed (`reference`), the worker's process is `truth`. Time is virtual, and the
-member's timers fire on time, except while its machine is suspended, when it does nothing at all.
+The coordinator is the smallest that the protocol allows (`reference`), the worker's process is `truth`. Time is
+virtual, and the member's timers fire on time, except while its machine is suspended, when it does nothing at all.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class MemberUnderFire(RuleBasedStateMachine):
     @invariant()
     def the_machine_never_sleeps_for_good(self) -> None:
         """As long as it talks, there is a time at which it wakes."""
-        if self.now_ms and self.member.phase in (Phase.JOINING, Phase.JOINED, Phase.LEAVING):
+        if self.now_ms and self.member.phase in (Phase.JOINING, Phase.JOINED, Phase.LEAVING, Phase.GOODBYE):
             assert self.member.wake_at_ms is not None
 
     def teardown(self) -> None:

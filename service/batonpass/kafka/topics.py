@@ -11,8 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
 from batonpass.core.policy import IsolationLevel
-from batonpass.worker.kafka.connection import KafkaConnection
-from batonpass.worker.kafka.refusals import in_words
+from batonpass.worker.kafka.connection import KafkaConnection, in_words
 
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_MS = 10_000

@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from batonpass.worker.lifespan import member_lifespan
-    from batonpass.worker.member import JoinRefused, Member
+    from batonpass.worker.member import JoinRefused, Member, member_lifespan
     from batonpass.worker.options import Exit, MemberOptions, Options, tls_context
     from batonpass.worker.protocol import LeaveMode, Offsets, OnLeaseLost, Phase, Problem, Progress, Role, Status
     from batonpass.worker.tasks import Callbacks, Revocation, Task
@@ -48,8 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "lifespan": ("member_lifespan",),
-    "member": ("JoinRefused", "Member"),
+    "member": ("JoinRefused", "Member", "member_lifespan"),
     "options": ("Exit", "MemberOptions", "Options", "tls_context"),
     "protocol": ("LeaveMode", "Offsets", "OnLeaseLost", "Phase", "Problem", "Progress", "Role", "Status"),
     "tasks": ("Callbacks", "Revocation", "Task"),

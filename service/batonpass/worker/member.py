@@ -1,20 +1,67 @@
-"""The asyncio member: joins a group, has the worker's callbacks called, and goes in good order."""
+"""The asyncio member: joins a group, has the worker's callbacks called, and goes in good order.
+
+Everything happens on one event loop. Requests, callbacks and timers are tasks of their own, so that none of them ever
+waits for another; what they bring goes into the protocol's machine one after another, and what it says is carried out
+in order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from batonpass.worker.driver import Driver
+from batonpass.worker.disk import Disk
+from batonpass.worker.http_calls import HttpCalls
 from batonpass.worker.options import Exit, MemberOptions, Options
-from batonpass.worker.protocol import Holding, LeaveMode, Phase, Problem, Progress, Status
+from batonpass.worker.protocol import (
+    DemoteActive,
+    Holding,
+    Instruction,
+    Joined,
+    LeaveMode,
+    MemberProtocol,
+    Offsets,
+    Phase,
+    Problem,
+    ProblemSeen,
+    Progress,
+    PromoteCopy,
+    Rejoining,
+    Request,
+    RequestKind,
+    Role,
+    RoleChanged,
+    Send,
+    StartActive,
+    StartStandby,
+    StartWarmup,
+    Status,
+    StatusChanged,
+    StopActive,
+    StopCopy,
+    StopForGood,
+)
+from batonpass.worker.task_runner import TaskRunner, Terms
 from batonpass.worker.tasks import Callbacks, Task
 
 log = logging.getLogger("batonpass.worker")
+
+App = TypeVar("App")
+
+LONGEST_SLEEP_S = 0.5
+"""The event loop's clock may stand still while the machine is suspended: so soon after that the lease is looked at."""
+
+LEAST_SLEEP_S = 0.001
+"""The clock counts whole milliseconds, and a look that comes before its own would only be followed by another."""
+
+LATE_MS = 1_000
+"""A look that comes so much later than it was due is worth a warning: heartbeats were late too."""
 
 _FINAL_STATUSES = frozenset({401, 403, 413, 422})
 
@@ -52,14 +99,43 @@ class Member:
         Raises:
             ValueError: for a URL that is not one.
         """
-        self.options = Options(**options)
+        self.options = given = Options(**options)
         self.group = group
-        urls = [url] if isinstance(url, str) else url
         self._callbacks = callbacks or Callbacks()
-        self._driver = Driver(urls, group, self._callbacks, self.options, self)
-        self._machine = self._driver.machine
+        self._clock = given.clock
+        self._machine = MemberProtocol(
+            given.settings(), given.new_member_id, on_disk=given.on_disk, replaces=given.replaces
+        )
+        self._http = HttpCalls([url] if isinstance(url, str) else url, group, given)
+        self._runners: dict[str, TaskRunner] = {}
+        self._terms = Terms(
+            self._callbacks,
+            stop_deadline_s=given.stop_deadline_ms / 1_000,
+            retry_failed_s=given.retry_failed_ms / 1_000,
+            stopped=self._stopped,
+            demoted=self._demoted,
+            failed=self.failed,
+            again=self._tried_again,
+        )
+        self._disk = Disk(
+            self._machine,
+            self._callbacks,
+            delay_ms=given.state_cleanup_delay_ms,
+            clock=self._clock,
+            turn=self._turn,
+        )
+        self._join_problem: Problem | None = None
+        # Why nothing more is to come; None before the end.
+        self._end: str | None = None
+        self._is_closed = False
         self._hurried = asyncio.Event()
         self._signals = 0
+        self._disk_keeping: asyncio.Task[None] | None = None
+        self._calls: dict[asyncio.Task[None], None] = {}  # in the order of the calls
+        self._timer: asyncio.TimerHandle | None = None
+        self._turned = asyncio.Event()
+        self._instructions: deque[Instruction] = deque()
+        self._is_in_turn = False
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +161,9 @@ class Member:
 
     def start(self) -> None:
         """Begin to join, and go on with everything else when that is done."""
-        self._driver.start()
+        self._turn(self._machine.start)
+        if self._disk_keeping is None:
+            self._disk_keeping = asyncio.create_task(self._disk.keep(), name="batonpass disk")
 
     async def joined(self) -> None:
         """Wait until the group knows this member, for as long as the coordinator is away or asks to wait.
@@ -93,12 +171,12 @@ class Member:
         Raises:
             JoinRefused: when the coordinator will not have it.
         """
-        while self._machine.phase in (Phase.NEW, Phase.JOINING) and self._driver.end is None:
-            if (problem := self._driver.join_problem) is not None and problem.status in _FINAL_STATUSES:
+        while self.phase in (Phase.NEW, Phase.JOINING) and self._end is None:
+            if (problem := self._join_problem) is not None and problem.status in _FINAL_STATUSES:
                 raise JoinRefused(problem)
-            await self._driver.next_turn()
-        if self._machine.phase is Phase.STOPPED:
-            raise JoinRefused(self._driver.join_problem or Problem(type=self._driver.end or "", status=409))
+            await self._next_turn()
+        if self.phase is Phase.STOPPED:
+            raise JoinRefused(self._join_problem or Problem(type=self._end or "", status=409))
 
     async def run(self, *, on_sigterm: Exit | None = None, on_sigint: Exit | None = None) -> str:
         """Work until a signal asks to go, then go; return why it ended.
@@ -124,7 +202,7 @@ class Member:
             ended.cancel()
             for number in meanings:
                 loop.remove_signal_handler(number)
-        return self._driver.end or "stopped"
+        return self._end or "stopped"
 
     def _signalled(self, asked: asyncio.Queue[Exit], how: Exit) -> None:
         log.info("a signal asks this member to %s", how)
@@ -136,35 +214,33 @@ class Member:
     def hurry(self) -> None:
         """Cut a drain short that an exit waits for."""
         self._hurried.set()
-        self._driver.wake()
+        self._wake()
 
     async def ended(self) -> str:
         """Wait until nothing more is to come, wanted or not; return why."""
-        while self._driver.end is None:
-            await self._driver.next_turn()
-        return self._driver.end
+        while self._end is None:
+            await self._next_turn()
+        return self._end
 
     async def exit(self, how: Exit | None = None) -> None:
         """Go: stop every task in good order, tell the coordinator, and close. Only the first call does anything."""
-        if self._driver.is_closed:
+        if self._is_closed:
             return
         how = how or self.options.exit
         try:
-            if how is Exit.DRAIN and self._machine.phase is Phase.JOINED:
+            if how is Exit.DRAIN and self.phase is Phase.JOINED:
                 await self._drained()
-            if self._driver.end is None:
-                self._driver.turn(lambda now: self._machine.leave(now_ms=now, mode=self._mode(how)))
+            if self._end is None:
+                mode = LeaveMode.LEAVE if self.options.instance_id is None else how.mode
+                self._turn(lambda now: self._machine.leave(now_ms=now, mode=mode))
             async with asyncio.timeout(self.options.exit_timeout_ms / 1_000):
                 await self.ended()
-                while not all(work.is_idle for work in self._driver.works.values()):
-                    await self._driver.next_turn()
+                while self.unfinished:
+                    await self._next_turn()
         except TimeoutError:
             log.exception("gone without an answer, or with tasks that did not stop: %s", sorted(self.unfinished))
         finally:
             await self.close()
-
-    def _mode(self, how: Exit) -> LeaveMode:
-        return LeaveMode.LEAVE if self.options.instance_id is None else how.mode
 
     async def _drained(self) -> None:
         """Ask to be drained, and wait until that is done, its deadline is over, or somebody is in a hurry."""
@@ -172,18 +248,29 @@ class Member:
         self.drain(deadline_ms=deadline_ms)
         try:
             async with asyncio.timeout(deadline_ms / 1_000):
-                while not self._is_drained and not self._hurried.is_set() and self._driver.end is None:
-                    await self._driver.next_turn()
+                while not self._is_drained and not self._hurried.is_set() and self._end is None:
+                    await self._next_turn()
         except TimeoutError:
             log.warning("the drain is not over after %s ms; leaving with %s", deadline_ms, sorted(self.tasks))
 
     @property
     def _is_drained(self) -> bool:
-        return any(status.code == "drained" for status in self._machine.statuses)
+        return any(status.code == "drained" for status in self.statuses)
 
     async def close(self) -> None:
         """Stop at once without a word to the coordinator: its lease runs out by itself. `exit` is the polite way."""
-        await self._driver.close()
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        keeping = [] if self._disk_keeping is None else [self._disk_keeping]
+        left = [*keeping, *self._calls, *(one for runner in self._runners.values() for one in runner.close())]
+        for one in left:
+            one.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1)
+        await self._http.close()
+        self._end = self._end or "closed"
+        self._wake()
         try:
             await self._callbacks.on_close()
         except Exception:
@@ -199,35 +286,35 @@ class Member:
 
     def progress(self, task: Task | str, progress: Progress) -> None:
         """Say the same in all the ways that there are."""
-        self._driver.turn(lambda now: self._machine.copy_progress(_id(task), progress, now_ms=now))
+        self._turn(lambda now: self._machine.copy_progress(_id(task), progress, now_ms=now))
 
     def running(self, task: Task | str) -> None:
         """Say that an active has restored and processes."""
-        self._driver.turn(lambda now: self._machine.task_running(_id(task), now_ms=now))
+        self._turn(lambda now: self._machine.task_running(_id(task), now_ms=now))
 
     def failed(self, task: Task | str, detail: str) -> None:
         """Say that an active cannot process; a ready copy elsewhere takes over."""
-        self._driver.turn(lambda now: self._machine.task_failed(_id(task), detail, now_ms=now))
+        self._turn(lambda now: self._machine.task_failed(_id(task), detail, now_ms=now))
 
     def lost(self, task: Task | str) -> None:
         """Say that a task's state is gone, a copy's, an active's or what was on disk; an active must have ceased."""
-        self._driver.turn(lambda now: self._machine.state_lost(_id(task), now_ms=now))
+        self._turn(lambda now: self._machine.state_lost(_id(task), now_ms=now))
 
     def producer_fenced(self, task: Task | str) -> None:
         """Say that an active's producer was fenced: it is stopped without a commit."""
-        self._driver.turn(lambda now: self._machine.producer_fenced(_id(task), now_ms=now))
+        self._turn(lambda now: self._machine.producer_fenced(_id(task), now_ms=now))
 
     def input_lag(self, task: Task | str, lag: int) -> None:
         """Say how many input records wait for an active; shown to people, decides nothing."""
-        self._driver.turn(lambda now: self._machine.input_lag(_id(task), lag, now_ms=now))
+        self._turn(lambda now: self._machine.input_lag(_id(task), lag, now_ms=now))
 
     def drain(self, *, deadline_ms: int | None = None) -> None:
         """Ask to have every task handed over; the status `drained` says when that is done."""
-        self._driver.turn(lambda now: self._machine.drain(now_ms=now, deadline_ms=deadline_ms))
+        self._turn(lambda now: self._machine.drain(now_ms=now, deadline_ms=deadline_ms))
 
     def undrain(self) -> None:
         """Call a drain off."""
-        self._driver.turn(lambda now: self._machine.undrain(now_ms=now))
+        self._turn(lambda now: self._machine.undrain(now_ms=now))
 
     # --- looks ------------------------------------------------------------------------------------------------------
 
@@ -259,21 +346,171 @@ class Member:
     @property
     def tasks(self) -> dict[str, Task]:
         """The tasks that were begun and have not stopped."""
-        return {task_id: work.task for task_id, work in self._driver.works.items() if work.task is not None}
+        return {task_id: runner.task for task_id, runner in self._runners.items() if runner.task is not None}
 
     @property
     def unfinished(self) -> list[str]:
         """The tasks that are stopping, or something of which still runs though the member is at its end."""
-        return [task_id for task_id, work in self._driver.works.items() if not work.is_idle]
+        return [task_id for task_id, runner in self._runners.items() if not runner.is_idle]
 
     def may_process(self, task: Task | str) -> bool:
         """Whether an active may write now: ask before every output and every commit."""
-        return self._machine.may_process(_id(task), self._driver.now_ms())
+        return self._machine.may_process(_id(task), self._clock())
 
     def may_begin(self, task: Task | str) -> bool:
         """Whether an active may begin to write now: it may process, and the lease holds."""
-        now_ms = self._driver.now_ms()
+        now_ms = self._clock()
         return self._machine.may_process(_id(task), now_ms) and not self._machine.lease_is_over(now_ms)
+
+    # --- the machine, turn by turn ----------------------------------------------------------------------------------
+
+    def _turn(self, step: Callable[[int], Iterable[Instruction]]) -> None:
+        """Let the machine hear something, carry out what it says, and see to when it is to be woken."""
+        if self._is_closed:
+            return
+        try:
+            self._instructions.extend(step(self._clock()))
+            if not self._is_in_turn:
+                # What a callback says from within is carried out after what was said before it.
+                self._is_in_turn = True
+                try:
+                    while self._instructions:
+                        self._carry_out(self._instructions.popleft())
+                finally:
+                    self._is_in_turn = False
+        finally:
+            self._wake()
+            self._set_timer()
+
+    async def _next_turn(self) -> None:
+        """Wait until something has happened."""
+        await self._turned.wait()
+
+    def _wake(self) -> None:
+        """Let whoever waits for the next turn look again."""
+        turned, self._turned = self._turned, asyncio.Event()
+        turned.set()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wake_at_ms = self._machine.wake_at_ms
+        if wake_at_ms is not None and not self._is_closed:
+            delay_s = max(LEAST_SLEEP_S, (wake_at_ms - self._clock()) / 1_000)
+            self._timer = asyncio.get_running_loop().call_later(min(delay_s, LONGEST_SLEEP_S), self._tick, wake_at_ms)
+
+    def _tick(self, due_ms: int) -> None:
+        late_ms = self._clock() - due_ms
+        if late_ms > LATE_MS:
+            log.warning("this process stood still, or its event loop was blocked, for %s ms or more", late_ms)
+        self._turn(self._machine.tick)
+
+    async def _send(self, request: Request) -> None:
+        reply = None
+        try:
+            reply = await self._http.exchange(request)
+        except Exception:
+            log.exception("%s could not be sent", request.kind)
+        if reply is None:
+            self._turn(lambda now: self._machine.on_no_answer(request, now_ms=now))
+        else:
+            self._turn(lambda now: self._machine.on_answer(request, reply.status, reply.body, now_ms=now))
+
+    # --- what the machine says --------------------------------------------------------------------------------------
+
+    def _carry_out(self, each: Instruction) -> None:
+        match each:
+            case Send(request):
+                call = asyncio.create_task(self._send(request), name=f"batonpass {request.kind}")
+                self._calls[call] = None
+                call.add_done_callback(self._calls.pop)
+            case StopActive(task, commit):
+                self._runner(task).end(commit=commit)
+            case DemoteActive(task, role):
+                self._runner(task).end(commit=True, becomes=role)
+            case StopCopy(task):
+                self._runner(task).end(commit=True)
+            case RoleChanged(task, role):
+                self._runner(task).rename(role)
+            case StartStandby(task) | StartWarmup(task):
+                role = Role.STANDBY if isinstance(each, StartStandby) else Role.WARMUP
+                self._runner(task).begin(self._task(task, role))
+            case StartActive(task, token, restore_to):
+                self._runner(task).begin(self._task(task, Role.ACTIVE).granted(token, restore_to))
+            case PromoteCopy(task, token, restore_to):
+                runner = self._runner(task)
+                was = runner.task.role if runner.task is not None else None
+                runner.begin(self._task(task, Role.ACTIVE, was).granted(token, restore_to))
+            case Joined(member_id):
+                self._join_problem = None
+                log.info("joined as %s", member_id)
+            case Rejoining(old_member_id, cause):
+                log.warning("%s was refused (%s: %s); a new run joins", old_member_id, cause.type, cause.detail)
+            case StopForGood(reason):
+                log.info("at the end: %s", reason)
+                self._end = reason
+            case StatusChanged(statuses):
+                log.info("status: %s", ", ".join(f"{one.code} {one.detail}".strip() for one in statuses) or "none")
+                self._safely(lambda: self._callbacks.on_status(statuses))
+            case ProblemSeen(kind, problem):
+                if kind is RequestKind.JOIN:
+                    self._join_problem = problem
+                log.warning("%s refused: %s %s %s", kind, problem.status, problem.type, problem.detail)
+                self._safely(lambda: self._callbacks.on_problem(kind, problem))
+
+    def _safely(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("a callback raised")
+
+    def _task(self, task_id: str, role: Role, was: Role | None = None) -> Task:
+        return self._callbacks.task_type(task_id, role, self, was=was)
+
+    def _runner(self, task_id: str) -> TaskRunner:
+        self._disk.used(task_id)
+        runner = self._runners.get(task_id)
+        if runner is None:
+            runner = TaskRunner(task_id, self._terms, lambda role, was: self._task(task_id, role, was))
+            self._runners[task_id] = runner
+        return runner
+
+    def _stopped(self, task: str, final: Offsets | None) -> None:
+        self._turn(lambda now: self._machine.task_stopped(task, now_ms=now, final_position=final))
+
+    def _demoted(self, task: str, final: Offsets | None) -> None:
+        self._turn(lambda now: self._machine.task_demoted(task, now_ms=now, final_position=final))
+
+    def _tried_again(self, task: str) -> None:
+        self._turn(lambda now: self._machine.task_restoring(task, now_ms=now))
+
+
+def member_lifespan(
+    make: Callable[[App], Member], *, wait_for_join: bool = False
+) -> Callable[[App], AbstractAsyncContextManager[dict[str, Any]]]:
+    """Return a lifespan for Starlette, FastAPI, Litestar and their like: `app = FastAPI(lifespan=...)`.
+
+    ``make`` is given the application and makes its member. The application starts without waiting for the coordinator,
+    unless ``wait_for_join``; requests find the member as `request.state.member`. When the application shuts down, on
+    SIGTERM for instance, the member goes as its ``on_exit`` says before the server closes.
+
+    Raises (when the application starts, if it waits):
+        JoinRefused: when the coordinator will not have the member.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[dict[str, Any]]:
+        member = make(app)
+        member.start()
+        try:
+            if wait_for_join:
+                await member.joined()
+            yield {"member": member}
+        finally:
+            await member.exit()
+
+    return lifespan
 
 
 def _id(task: Task | str) -> str:

@@ -7,7 +7,7 @@ import random
 import ssl
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TypedDict
 
@@ -15,7 +15,9 @@ import httpx
 
 from batonpass.worker.clock import Clock, system_clock
 from batonpass.worker.protocol import LeaveMode, MemberSettings, OnLeaseLost, Progress
-from batonpass.worker.wire import ANSWER_BYTES_MAX, WireOptions
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""How large an answer may be unless a member is told otherwise: room for some 100,000 tasks of one member."""
 
 
 class Exit(StrEnum):
@@ -134,25 +136,10 @@ class Options:
 
     def settings(self) -> MemberSettings:
         """Return what the protocol's machine is told."""
-        return MemberSettings(
-            instance_id=self.instance_id,
-            takeover=self.takeover,
-            capacity=self.capacity,
-            max_tasks=self.max_tasks,
-            max_disk_bytes=self.max_disk_bytes,
-            client_tags=self.client_tags,
-            topology_epoch=self.topology_epoch,
-            on_lease_lost=OnLeaseLost(self.on_lease_lost),
-            endpoint=self.endpoint,
-            poll_wait_ms=self.poll_wait_ms,
-            stop_early_ms=self.stop_early_ms,
-            request_timeout_ms=self.request_timeout_ms,
-            jitter_seed=random.SystemRandom().getrandbits(32) if self.jitter_seed is None else self.jitter_seed,
-        )
-
-    def wire(self) -> WireOptions:
-        """Return how the coordinators are reached."""
-        return WireOptions(self.token, self.tls, self.headers, self.transport, self.answer_bytes_max)
+        own = {each.name for each in fields(self)}
+        shared = {each.name: getattr(self, each.name) for each in fields(MemberSettings) if each.name in own}
+        seed = random.SystemRandom().getrandbits(32) if self.jitter_seed is None else self.jitter_seed
+        return MemberSettings(**shared | {"on_lease_lost": OnLeaseLost(self.on_lease_lost), "jitter_seed": seed})
 
 
 def tls_context(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import ClassVar, Protocol
 
 from batonpass.core.ids import split_task_id
 from batonpass.worker.protocol import Offsets, Problem, Progress, RequestKind, Role, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Reports(Protocol):
@@ -105,43 +102,44 @@ class Task:
         catchup_ms: int | None = None,
     ) -> None:
         """Say how far the copy has come; see `Progress`. Call it as often as you like."""
-        if not self._ended:
-            self._reports.progress(
-                self.id,
-                Progress(
-                    lag=lag,
-                    position=position,
-                    end_offset=end_offset,
-                    positions=positions,
-                    end_offsets=end_offsets,
-                    catchup_ms=catchup_ms,
-                ),
+        self.progress(
+            Progress(
+                lag=lag,
+                position=position,
+                end_offset=end_offset,
+                positions=positions,
+                end_offsets=end_offsets,
+                catchup_ms=catchup_ms,
             )
+        )
+
+    def progress(self, progress: Progress) -> None:
+        """Say the same with a value that there is already."""
+        self._say(lambda: self._reports.progress(self.id, progress))
 
     def running(self) -> None:
         """Say that the active has restored and processes."""
-        if not self._ended:
-            self._reports.running(self.id)
+        self._say(lambda: self._reports.running(self.id))
 
     def failed(self, detail: str) -> None:
         """Say that the active cannot process; a ready copy elsewhere takes over."""
-        if not self._ended:
-            self._reports.failed(self.id, detail)
+        self._say(lambda: self._reports.failed(self.id, detail))
 
     def lost(self) -> None:
         """Say that the task's state is gone. An active must have ceased to process."""
-        if not self._ended:
-            self._reports.lost(self.id)
+        self._say(lambda: self._reports.lost(self.id))
 
     def producer_fenced(self) -> None:
         """Say that the active's producer was fenced: it is stopped without a commit."""
-        if not self._ended:
-            self._reports.producer_fenced(self.id)
+        self._say(lambda: self._reports.producer_fenced(self.id))
 
     def input_lag(self, lag: int) -> None:
         """Say how many input records wait; shown to people, decides nothing."""
+        self._say(lambda: self._reports.input_lag(self.id, lag))
+
+    def _say(self, report: Callable[[], None]) -> None:
         if not self._ended:
-            self._reports.input_lag(self.id, lag)
+            report()
 
     # --- what it may do ---------------------------------------------------------------------------------------------
 
@@ -204,6 +202,9 @@ class Callbacks:
     cancelled. The task counts as stopped when both have ended, and not before: a coordinator that believed otherwise
     would give it to somebody else while it still writes.
     """
+
+    task_type: ClassVar[type[Task]] = Task
+    """What the tasks are made of that the callbacks are given; for `ThreadedMember` alone."""
 
     async def on_active(self, task: Task) -> None:
         """Restore the task (to `task.restore_to` at least), call `task.running()`, and process.

@@ -1,15 +1,14 @@
 """Workers on Kafka, over aiokafka: state in stores rebuilt from changelogs, and everything in transactions.
 
-`KafkaRuntime` is what a `Member` calls. The way through the files: `stores` and `state` hold what a task knows,
-`changelog` fills them, `active` takes a task over and processes it, `transaction` is what the worker's own code sees,
-`connection` says how the cluster is reached.
+`KafkaRuntime` is what a `Member` calls. The way through the files: `stores` hold what a task knows, `changelog` fills
+them, `active` takes a task over and processes it with what `clients` has ready, `transaction` is what the worker's own
+code sees, `connection` says how the cluster is reached.
 """
 
-from batonpass.worker.kafka.active import ActiveOptions, Step
 from batonpass.worker.kafka.connection import KafkaConnection
+from batonpass.worker.kafka.options import ActiveOptions, Step
 from batonpass.worker.kafka.runtime import KafkaRuntime
-from batonpass.worker.kafka.state import OpenStore, in_memory
-from batonpass.worker.kafka.stores import MemoryStore, ReadableStore, RocksStore, Store
+from batonpass.worker.kafka.stores import MemoryStore, OpenStore, ReadableStore, RocksStore, Store, in_memory
 from batonpass.worker.kafka.transaction import Context, Process, StoreInTransaction, Subtopology
 
 __all__ = [

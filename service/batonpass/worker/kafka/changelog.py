@@ -11,9 +11,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from batonpass.worker.kafka.connection import KafkaConnection
-from batonpass.worker.kafka.starting import to_its_end
-from batonpass.worker.kafka.state import TaskState
+from batonpass.worker.kafka.connection import KafkaConnection, to_its_end
+from batonpass.worker.kafka.stores import TaskState
 from batonpass.worker.kafka.topics import MissingPartition, deletions_kept_ms, look_up
 
 log = logging.getLogger("batonpass.worker.kafka")

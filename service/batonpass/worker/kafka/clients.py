@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from batonpass.worker.kafka.starting import to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, to_its_end
+from batonpass.worker.kafka.options import ActiveOptions
 from batonpass.worker.kafka.topics import MissingPartition, look_up
-
-if TYPE_CHECKING:
-    from batonpass.worker.kafka.active import Terms
-    from batonpass.worker.kafka.transaction import Subtopology
+from batonpass.worker.kafka.transaction import Producer, Subtopology
 
 log = logging.getLogger("batonpass.worker.kafka")
 
@@ -34,127 +31,17 @@ LENT_WAIT_MS = 10
 """How long the broker may wait for more of what the consumer of the input is lent for."""
 
 FENCE_TIMEOUT_S = 15.0
-FENCE_AGAIN_S = 0.01
-"""How soon a producer asks again while the transaction before it is being ended: that takes milliseconds."""
-
 Close = Callable[[], Awaitable[None]]
 
 
-class Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
-    """A transactional producer whose start has two parts, to connect and to fence; it says early what is to come.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all actives of a process share."""
 
-    It knows when a request of a transaction got no answer, because then it must not begin another one.
-
-    ``group`` is the consumer group whose offsets its transactions commit.
-    """
-
-    def __init__(self, group: str, **options: Any) -> None:
-        super().__init__(**options)
-        self._unanswered: str | None = None
-        # What gets no answer is sent once more, which nothing but the log tells. Here every request is seen.
-        self._ask = self.client.send
-        self.client.send = self._ask_and_note
-        self._group = group
-        self._announced = False
-        self._joined = asyncio.Event()
-        # Asked and told by the task that makes the requests of transactions, one after another.
-        self._txn_manager.consumer_group_to_add = self._group_to_add
-        self._txn_manager.consumer_group_added = self._group_added
-
-    async def connect(self, topics: tuple[str, ...]) -> None:
-        """Find and connect to everybody that a transaction needs; the transactional id is not used for anything yet."""
-        await to_its_end(self.client.bootstrap())
-        # Nothing public connects without fencing at once.
-        await self._sender._find_coordinator(CoordinationType.TRANSACTION, self._txn_manager.transactional_id)  # noqa: SLF001
-        await self._sender._find_coordinator(CoordinationType.GROUP, self._group)  # noqa: SLF001
-        await look_up(self.client, topics)
-
-    async def fence(self) -> None:
-        """Become the one producer of the transactional id: the one before is refused, and its transaction ended."""
-        sender = self._sender
-        patience_s, sender._retry_backoff = sender._retry_backoff, FENCE_AGAIN_S  # noqa: SLF001
-        try:
-            await sender.start()
-        finally:
-            sender._retry_backoff = patience_s  # noqa: SLF001
-
-    async def begin_transaction(self) -> None:
-        """Begin; the cluster hears of it with the first announcement or record."""
-        await super().begin_transaction()
-        self._announced = False
-        self._joined.clear()
-
-    def announce(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that these, and the offsets, will be part of this transaction, so that its end needs no time for that."""
-        self._announced = True
-        for partition in partitions:
-            self._txn_manager.maybe_add_partition_to_txn(partition)
-        self._txn_manager.notify_task_waiter()
-
-    def _group_to_add(self) -> str | None:
-        manager = self._txn_manager
-        if manager._txn_consumer_group is not None:  # noqa: SLF001
-            return None
-        is_due = (self._announced and manager.is_in_transaction()) or manager._pending_txn_offsets  # noqa: SLF001
-        return self._group if is_due else None
-
-    def _group_added(self, group: str) -> None:
-        type(self._txn_manager).consumer_group_added(self._txn_manager, group)
-        self._joined.set()
-
-    async def _ask_and_note(
-        self, node_id: int, request: object, *, group: ConnectionGroup = ConnectionGroup.DEFAULT
-    ) -> Any:
-        try:
-            return await self._ask(node_id, request, group=group)
-        except KafkaError as error:
-            # All requests of a transaction but its records go to coordinators, and nothing else does.
-            if group is ConnectionGroup.COORDINATION:
-                self._unanswered = f"{type(request).__name__}: {error!r}"
-            raise
-
-    def raise_if_unanswered(self) -> None:
-        """Raise when a request of a transaction got no answer: it may still arrive, and end or change the next one.
-
-        A broker tells a request of an earlier transaction from one of the present by the producer's epoch alone, which
-        stays the same until another producer fences this one (KIP-890). Records are numbered, and need none of this.
-
-        Raises:
-            KafkaError: when this producer must not begin another transaction.
-        """
-        if self._unanswered is not None:
-            raise KafkaError(f"a new producer is to go on, for a request may still be on its way: {self._unanswered}")
-
-    async def stop(self) -> None:
-        """Disconnect. What ended the producer, if anything did, was told by the call that met it."""
-        await super().stop()
-        waiter = self._txn_manager._transaction_waiter  # noqa: SLF001
-        if waiter is not None and waiter.done() and not waiter.cancelled():
-            waiter.exception()
-
-    def raise_if_dead(self, error: Exception) -> None:
-        """Raise what ended this producer, if it has ended: it refuses calls in ways of its own from then on.
-
-        Raises:
-            KafkaError: when it can do nothing any more; ``ProducerFenced`` where that is why.
-        """
-        sender = self._sender.sender_task
-        if sender is not None and sender.done() and not sender.cancelled():
-            cause = sender.exception()
-            raise (cause if isinstance(cause, KafkaError) else KafkaError(repr(cause))) from error
-
-    async def write_out(self) -> None:
-        """Send what lingers, and wait until it is written or has failed. Something must have been announced.
-
-        A broker that is still adding something to a transaction refuses its records for that moment (KIP-890), and the
-        client would try again much later. So they go when all of it was added.
-        """
-        joined = asyncio.ensure_future(self._joined.wait())
-        try:
-            await asyncio.wait((joined, self._sender.sender_task), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            joined.cancel()
-        await self._message_accumulator.flush_for_commit()
+    connection: KafkaConnection
+    group: str
+    options: ActiveOptions
+    closing: Closing
 
 
 class Clients:

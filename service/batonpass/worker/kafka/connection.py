@@ -1,15 +1,45 @@
-"""How Kafka is reached: addresses, encryption, and who one is. The same for workers and coordinators."""
+"""How Kafka is reached: addresses, encryption, who one is, and why a cluster lets nobody in.
+
+The same for workers and coordinators.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import os
+import re
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from batonpass.worker.kafka.tokens import TokenProvider
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts, create_conn
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
 from batonpass.worker.kafka_login import OAUTHBEARER, WITH_PASSWORD, Token, login_of
+
+PATIENCE_S: Final = 5.0
+"""For how long a caller that was cancelled waits for a cluster that does not answer."""
+
+KNOCK_S: Final = 5.0
+LOGIN: Final = ("client_id", "security_protocol", "ssl_context")
+
+TOKEN_TIMEOUT_S: Final = 20.0
+BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What a token may consist of (RFC 6750); with a line's end in it, say, it would end the login."""
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +150,144 @@ class KafkaConnection:
         if self.token is not None:
             options["sasl_oauth_token_provider"] = TokenProvider(self.token)
         return options | dict(self.extra)
+
+
+async def to_its_end(starting: Coroutine[object, object, Made], *, patience_s: float = PATIENCE_S) -> Made:
+    """Return what the start of a client comes to. A caller that is cancelled meanwhile is told so when that has ended.
+
+    aiokafka closes no connection that it is just making: cut short there, it stays open until the process ends. What
+    was started is for the caller to stop, as if it had been told a moment later.
+
+    Raises:
+        asyncio.CancelledError: when the caller was cancelled; whatever ``starting`` raised is then not told.
+    """
+    running = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait([running], timeout=patience_s)
+        finally:
+            running.cancel()
+            running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
+
+
+# --- why a cluster lets nobody in -------------------------------------------------------------------------------------
+
+
+async def in_words(error: Exception, connection: KafkaConnection) -> str:
+    """Return what an error of the cluster says, and what a broker says to one more connection if that is why.
+
+    The first address of the bootstrap servers that lets nobody in is the one that counts.
+    """
+    said = str(error) or repr(error)
+    if not isinstance(error, KafkaConnectionError | NodeNotReadyError):
+        return said
+    options = connection.client_options()
+    login = {name: value for name, value in options.items() if name in LOGIN or name.startswith("sasl_")}
+    for host, port, _ in collect_hosts(options["bootstrap_servers"], randomize=False):
+        why = await _knock(host, port, login)
+        if why:
+            return f"{host}:{port}: {why}"
+    return said
+
+
+async def _knock(host: str, port: int, login: dict[str, Any]) -> str:
+    """Return why a broker does not let this side in; "" when it does."""
+    try:
+        async with asyncio.timeout(KNOCK_S):
+            made = await create_conn(host, port, **login)
+    except TimeoutError:
+        return f"no answer within {KNOCK_S:.0f} s"
+    except (KafkaError, OSError) as error:
+        return _reason(error, login)
+    made.close()
+    return ""
+
+
+def _reason(error: Exception, login: dict[str, Any]) -> str:
+    cause = error.__cause__ or error
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not believed ({cause.verify_message}); name the authority that it is from"
+        case ssl.SSLError() if "ALERT" in str(cause):
+            return f"it refused this side's certificate, or wants to see one ({cause})"
+        case UnsupportedSaslMechanismError() | IllegalSaslStateError():
+            return f"nobody logs in by {login['sasl_mechanism']} at this address"
+        case OSError() | EOFError():
+            # One of them may speak TLS while the other does not.
+            return f"{str(cause) or 'it closed the connection'} (over {login.get('security_protocol', 'PLAINTEXT')})"
+        case _:
+            return str(error.args[0]) if error.args else repr(error)
+
+
+# --- tokens for OAUTHBEARER -------------------------------------------------------------------------------------------
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """Has aiokafka ask a function for tokens.
+
+    Whatever goes wrong there is an error of the connection that was to be made, so that the client tries again.
+    Anything else would end its work in the background for good.
+    """
+
+    def __init__(self, token: Token) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        """Return a token.
+
+        Raises:
+            KafkaConnectionError: when there is none; the message says why.
+        """
+        try:
+            async with asyncio.timeout(TOKEN_TIMEOUT_S):
+                given: object = await self._token()
+        except Exception as error:
+            why = str(error) or ("it took too long" if isinstance(error, TimeoutError) else repr(error))
+            raise KafkaConnectionError(f"there is no token to log in with: {why}") from error
+        if not isinstance(given, str) or not BEARER.fullmatch(given):
+            raise KafkaConnectionError("there is no token to log in with: what the function returned is none")
+        return given
+
+
+class _HearsRefusals(OAuthAuthenticator):  # type: ignore[misc]  # the same
+    """Ends the login when the broker answers a token with anything: that is its refusal (RFC 7628, section 3.2.3)."""
+
+    _sent = ""
+
+    async def step(self, payload: bytes | None) -> Any:
+        """Return what is to be sent next; None: nothing more.
+
+        Raises:
+            SaslAuthenticationFailed: when the broker refused the token.
+        """
+        if payload:
+            said = payload.decode(errors="replace")
+            raise SaslAuthenticationFailed(f"it refused the token{_late(self._sent)}: {said}")
+        return await super().step(payload)
+
+    def _build_oauth_client_request(self, token: str, token_extensions: str) -> str:
+        self._sent = token
+        request: str = super()._build_oauth_client_request(token, token_extensions)
+        return request
+
+
+def _late(token: str) -> str:
+    """Return in words that a token has expired, where it is one that says so (a JWT); brokers do not tell."""
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        late_s = time.time() - claims["exp"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+    return f" (which expired {late_s:.0f} s ago)" if late_s > 0 else ""
+
+
+def _authenticator(connection: AIOKafkaConnection) -> OAuthAuthenticator:
+    return _HearsRefusals(sasl_oauth_token_provider=connection._sasl_oauth_token_provider)  # noqa: SLF001 - as it does
+
+
+# aiokafka (0.14) takes the refusal for a success. What it asks next is answered with nothing, so that it knows of no
+# broker from then on, and never tries again. It has no other way to be told (decision 0052).
+AIOKafkaConnection.authenticator_oauth = _authenticator

@@ -12,14 +12,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from batonpass.core.ids import split_task_id
-from batonpass.worker.kafka.active import Active, ActiveOptions, Copy, Terms
+from batonpass.worker.kafka.active import Active, Copy
 from batonpass.worker.kafka.changelog import Changelog, is_too_old
-from batonpass.worker.kafka.clients import Clients, Closing, Prepared
-from batonpass.worker.kafka.connection import KafkaConnection
-from batonpass.worker.kafka.refusals import in_words
-from batonpass.worker.kafka.starting import to_its_end
-from batonpass.worker.kafka.state import OpenStore, StateFolder, progress
-from batonpass.worker.kafka.stores import ReadableStore, RocksStore
+from batonpass.worker.kafka.clients import Clients, Closing, Prepared, Terms
+from batonpass.worker.kafka.connection import KafkaConnection, in_words, to_its_end
+from batonpass.worker.kafka.options import ActiveOptions
+from batonpass.worker.kafka.stores import OpenStore, ReadableStore, RocksStore, StateFolder, progress
 from batonpass.worker.kafka.topics import Said, deletions_kept_ms
 from batonpass.worker.kafka.transaction import Subtopology
 from batonpass.worker.protocol import Offsets, Progress, Role

@@ -19,9 +19,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
-from batonpass.worker.kafka.refusals import in_words
-from batonpass.worker.kafka.starting import to_its_end
+from batonpass.worker.kafka.connection import KafkaConnection, TopicNames, in_words, to_its_end
 
 _PATH: Final = re.compile(r"/v1/groups/([^/]+)/members/([^/]+)(/heartbeat|/assignment|/drain)?")
 _GONE: Final = {

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from batonpass.core.ids import task_sort_key
-from batonpass.worker.protocol.answers import Assignment
+from batonpass.worker.protocol.messages import Assignment
 from batonpass.worker.protocol.types import (
     UNKNOWN_PROGRESS,
     DemoteActive,

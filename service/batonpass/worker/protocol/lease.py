@@ -60,24 +60,3 @@ class Lease:
         self._noticed = False
         if self._barred_seq is not None and seq > self._barred_seq:
             self._barred_seq = None
-
-
-# A retry waits between half of this and all of it, doubled with each further failure.
-RETRY_BASE_MS = 200
-
-_MASK = (1 << 64) - 1
-
-
-def backoff_ms(failures: int, cap_ms: int, seed: int) -> int:
-    """Return how long to wait after so many failures in a row: doubling up to ``cap_ms``, spread over the upper half.
-
-    The spread is a fixed function of seed and count (the finaliser of SplitMix64), so that the machine needs no
-    randomness of its own and a run can be repeated.
-    """
-    ceiling = max(1, min(cap_ms, RETRY_BASE_MS << min(failures - 1, 20)))
-    mixed = (seed + failures * 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    mixed ^= mixed >> 31
-    least = ceiling - ceiling // 2
-    return least + mixed % (ceiling // 2 + 1)

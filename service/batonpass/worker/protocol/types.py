@@ -32,7 +32,11 @@ class Phase(StrEnum):
     JOINED = "joined"
     # Refused by the coordinator: nothing is sent until every active has stopped, then a new run joins.
     FENCED = "fenced"
+    # The worker wants to leave: heartbeats go on until every active has stopped, then the leave is sent.
     LEAVING = "leaving"
+    GOODBYE = "goodbye"
+    # Refused, and the worker wants to leave: nothing is sent, and it ends when every active has stopped.
+    ENDING = "ending"
     # The end, wanted (left) or not (stopped): nothing is sent any more.
     LEFT = "left"
     STOPPED = "stopped"
@@ -176,6 +180,15 @@ class Request:
     body: Mapping[str, object] | None = None
     query: Mapping[str, str | int] = field(default_factory=dict)
 
+    def is_same(self, other: Request) -> bool:
+        """Whether both are attempts at one request, which share the time of the first."""
+        return (
+            self.first_sent_ms == other.first_sent_ms
+            and self.seq == other.seq
+            and self.kind is other.kind
+            and self.member_id == other.member_id
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -227,10 +240,6 @@ class DemoteActive:
 
     task: str
     role: Role
-
-
-GIVES_UP = (StopActive, DemoteActive)
-"""What ends in the confirmation of a revocation, for which somebody else waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from batonpass.core.replies import Answer, Declared, Done, DrainProgress
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_log import Alone, MemoryRecordLog
 from batonpass.runtime.ports import Defect, Ports, RecordLog
+from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
-from batonpass.worker.testing.replies import Reply
 from batonpass.worker.testing.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:

@@ -1,20 +1,35 @@
-"""A small HTTP/1.1 server for coordinators in tests, which can break connections off as real networks do."""
+"""What a coordinator for tests answers, and a small HTTP/1.1 server for it, which can break connections off."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Self
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import h11
-
-from batonpass.worker.testing.replies import Answerer, Reply
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _CHUNK_BYTES = 65_536
+
+
+class Reply(NamedTuple):
+    """A status and a body; refusals are problem objects."""
+
+    status: int
+    body: bytes = b""
+
+    @property
+    def content_type(self) -> str:
+        """What the body is."""
+        return "application/json" if self.status < 400 else "application/problem+json"
+
+
+Answerer = Callable[[str, str, bytes], Awaitable[Reply | None]]
+"""Answers a method, a target and a body; None breaks the connection off. It is cancelled when its caller goes away."""
 
 
 class HttpServer:

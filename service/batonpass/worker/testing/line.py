@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from batonpass.worker.testing.replies import Answerer, Reply
+from batonpass.worker.testing.http import Answerer, Reply
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from batonpass.worker.testing.conformance.stage import Stage
+from batonpass.worker.testing.conformance.scripted_coordinator import ScriptedCoordinator
 
 SLACK_S = 0.35
 """An output may have been on its way for so long."""
@@ -15,45 +15,45 @@ TURN_S = 0.6
 BEATS_PER_S_MAX = 20
 
 
-def faults(stage: Stage) -> Iterator[str]:
+def faults(coordinator: ScriptedCoordinator) -> Iterator[str]:
     """Yield what the client did wrong."""
-    yield from _unknown_calls(stage)
-    for member in stage.seats:
-        yield from _heartbeats(stage, member)
-    yield from _rate(stage)
-    yield from _outputs(stage)
+    yield from _unknown_calls(coordinator)
+    for member in coordinator.runs:
+        yield from _heartbeats(coordinator, member)
+    yield from _rate(coordinator)
+    yield from _outputs(coordinator)
 
 
-def _unknown_calls(stage: Stage) -> Iterator[str]:
-    for call in stage.of("other"):
+def _unknown_calls(coordinator: ScriptedCoordinator) -> Iterator[str]:
+    for call in coordinator.of("other"):
         yield f"{call.target} is no call that a member makes, or its body is no JSON object"
 
 
-def _heartbeats(stage: Stage, member: str) -> Iterator[str]:
-    seat, highest, epoch = stage.seats[member], 0, -1
+def _heartbeats(coordinator: ScriptedCoordinator, member: str) -> Iterator[str]:
+    run, highest, epoch = coordinator.runs[member], 0, -1
     said: dict[int, object] = {}
-    for call in stage.of("heartbeat", member=member):
+    for call in coordinator.of("heartbeat", member=member):
         if call.seq < 1:
             yield f"a heartbeat of {member} has the seq {call.body.get('seq')!r}; it must be a number that grows from 1"
-        if call.epoch > seat.epoch:
+        if call.epoch > run.epoch:
             yield f"heartbeat {call.seq} echoes epoch {call.epoch}, which was never told"
         # A repeated heartbeat may overtake nothing, but be overtaken.
         if call.seq >= highest and call.epoch < epoch:
             yield f"heartbeat {call.seq} echoes epoch {call.epoch} after {epoch}"
         if call.seq in said and said[call.seq] != call.body:
             yield f"two different heartbeats have the seq {call.seq}"
-        if call.seq not in said and call.epoch < (told := _told_before(stage, member, call.at - TURN_S)):
+        if call.seq not in said and call.epoch < (told := _told_before(coordinator, member, call.at - TURN_S)):
             yield f"heartbeat {call.seq} echoes epoch {call.epoch}, though {told} was told {TURN_S:g} s before or earlier"
         said[call.seq] = call.body
         highest, epoch = max(highest, call.seq), max(epoch, call.epoch)
 
 
-def _told_before(stage: Stage, member: str, at: float) -> int:
-    return max((epoch for told_at, name, epoch in stage.told_at if name == member and told_at <= at), default=-1)
+def _told_before(coordinator: ScriptedCoordinator, member: str, at: float) -> int:
+    return max((epoch for told_at, name, epoch in coordinator.told_at if name == member and told_at <= at), default=-1)
 
 
-def _rate(stage: Stage) -> Iterator[str]:
-    times = [call.at for call in stage.of("heartbeat")]
+def _rate(coordinator: ScriptedCoordinator) -> Iterator[str]:
+    times = [call.at for call in coordinator.of("heartbeat")]
     window = 2 * BEATS_PER_S_MAX
     for first, last in zip(times, times[window:], strict=False):
         if last - first < window / BEATS_PER_S_MAX:
@@ -61,12 +61,12 @@ def _rate(stage: Stage) -> Iterator[str]:
             return
 
 
-def _outputs(stage: Stage) -> Iterator[str]:
+def _outputs(coordinator: ScriptedCoordinator) -> Iterator[str]:
     highest: dict[str, int] = {}
-    for output in stage.outputs:
+    for output in coordinator.outputs:
         before = highest.get(output.task, 0)
         if output.token < before:
             yield f"task {output.task} wrote under token {output.token} after it had written under {before}"
         highest[output.task] = max(before, output.token)
-        if output.token > stage.tokens.get(output.task, 0):
+        if output.token > coordinator.tokens.get(output.task, 0):
             yield f"task {output.task} wrote under token {output.token}, which was never granted"

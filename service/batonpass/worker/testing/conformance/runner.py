@@ -12,16 +12,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from batonpass.terminal import say
-from batonpass.worker.testing.conformance import cases_talk, cases_work, laws
+from batonpass.worker.testing.conformance import laws
 from batonpass.worker.testing.conformance.cases import CASES, Case
-from batonpass.worker.testing.conformance.stage import GROUP, Broken, Stage
+from batonpass.worker.testing.conformance.scripted_coordinator import GROUP, Broken, ScriptedCoordinator
 from batonpass.worker.testing.http import HttpServer
 
 CASE_S_MAX = 60.0
 OUTPUT_LINES_MAX = 12
-
-MODULES = (cases_talk, cases_work)
-"""Where the cases stand; importing them adds them to the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +62,19 @@ def show(result: Result) -> None:
 
 async def run_case(command: Sequence[str], case: Case) -> Result:
     """Run one case with a client of its own."""
-    stage, began, faults, printed = Stage(), time.monotonic(), [], b""
-    async with HttpServer(stage.answer) as server, client(command, server.url, case.name) as process:
+    coordinator, began, faults, printed = ScriptedCoordinator(), time.monotonic(), [], b""
+    async with HttpServer(coordinator.answer) as server, client(command, server.url, case.name) as process:
         reading = asyncio.ensure_future(_read(process))
-        stage.stop_client = process.terminate
-        stage.client_ended = lambda: process.returncode is not None
+        coordinator.stop_client = process.terminate
+        coordinator.client_ended = lambda: process.returncode is not None
         try:
             async with asyncio.timeout(CASE_S_MAX):
-                await _play(case, stage, process)
+                await _play(case, coordinator, process)
         except Broken as broken:
             faults.append(str(broken))
         except TimeoutError:
             faults.append(f"the case was not over after {CASE_S_MAX:g} s")
-        faults += laws.faults(stage)
+        faults += laws.faults(coordinator)
         _kill(process)
         printed = await reading
     return Result(
@@ -85,16 +82,16 @@ async def run_case(command: Sequence[str], case: Case) -> Result:
     )
 
 
-async def _play(case: Case, stage: Stage, process: Process) -> None:
+async def _play(case: Case, coordinator: ScriptedCoordinator, process: Process) -> None:
     """Play a case, unless the client ends before it has begun.
 
     Raises:
         Broken: when the client did not keep the protocol.
     """
-    playing, ending = asyncio.ensure_future(case.play(stage)), asyncio.ensure_future(process.wait())
+    playing, ending = asyncio.ensure_future(case.play(coordinator)), asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait((playing, ending), return_when=asyncio.FIRST_COMPLETED)
-        if not playing.done() and not stage.calls:
+        if not playing.done() and not coordinator.calls:
             raise Broken(f"the client made no call at all, and ended with exit code {process.returncode}")
         await playing
     finally:

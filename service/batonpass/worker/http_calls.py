@@ -1,0 +1,167 @@
+"""The member's requests over HTTP: to one coordinator of several, and to the next one where that does not answer.
+
+A request may reach a coordinator twice or not at all; the protocol is made so that this costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import httpx
+import msgspec
+
+from batonpass.worker.options import Options
+from batonpass.worker.protocol import Request, RequestKind, http_target
+
+log = logging.getLogger("batonpass.worker")
+
+CONNECT_S = 2.0
+"""How long to wait for a connection before another coordinator is tried."""
+
+LINGER = 3
+"""A heartbeat that waited too long is repeated, but its answer still counts: it is heard for so many times as long."""
+
+_KEEP_ALIVE_S = 60
+_REFUSED_FOR_NOW = 503
+
+
+class Reply(NamedTuple):
+    """What came back: a status, and the body if it was a JSON object."""
+
+    status: int
+    body: Mapping[str, object] | None
+
+
+class HttpCalls:
+    """The connections of one member. Raises nothing: what cannot be sent or is not answered is None."""
+
+    def __init__(self, urls: Sequence[str], group: str, options: Options) -> None:
+        """Use these base URLs, the first one first. One text may name several, with commas between them.
+
+        Raises:
+            ValueError: when one of them is not an http or https URL, or there is none.
+        """
+        self._urls = [_base(part.strip()) for url in urls for part in url.split(",") if part.strip()]
+        if not self._urls:
+            raise ValueError("a member needs the URL of at least one coordinator")
+        self._group = group
+        self._token = options.token
+        self._answer_bytes_max = options.answer_bytes_max
+        self._at = 0
+        self._client = httpx.AsyncClient(
+            verify=options.tls,
+            headers=options.headers,
+            transport=options.transport,
+            limits=httpx.Limits(max_keepalive_connections=None, keepalive_expiry=_KEEP_ALIVE_S),
+            timeout=None,  # noqa: S113 - every request says how long it waits
+        )
+
+    @property
+    def url(self) -> str:
+        """The coordinator that is asked next."""
+        return self._urls[self._at]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def exchange(self, request: Request) -> Reply | None:
+        """Send a request and return what came back; None if nothing did from any coordinator in time."""
+        linger = 1 if request.kind is RequestKind.POLL else LINGER
+        patience_s = request.timeout_ms * linger / 1_000
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._ask_around(request, patience_s)
+        except TimeoutError:
+            log.debug("no answer to %s within %s s", request.kind, patience_s)
+            return None
+
+    async def _ask_around(self, request: Request, patience_s: float) -> Reply | None:
+        reply: Reply | None = None
+        again = True
+        tries = len(self._urls)
+        while tries > 0:
+            tries -= 1
+            at = self._at
+            try:
+                reply = await self._ask(at, request, patience_s)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                log.info("cannot reach %s: %s", self._urls[at], error)
+            except httpx.RequestError as error:
+                log.info("%s broke off: %r", self._urls[at], error)
+                # A connection that was kept open may have been closed at the other end just now; a new one will tell.
+                tries, again = tries + again, False
+            else:
+                if reply.status != _REFUSED_FOR_NOW:
+                    return reply
+            self._leave(at)
+        return reply
+
+    async def _ask(self, at: int, request: Request, patience_s: float) -> Reply:
+        method, target = http_target(request, self._group)
+        loop = asyncio.get_running_loop()
+        is_late = None
+        if request.kind is not RequestKind.POLL:
+            # Whoever does not answer in time is not asked next, though its answer still counts.
+            is_late = loop.call_later(request.timeout_ms / 1_000, self._leave, at)
+        try:
+            async with self._client.stream(
+                method,
+                self._urls[at] + target,
+                content=None if request.body is None else msgspec.json.encode(request.body),
+                headers=self._headers(request),
+                timeout=httpx.Timeout(patience_s, connect=min(CONNECT_S, patience_s)),
+            ) as answer:
+                content = await self._content(answer)
+        finally:
+            if is_late is not None:
+                is_late.cancel()
+        return Reply(answer.status_code, _body(answer, content))
+
+    async def _content(self, answer: httpx.Response) -> bytes:
+        """Return the whole body, unpacked; one that is too large is not read to its end, and counts as broken off."""
+        content = bytearray()
+        async for part in answer.aiter_bytes():
+            content += part
+            if len(content) > self._answer_bytes_max:
+                raise httpx.RemoteProtocolError(f"an answer has more than {self._answer_bytes_max} bytes")
+        return bytes(content)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {} if request.body is None else {"content-type": "application/json"}
+        token = self._token() if callable(self._token) else self._token
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        return headers
+
+    def _leave(self, at: int) -> None:
+        """Ask the next coordinator from now on, unless that was done already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self._urls)
+
+
+def _base(url: str) -> str:
+    parsed = httpx.URL(url)
+    if parsed.scheme not in {"http", "https"} or not parsed.host or " " in url:
+        raise ValueError(f"{url!r} is not the http or https URL of a coordinator")
+    return url.rstrip("/")
+
+
+def _body(answer: httpx.Response, content: bytes) -> Mapping[str, object] | None:
+    """Return the JSON object of an answer, with the time to wait that its header names if the body does not."""
+    try:
+        found = msgspec.json.decode(content) if content else None
+    except msgspec.DecodeError:
+        found = None
+    body: dict[str, object] | None = found if isinstance(found, dict) else None
+    wait = answer.headers.get("retry-after", "")
+    if answer.status_code in {429, _REFUSED_FOR_NOW} and wait.isdecimal():
+        body = {} if body is None else body
+        body.setdefault("retry_after_ms", int(wait) * 1_000)
+        if answer.status_code == 429:
+            # A proxy's limit is a limit too, though it does not speak the protocol.
+            body.setdefault("type", "limit-exceeded")
+    return body

@@ -1,0 +1,56 @@
+"""How actives work, as far as that may be chosen; and their steps, for those who watch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Step(StrEnum):
+    """How far an active has come, in order; those from ``begun`` on come again with each transaction."""
+
+    GRANTED = "granted"
+    FENCED_OTHERS = "fenced-others"
+    READ_END = "read-end"
+    RESTORED = "restored"
+    CHECKED_LEASE = "checked-lease"
+    READ_OFFSETS = "read-offsets"
+    RUNNING = "running"
+    BEGUN = "begun"
+    PROCESSED = "processed"
+    WRITTEN = "written"
+    OFFSETS_SENT = "offsets-sent"
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveOptions:
+    """How actives work. Durations are milliseconds.
+
+    A transaction is committed ``commit_interval_ms`` after its first record, at ``records_max`` records, or when the
+    task is to stop. A broker that waits ``transaction_timeout_ms`` for the end of one aborts it. Where no offset was
+    committed yet, the input is read from ``start`` (``earliest`` or ``latest``). After an error of the cluster an
+    active begins anew once ``retry_ms`` are over; one whose topics are not there for ``missing_topic_ms`` has failed.
+    With ``connect_ahead`` a copy keeps the connections ready that it would need as an active, about four, so that its
+    promotion does not wait for them. A copy is compared with the changelog's own ``delete.retention.ms``;
+    ``delete_retention_ms`` counts where the cluster does not tell that. The rest are keyword arguments of aiokafka's
+    clients. ``observe`` hears of each step; it must return at once. ``clock`` gives milliseconds since 1970, by which
+    the age of state is told.
+    """
+
+    commit_interval_ms: int = 100
+    records_max: int = 5_000
+    transaction_timeout_ms: int = 60_000
+    start: str = "earliest"
+    retry_ms: int = 500
+    missing_topic_ms: int = 30_000
+    connect_ahead: bool = True
+    delete_retention_ms: int = 86_400_000
+    input_options: Mapping[str, Any] = field(default_factory=dict)
+    changelog_options: Mapping[str, Any] = field(default_factory=dict)
+    producer_options: Mapping[str, Any] = field(default_factory=dict)
+    observe: Callable[[str, Step], None] = lambda _task, _step: None
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000

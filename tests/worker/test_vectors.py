@@ -1,0 +1,122 @@
+"""The vectors in `docs/vectors` are what the SDK's machine does, and find out a machine that does otherwise."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.worker import mutants
+from tests.worker.vectors.making import changed
+from tests.worker.vectors.player import FOLDER, Json, Player, vectors, written
+
+from batonpass.codec.requests import read_heartbeat, read_join
+from batonpass.core.ids import MemberId
+from batonpass.worker.protocol import Phase
+from batonpass.worker.protocol.machine import ON_REFUSAL
+
+ANEW = "if that is right, write it down with `python -m tests.worker.vectors --write`"
+OF_THE_MACHINE = sorted(
+    set(mutants.MUTANTS)
+    - {
+        # These are in what is around the machine.
+        "confirms_before_it_stops",
+        "does_not_listen",
+        "joins_once_more_after_a_lost_answer",
+        "keeps_its_id",
+        "says_goodbye_first",
+    }
+)
+
+
+def played(vector: Json) -> list[Json]:
+    """Return the steps of a vector as they come out now."""
+    found: list[Json] = json.loads(json.dumps(Player(vector).replay(vector)))
+    return found
+
+
+def without_windows(steps: list[Json]) -> list[Json]:
+    """Return steps without the times between which they may come."""
+    return [{name: value for name, value in step.items() if name != "between_ms"} for step in steps]
+
+
+@pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
+def test_the_machine_does_what_the_vector_says(path: Path) -> None:
+    """Everything comes out in the same order, with the same words, and to the millisecond."""
+    vector = written(path)
+    assert played(vector) == without_windows(vector["steps"])
+
+
+@pytest.mark.parametrize("seed", [1, 20, 300])
+@pytest.mark.parametrize("path", vectors(), ids=lambda path: path.stem)
+def test_the_jitter_of_retries_changes_nothing_but_times(path: Path, seed: int) -> None:
+    """A client with another spread does the same within the times that the vector names."""
+    vector = written(path)
+    vector["settings"]["jitter_seed"] = seed
+    for found, step in zip(played(vector), vector["steps"], strict=True):
+        earliest, latest = step.pop("between_ms", [step["at_ms"]] * 2)
+        assert earliest <= found["at_ms"] <= latest
+        assert found | {"at_ms": step["at_ms"]} == step
+
+
+def test_the_files_are_what_the_scenes_come_to() -> None:
+    """Nothing in a file was written by hand, and each scene has its file."""
+    assert [path.name for path in changed()] == [], ANEW
+
+
+def test_the_files_are_as_the_schema_says() -> None:
+    schema = json.loads((FOLDER / "schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    assert {path.stem: [error.message for error in validator.iter_errors(written(path))] for path in vectors()} == {
+        path.stem: [] for path in vectors()
+    }
+    broken = written(FOLDER / "join.json") | {"moon_phase": "full"}
+    assert not validator.is_valid(broken)
+
+
+def test_the_coordinator_reads_what_is_sent() -> None:
+    """The names of fields are the protocol's: the coordinator's own reader finds nothing that it does not know."""
+    bodies = [
+        (out["kind"], json.dumps(out["body"]).encode())
+        for path in vectors()
+        for step in written(path)["steps"]
+        for out in step["out"]
+        if "body" in out
+    ]
+    assert {kind for kind, _ in bodies} == {"join", "heartbeat"}
+    for kind, body in bodies:
+        read = read_join if kind == "join" else read_heartbeat
+        assert read(MemberId("run-1"), body, tasks_max=1_000).unknown_fields == ()
+
+
+def test_the_vectors_show_everything() -> None:
+    """Each event, each thing that comes out, each phase and each refusal of the table stands in one of them."""
+    steps = [step for path in vectors() for step in written(path)["steps"]]
+    schema = json.loads((FOLDER / "schema.json").read_text())["$defs"]
+    for name, shown in (
+        ("event", {step["event"]["type"] for step in steps}),
+        ("out", {out["type"] for step in steps for out in step["out"]}),
+    ):
+        kinds = [kind["properties"]["type"] for kind in schema[name]["oneOf"]]
+        assert shown == {one for kind in kinds for one in kind.get("enum", [kind.get("const")])}
+    assert {step["phase"] for step in steps} == {phase.value for phase in Phase} - {Phase.NEW.value}
+    refused = {step["event"]["body"]["type"] for step in steps if step["event"].get("status", 0) >= 400}
+    assert refused >= set(ON_REFUSAL)
+
+
+@pytest.mark.parametrize("name", OF_THE_MACHINE)
+def test_a_machine_that_breaks_the_protocol_does_not_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each defect that the conformance kit finds over HTTP is found here without a server."""
+    monkeypatch.setattr(mutants, "put", monkeypatch.setattr)
+    mutants.MUTANTS[name][0]()
+    assert not all(passes(path) for path in vectors())
+
+
+def passes(path: Path) -> bool:
+    """Whether the machine, as it is now, does what a vector says."""
+    vector = written(path)
+    try:
+        return played(vector) == without_windows(vector["steps"])
+    except (LookupError, RuntimeError, StopIteration):
+        # It asked for a run that there is not, was answered a request that it has not sent, or does not rest.
+        return False
