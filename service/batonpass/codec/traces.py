@@ -38,6 +38,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     members: Mapping[MemberId, MemberSoft | None]
     end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
     begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
+    left_before_joining: Mapping[MemberId, int | None] = {}
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -69,6 +70,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         members=soft.members.changed_since(base.members),
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
+        left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
     )
 
 
@@ -83,6 +85,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         begin_offsets=base.begin_offsets.updated({(topic, part): at for topic, part, at in delta.begin_offsets}),
         wake_ms=delta.wake_ms,
         target_is_provisional=delta.bound_target,
+        left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
     )
 
 
