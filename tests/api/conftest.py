@@ -29,9 +29,7 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
-from batonpass.runtime.memory_audits import MemoryAudits
-from batonpass.runtime.memory_log import Alone
-from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.memory_store import Alone, MemoryAudits, MemoryTokens
 from batonpass.runtime.observers import Everyone
 from batonpass.runtime.ports import Observer, Ports
 from batonpass.runtime.pulse import Pulse

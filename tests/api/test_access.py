@@ -16,7 +16,7 @@ from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal, StoredToken, TokenWish
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.memory_store import MemoryTokens
 
 ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"

@@ -13,7 +13,7 @@ from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, Principal, TokenWish
 from batonpass.runtime.history import NOBODY_ASKED
-from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.memory_store import MemoryTokens
 from batonpass.runtime.ports import StoreUnavailable
 
 ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make

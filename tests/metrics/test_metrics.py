@@ -19,8 +19,8 @@ from batonpass.core.inputs import Tick
 from batonpass.core.invariants import Violation
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
 from batonpass.metrics.groups import FAMILIES, OF_MEMBERS
-from batonpass.runtime.events import EventType
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event, EventType
+from batonpass.runtime.history import History
 from batonpass.runtime.observers import AWAY_S, CommitWatch
 from batonpass.runtime.ports import Commit
 

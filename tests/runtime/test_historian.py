@@ -11,13 +11,13 @@ from tests.core.relay import Relay
 from tests.core.scene import Scene, failed, topology
 from tests.core.test_streams import Application, Leader
 
-from batonpass.codec.replay import replay
 from batonpass.codec.traces import (
     TRACE_VERSION,
     Trace,
     UnreadableTrace,
     decode_trace,
     encode_trace,
+    replay,
     soft_after,
     soft_delta,
 )
@@ -44,8 +44,7 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, Reply
 from batonpass.core.soft import EndOffset, MemberSoft, Soft
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED, History
+from batonpass.runtime.history import NOBODY_ASKED, Historian, History
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces-v1.jsonl"
 

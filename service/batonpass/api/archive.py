@@ -15,10 +15,10 @@ from batonpass.api.offload import offload_of, show, size_of
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import group_of, json_response, page, query, service_of, task_of
+from batonpass.codec.bodies import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.changes import Change
-from batonpass.codec.explanations import group_explanation_body, route_body, task_explanation_body
-from batonpass.codec.queries import BackQuery, ExplainQuery, TaskQuery
 from batonpass.codec.shape import refusal
+from batonpass.codec.views import group_explanation_body, route_body, task_explanation_body
 from batonpass.core.errors import UnknownGroup
 from batonpass.core.explain.group import explain_group
 from batonpass.core.explain.task import copies_of, explain_task

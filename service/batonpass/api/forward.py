@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from batonpass.api.context import FORWARDED, Disconnected
-from batonpass.api.request_ids import HEADER
+from batonpass.api.context import FORWARDED, HEADER, Disconnected
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:

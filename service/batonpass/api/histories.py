@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from batonpass.codec.answers import rfc3339
+from batonpass.codec.answers import rfc3339, time_of
 from batonpass.codec.changes import Change
-from batonpass.codec.explanations import time_of
 from batonpass.codec.generations import Generation, Moved
 from batonpass.core.reasons import Reason
 from batonpass.runtime.history import StoredCommand, StoredEvent

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import msgspec
 
+from batonpass.core.decide import Decision, decide
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import EndOffsets, Input
 from batonpass.core.policy import Policy
 from batonpass.core.soft import EndOffset, MemberSoft, Soft
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group
 
 TRACE_VERSION: Final = 2
 """The version in which traces are written. A reader that meets a later one says so, and replays nothing of it.
@@ -181,3 +185,13 @@ _ITEM_TYPES: Final[Mapping[str, Any]] = {
 }
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+def replay(group: Group, traced: Soft, trace: Trace) -> tuple[Decision, Soft]:
+    """Return the decision that the trace leads to, byte for byte (L10), and the soft state that it was made on.
+
+    ``group`` is what the first ``trace.version`` records add up to, ``traced`` the soft state that the trace before was
+    made on (empty for the first one).
+    """
+    soft = soft_after(traced, trace.soft)
+    return decide(group, soft, trace.inputs, trace.now_ms, trace.policy), soft

@@ -12,21 +12,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.ids import GroupId
+from batonpass.postgres.append import plain
 from batonpass.postgres.connect import reaching
-from batonpass.postgres.rows import plain
+from batonpass.postgres.tables import ms_of
 from batonpass.runtime.access import AccessRole, Principal, StoredToken, TokenWish, digest_of, new_secret
 from batonpass.runtime.history import Asked
 
-
-def _ms(column: str) -> str:
-    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
-
-
 _FIND: Final = text(
-    f"select digest, name, role, group_id, {_ms('expires_at')} from tokens"  # noqa: S608 - constants
+    f"select digest, name, role, group_id, {ms_of('expires_at')} from tokens"  # noqa: S608 - constants
     " where digest = :digest and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())"
 )
-_KEPT: Final = f"id, name, role, group_id, last_four, {_ms('created_at')}, {_ms('expires_at')}, {_ms('revoked_at')}"
+_KEPT: Final = (
+    f"id, name, role, group_id, last_four, {ms_of('created_at')}, {ms_of('expires_at')}, {ms_of('revoked_at')}"
+)
 _ASKED: Final = (
     "insert into commands (group_id, at, command, who, asked, subject)"
     " select coalesce(group_id, ''), clock_timestamp(), :command, :who, cast(:asked as json),"
