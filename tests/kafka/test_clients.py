@@ -137,7 +137,7 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
     assert "did not close" in caplog.text
 
 
-async def test_speakers_count_as_heard_until_they_are_gone() -> None:
+async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
     """Members heard over Kafka are excused; whoever is unknown by now is forgotten, and a store that is away is not."""
     members, asked = KafkaMembers(), list[MemberId]()
     replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}

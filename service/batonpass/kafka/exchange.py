@@ -30,14 +30,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import answer_body, problem_body, to_json
-from batonpass.codec.bodies import DurationMs, ReasonBody
+from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
 from batonpass.codec.requests import checked_name, read_heartbeat, read_join
 from batonpass.codec.shape import Shape, refusal
 from batonpass.core.answers import answer_to_poll
@@ -364,15 +364,11 @@ def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
 KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
 
 
-class _Leave(ReasonBody):
-    mode: Literal["leave", "restart"] = "leave"
-
-
 class _Drain(ReasonBody):
     deadline_ms: DurationMs | None = None
 
 
-_LEAVE, _DRAIN, _UNDRAIN = Shape(_Leave), Shape(_Drain), Shape(ReasonBody)
+_LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
 
 
 def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
