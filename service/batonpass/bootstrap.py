@@ -21,9 +21,9 @@ from batonpass.api.access import Gate, WithAdmin
 from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
+from batonpass.api.events import event_body
 from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
-from batonpass.api.histories import event_body
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
 from batonpass.codec.code import code_version
@@ -43,7 +43,7 @@ from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.memory_store import MemoryStore
-from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
+from batonpass.runtime.observers import CommitWatch, Observers, OnCommit
 from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
@@ -106,7 +106,7 @@ class Process:
     policy: AdmissionPolicy
     health: Health
     counts: Counts
-    observer: Everyone
+    observer: Observers
     pulse: Pulse
     chores: Chores
     audits: AuditGauges
@@ -178,7 +178,7 @@ def build(settings: Settings, url: str) -> Process:
         store.ownership.noted = log.fleet
     watch = CommitWatch()
     on_commit = OnCommit()
-    observer = Everyone(log, counts, watch, on_commit)
+    observer = Observers(log, counts, watch, on_commit)
     pulse = Pulse(observer.stalled)
     solver = SolverProcess()
     ports = Ports(

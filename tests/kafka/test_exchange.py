@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError
 from tests.kafka.totals import until
 
-from batonpass.api.histories import event_body
+from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration

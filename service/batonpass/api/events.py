@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
 from msgspec import UNSET
@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from batonpass.api.context import context_of
-from batonpass.api.histories import event_body
 from batonpass.api.openapi import route
 from batonpass.api.service import group_of, json_response, query, service_of
-from batonpass.codec.answers import to_json
+from batonpass.codec.answers import rfc3339, to_json
 from batonpass.codec.bodies import OFFSET_MAX, EventsQuery
 from batonpass.codec.shape import refusal
 from batonpass.core.errors import UnknownGroup
@@ -84,6 +83,21 @@ async def _events(request: Request, group_id: GroupId | None) -> Response:
     upto = shown[-1].position if shown else 0 if backwards else after or 0
     page = {"events": [event_body(one) for one in shown], "next": upto, "more": len(found) > asked.limit}
     return json_response(page)
+
+
+def event_body(stored: StoredEvent) -> dict[str, Any]:
+    """Return an event with its position."""
+    event = stored.event
+    return {
+        "position": stored.position,
+        "group": stored.group,
+        "type": event.type,
+        "at": rfc3339(event.at_ms),
+        "generation": event.generation,
+        "member": event.member,
+        "task": event.task,
+        "body": dict(event.body),
+    }
 
 
 async def _is_admitted(request: Request) -> bool:

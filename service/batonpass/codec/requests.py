@@ -27,7 +27,7 @@ from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseReques
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.soft import Positions, TaskReport
 
-# Workers of another version may know fields that this program does not, so these two are lenient.
+# Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
 _JOIN: Final = Shape(JoinBody, lenient=True)
 _HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
 _GROUP: Final = Shape(GroupBody)

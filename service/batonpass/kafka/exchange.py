@@ -1,10 +1,10 @@
 """The protocol over Kafka: heartbeats come in by one topic, assignments and acknowledgements go out by two others.
 
-It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group.
-Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator reads all heartbeats and
-carries out those of its own groups, as far as their config allows it: whoever may write to the topic speaks for all of
-those, so every other group is left alone, in and out. Assignments are written after the commit that made them, by the
-group's owner alone.
+It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group
+(protocol 11.1 to 11.3). Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator
+reads all heartbeats and carries out those of its own groups, as far as their config allows it: whoever may write to the
+topic speaks for all of those, so every other group is left alone, in and out. Assignments are written after the commit
+that made them, by the group's owner alone.
 
 A record of ``batonpass.heartbeats`` is a body of HTTP with the call in ``kind``. What is wrong is refused in the same
 words as over HTTP.

@@ -20,8 +20,8 @@ from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
+from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import Leases, Living
-from batonpass.postgres.processes import fresh_name, is_dead
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 

@@ -1,4 +1,4 @@
-"""All groups of this process, each in a room of its own that is made on first use."""
+"""All groups of this process, each with a runtime of its own that is made on first use."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ class Coordinator:
         return runtime
 
     def _tidy(self, runtime: GroupRuntime) -> None:
-        """Forget a group that turned out never to have been declared, lest asking for names should fill the memory."""
+        """Forget a group that turned out never to have been declared, so that unknown names do not fill the memory."""
         if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]

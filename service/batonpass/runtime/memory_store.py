@@ -18,7 +18,7 @@ from batonpass.codec.generations import Generation
 from batonpass.codec.records import StoredRecord, decode_records, encode_records
 from batonpass.core.ids import GroupId, TaskId
 from batonpass.core.model import Group
-from batonpass.runtime.access import Principal, StoredToken, TokenWish, digest_of, new_secret
+from batonpass.runtime.access import NewToken, Principal, StoredToken, digest_of, new_secret
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
 from batonpass.runtime.history import Asked, History, Sample, StoredCommand, StoredEvent
 from batonpass.runtime.ports import Clock, Commit, Loaded, Superseded, VersionConflict
@@ -161,17 +161,17 @@ class MemoryTokens:
             return None
         return Principal(token.name, token.role, token.group, token.expires_ms)
 
-    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - no trail is kept
+    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - no trail is kept
         """Make a token and return it with its secret, which is not kept."""
         secret = new_secret()
         made = StoredToken(
             id=secrets.token_hex(8),
-            name=wish.name,
-            role=wish.role,
-            group=wish.group,
+            name=wanted.name,
+            role=wanted.role,
+            group=wanted.group,
             last_four=secret[-4:],
             created_ms=self._now_ms(),
-            expires_ms=wish.expires_ms,
+            expires_ms=wanted.expires_ms,
         )
         self._stored[digest_of(secret)] = made
         return made, secret

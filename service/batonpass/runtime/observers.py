@@ -20,7 +20,7 @@ AWAY_S: Final = 5.0
 """For how long a failure of the store counts, where nothing has been committed since."""
 
 
-class Everyone(Observer):
+class Observers(Observer):
     """Passes on what there is to observe to several observers, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
