@@ -5,7 +5,7 @@
 from alembic import context
 from sqlalchemy import text
 
-from batonpass.postgres.standing import least_known
+from batonpass.postgres.schema import least_known
 from batonpass.postgres.tables import metadata
 
 ONE_AT_A_TIME = 7_046_029_254_386_353

@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batonpass.codec.answers import answer_body, assignment_body, positions_body, problem_body, rfc3339
+from batonpass.codec.bodies import HeartbeatBody, JoinBody, ReportBody
 from batonpass.codec.requests import (
     checked_name,
     etag,
@@ -118,6 +120,69 @@ def test_a_heartbeat_means_what_it_says() -> None:
     }
     read = read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
     assert read == Heartbeat(M1, 118, 12, {TaskId(task): report for task, report in expected.items()})
+
+
+OF_A_REPORT = {
+    "state": "running",
+    "lag": 1,
+    "position": 1,
+    "end_offset": 1,
+    "positions": {"a": 1},
+    "end_offsets": {"a": 1},
+    "lost": True,
+    "input_lag": 1,
+    "detail": "x",
+    "final_position": 1,
+    "final_positions": {"a": 1},
+    "fencing_token": 1,
+    "disk_bytes": 1,
+}
+OF_A_JOIN = {
+    "instance_id": "i",
+    "takeover": True,
+    "replaces": "m0",
+    "capacity": 2,
+    "max_tasks": 1,
+    "max_disk_bytes": 1,
+    "client_tags": {"zone": "a"},
+    "topology_epoch": 1,
+    "on_lease_lost": "continue",
+    "endpoint": "e",
+    "tasks": {"0_0": {"role": "none"}},
+}
+OF_A_HEARTBEAT = {"seq": 9, "member_epoch": 9, "tasks": {"0_0": {"role": "none"}}}
+
+
+def without(struct: type[msgspec.Struct], *names: str) -> list[str]:
+    """Return the names of a body's fields but for some."""
+    return [field.encode_name for field in msgspec.structs.fields(struct) if field.encode_name not in names]
+
+
+# A field that is new has no example above, and fails until it has one.
+@pytest.mark.parametrize("name", without(ReportBody, "role"))
+def test_every_field_of_a_report_reaches_the_core(name: str) -> None:
+    """None of them is read and then forgotten."""
+
+    def said(**more: object) -> Heartbeat:
+        body = {"seq": 1, "member_epoch": 1, "tasks": {"0_0": {"role": "active", **more}}}
+        return read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
+
+    assert said(**{name: OF_A_REPORT[name]}) != said()
+
+
+# Why somebody joins is for the audit trail.
+@pytest.mark.parametrize("name", without(JoinBody, "reason"))
+def test_every_field_of_a_join_reaches_the_core(name: str) -> None:
+    """None of them is read and then forgotten."""
+    assert read_join(M1, json.dumps({name: OF_A_JOIN[name]}).encode(), tasks_max=5) != Join(M1)
+
+
+@pytest.mark.parametrize("name", without(HeartbeatBody))
+def test_every_field_of_a_heartbeat_reaches_the_core(name: str) -> None:
+    """None of them is read and then forgotten."""
+    body = {"seq": 1, "member_epoch": 1}
+    read = read_heartbeat(M1, json.dumps(body | {name: OF_A_HEARTBEAT[name]}).encode(), tasks_max=5)
+    assert read != read_heartbeat(M1, json.dumps(body).encode(), tasks_max=5)
 
 
 def test_whole_numbers_may_be_written_with_a_point() -> None:

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import weakref
 
-from batonpass.collector import COLLECT_AFTER, spare_the_collector
+from batonpass.bootstrap import COLLECT_AFTER, spare_the_collector
 
 COUNT = """
 import gc
-from batonpass.collector import spare_the_collector
+from batonpass.bootstrap import spare_the_collector
 kept = [{} for _ in range(5_000)]
 before = len(gc.get_objects())
 spare_the_collector()

@@ -131,10 +131,10 @@ def test_printing_past_it_is_refused(raw: str) -> None:
 
 
 def test_nobody_is_exempt() -> None:
-    """But for the keeper of a server, whose line its parent reads through a pipe."""
+    """But for the watchdog of a server, whose line its parent reads through a pipe."""
     exempt = [
         path.name
         for path in (ROOT / "service").rglob("*.py")
         if any(f"noqa: {rule}" in path.read_text() for rule in ("T201", "TID251"))
     ]
-    assert exempt == ["keeper.py"]
+    assert exempt == ["child_watchdog.py"]

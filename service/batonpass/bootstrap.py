@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import uvicorn
 
@@ -19,14 +21,12 @@ from batonpass.api.access import Gate, WithAdmin
 from batonpass.api.admission import AdmissionPolicy
 from batonpass.api.app import create_app
 from batonpass.api.calls import OPEN
+from batonpass.api.events import event_body
 from batonpass.api.forward import Forwarder
 from batonpass.api.health import Health, Readiness
-from batonpass.api.histories import event_body
 from batonpass.api.limits import Limits, Places, Rate
 from batonpass.api.service import Service
-from batonpass.clock import SystemClock
 from batonpass.codec.code import code_version
-from batonpass.collector import spare_the_collector
 from batonpass.connections import ConnectionLimits, bounded
 from batonpass.core.answers import answer_to_poll
 from batonpass.core.decide import decide
@@ -38,20 +38,23 @@ from batonpass.core.policy import Policy
 from batonpass.metrics.audits import AuditGauges
 from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
-from batonpass.postgres.store import PostgresStore
+from batonpass.postgres.store import PostgresStore, StoreOptions
+from batonpass.postgres.upkeep import Retention
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, Chores
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.observers import CommitWatch, Everyone, OnCommit
-from batonpass.runtime.ports import NotOwner, Ports
+from batonpass.runtime.memory_store import MemoryStore
+from batonpass.runtime.observers import CommitWatch, Observers, OnCommit
+from batonpass.runtime.ports import Clock, NotOwner, Ports, Store
 from batonpass.runtime.pulse import Pulse
 from batonpass.runtime.solver_process import SolverProcess
 from batonpass.sockets import advertised_url_of, bind, end_unread, room_for, url_of
-from batonpass.store import Store, store_of
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from batonpass.kafka.side import KafkaSide
+    from batonpass.kafka.events import EventPublisher
+    from batonpass.kafka.exchange import Exchange
+    from batonpass.kafka.watch import ClusterWatch
     from batonpass.runtime.access import Tokens
     from batonpass.settings import Settings
 
@@ -64,9 +67,32 @@ LOAD_WAIT_S: Final = 2.0
 
 LOAD_AGAIN_S: Final = 1.0
 
+EVENTS_OWNER: Final = GroupId("batonpass.events")
+"""Whichever coordinator would own a group of this name passes the events on, so that one does."""
+
 SWITCH_EVERY_S: Final = 0.001
 """How long the event loop waits for a thread that decides on a large group to let go of the interpreter. By default it
 would be 5 ms, each time that the loop has waited for the network (decision 0044)."""
+
+
+COLLECT_AFTER: Final = (10_000, 20, 200)
+"""How many more objects are made than freed before the youngest are looked at, and how often each generation is before
+the next one. By default 700, 10 and 10. A full collection takes 0.4 s beside a group of 100,000 tasks."""
+
+
+class SystemClock:
+    """The coordinator's clock: milliseconds since 1970 that never go back. Nobody else reads the time to decide by it.
+
+    The wall clock is read once, at the start; from then on the monotonic clock counts. So setting the wall clock
+    expires nobody, and time for which this machine was suspended does not count against the members (L5).
+    """
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        """Return the present instant."""
+        return (self._offset_ns + time.monotonic_ns()) // 1_000_000
 
 
 @dataclass(slots=True)
@@ -80,12 +106,12 @@ class Process:
     policy: AdmissionPolicy
     health: Health
     counts: Counts
-    observer: Everyone
+    observer: Observers
     pulse: Pulse
     chores: Chores
     audits: AuditGauges
     solver: SolverProcess
-    kafka: KafkaSide | None = None
+    kafka: _Kafka | None = None
 
     def app(self) -> FastAPI:
         """Return the application, which starts and stops this process with itself."""
@@ -152,7 +178,7 @@ def build(settings: Settings, url: str) -> Process:
         store.ownership.noted = log.fleet
     watch = CommitWatch()
     on_commit = OnCommit()
-    observer = Everyone(log, counts, watch, on_commit)
+    observer = Observers(log, counts, watch, on_commit)
     pulse = Pulse(observer.stalled)
     solver = SolverProcess()
     ports = Ports(
@@ -171,7 +197,7 @@ def build(settings: Settings, url: str) -> Process:
     )
     coordinator = Coordinator(
         ports,
-        letters_max=settings.requests_waiting_max,
+        requests_waiting_max=settings.requests_waiting_max,
         groups_max=settings.groups_max,
         streams_max=settings.streams_max,
     )
@@ -203,35 +229,89 @@ def build(settings: Settings, url: str) -> Process:
     if kafka is not None:
         if kafka.exchange is not None:
             on_commit.hear = kafka.exchange.committed
-        counts.show("kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.reachable)
+        counts.show(
+            "kafka_reachable", "1 while Kafka can be asked for ends and partition counts.", kafka.watch.reachable
+        )
     audits = AuditGauges(store.audits, counts.registry, lambda why: log.store_failed(GroupId(""), why))
     return Process(
         settings, store, coordinator, service, policy, health, counts, observer, pulse, chores, audits, solver, kafka
     )
 
 
+def store_of(settings: Settings, url: str, clock: Clock) -> Store:
+    """Return the store that the settings name, for a coordinator that others reach under ``url``."""
+    if settings.database_url is None:
+        return MemoryStore(clock)
+    return PostgresStore(
+        StoreOptions(
+            settings.database_url.get_secret_value(),
+            coordinator_url=url,
+            code=code_version(),
+            connections_max=settings.database_connections_max,
+            lease_ms=settings.lease_ms,
+            renewal_ms=settings.lease_renewal_ms,
+            alone=settings.sole_coordinator,
+            retention=Retention(
+                changes=settings.keep_changes_days,
+                traces=settings.keep_traces_days,
+                samples=settings.keep_samples_days,
+                records=settings.keep_records_days,
+                generations=settings.keep_generations_days,
+                events=settings.keep_events_days,
+                commands=settings.keep_commands_days,
+                audits=settings.keep_audits_days,
+                unexported=settings.keep_unexported_days,
+            ),
+        )
+    )
+
+
+class _Kafka(NamedTuple):
+    """What a coordinator does with Kafka, each part of which runs by itself."""
+
+    watch: ClusterWatch
+    exchange: Exchange | None
+    events: EventPublisher | None
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await asyncio.gather(*(part.run() for part in self if part is not None))
+
+
 def _kafka(
     settings: Settings, coordinator: Coordinator, store: Store, log: logs.LoggingObserver, counts: Counts
-) -> KafkaSide:
-    """Return what a coordinator does with Kafka; its libraries are needed from here on, and no sooner."""
-    from batonpass.kafka.side import KafkaSide, Wishes  # noqa: PLC0415 - Kafka is optional
+) -> _Kafka:
+    """Return what reads ends and partition counts, passes events on and, where that is asked for, carries the protocol.
+
+    Kafka's libraries are needed from here on, and no sooner.
+    """
+    from batonpass.kafka.events import EventPublisher  # noqa: PLC0415 - Kafka is optional
+    from batonpass.kafka.exchange import Exchange  # noqa: PLC0415 - the same
+    from batonpass.kafka.topics import TopicReader  # noqa: PLC0415 - the same
+    from batonpass.kafka.watch import ClusterWatch  # noqa: PLC0415 - the same
     from batonpass.worker.kafka.connection import KafkaConnection  # noqa: PLC0415 - the same
 
     connection = KafkaConnection(
         bootstrap_servers=settings.kafka_bootstrap or "", client_id=settings.kafka_client_id, **settings.kafka_login()
     )
-    wishes = Wishes(
-        interval_ms=settings.kafka_interval_ms,
-        takes_heartbeats=settings.kafka_heartbeats,
-        prefix=settings.kafka_topic_prefix,
-        holds=store.ownership.holds,
-        away=log.kafka_away,
-        commanded=log.commanded,
-        refused=counts.refused_over_kafka,
-        body=event_body,
-        outbox=store.outbox,
-    )
-    return KafkaSide(coordinator, connection, wishes)
+    holds, prefix = store.ownership.holds, settings.kafka_topic_prefix
+    reader = TopicReader(connection)
+    watch = ClusterWatch(coordinator, reader, interval_ms=settings.kafka_interval_ms, away=log.kafka_away)
+    exchange = events = None
+    if settings.kafka_heartbeats:
+        exchange = Exchange(
+            coordinator,
+            connection,
+            holds=holds,
+            commanded=log.commanded,
+            refused=counts.refused_over_kafka,
+            prefix=prefix,
+        )
+    if store.outbox is not None:
+        events = EventPublisher(
+            store.outbox, connection, body=event_body, prefix=prefix, mine=lambda: holds(EVENTS_OWNER)
+        )
+    return _Kafka(watch, exchange, events)
 
 
 def _readiness(coordinator: Coordinator, watch: CommitWatch, store: Store) -> Readiness:
@@ -292,6 +372,17 @@ def _peers(settings: Settings) -> ssl.SSLContext:
     if settings.tls_certfile is not None:
         context.load_cert_chain(settings.tls_certfile, settings.tls_keyfile)
     return context
+
+
+def spare_the_collector() -> None:
+    """Leave alone what was made by now, and look less often at the rest. To be called once a process has started.
+
+    A full collection looks at every object there is, those of all modules among them, and nothing is answered until
+    it is done. The values of the core refer to nothing that refers to them, and are freed without it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 class Server(uvicorn.Server):

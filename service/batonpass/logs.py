@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
+from batonpass.runtime.ports import Observer
 from batonpass.terminal import printable, printable_lines
 
 if TYPE_CHECKING:
-    from batonpass.core.decide import Decision
     from batonpass.core.errors import ProtocolError
     from batonpass.core.ids import GroupId
     from batonpass.core.inputs import Input
     from batonpass.core.invariants import Violation
-    from batonpass.core.model import Group
     from batonpass.runtime.history import Asked
     from batonpass.runtime.ports import Commit
 
@@ -155,15 +154,12 @@ class _ToStructlog(logging.Handler):
         structlog.get_logger().log(record.levelno, text, logger=record.name, exc_info=record.exc_info or None, **more)
 
 
-class LoggingObserver:
-    """Writes down generations, commands, refusals at the door, failures of the store, and defects."""
+class LoggingObserver(Observer):
+    """Writes down generations, commands, refusals at admission, failures of the store, and defects."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log: Any = structlog.get_logger()
         self._refusals = _Seldom(monotonic)
-
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Write nothing: what a decision changed is written when it has been committed."""
 
     def committed(self, commit: Commit, append_ms: float) -> None:
         """Write down a new generation: what led to it, and what it moves beside the least possible."""

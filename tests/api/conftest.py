@@ -29,10 +29,8 @@ from batonpass.metrics.counts import Counts
 from batonpass.metrics.groups import GroupGauges, Scrape
 from batonpass.runtime.coordinator import Coordinator
 from batonpass.runtime.history import Asked
-from batonpass.runtime.memory_audits import MemoryAudits
-from batonpass.runtime.memory_log import Alone
-from batonpass.runtime.memory_tokens import MemoryTokens
-from batonpass.runtime.observers import Everyone
+from batonpass.runtime.memory_store import Alone, MemoryAudits, MemoryTokens
+from batonpass.runtime.observers import Observers
 from batonpass.runtime.ports import Observer, Ports
 from batonpass.runtime.pulse import Pulse
 
@@ -186,7 +184,7 @@ async def serving(
         archive=log,
         ownership=parts.get("ownership", Alone()),
         clock=clock,
-        observer=Everyone(seen, *observers, *([counts] if counts else [])),
+        observer=Observers(seen, *observers, *([counts] if counts else [])),
         decide=decide,
         evolve=evolve,
         poll=answer_to_poll,

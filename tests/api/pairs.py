@@ -18,10 +18,9 @@ from pydantic import SecretStr
 from batonpass import bootstrap
 from batonpass.bootstrap import Process, Server, build, server_config
 from batonpass.core.ids import GroupId
-from batonpass.runtime.memory_log import Alone, MemoryRecordLog
+from batonpass.runtime.memory_store import Alone, MemoryRecordLog, MemoryStore
 from batonpass.settings import Settings
 from batonpass.sockets import bind, url_of
-from batonpass.store import MemoryStore
 
 SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
 BEARER = {"authorization": f"Bearer {SECRET}"}

@@ -14,9 +14,9 @@ from batonpass.api.access import Gate, WithAdmin, check
 from batonpass.api.app import ROUTERS, served
 from batonpass.api.calls import ADMIN, ROLES, Calls
 from batonpass.core.ids import GroupId
-from batonpass.runtime.access import AccessRole, Principal, StoredToken, TokenWish
+from batonpass.runtime.access import AccessRole, NewToken, Principal, StoredToken
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.memory_tokens import MemoryTokens
+from batonpass.runtime.memory_store import MemoryTokens
 
 ADMIN_SECRET = "an-admin-secret-of-enough-length"  # noqa: S105 - the token that these tests make
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
@@ -92,7 +92,7 @@ class Guarded:
 
     async def secret(self, role: str, group: str | None = None) -> str:
         """Return the secret of a new token."""
-        wish = TokenWish(f"a-{role}", AccessRole(role), None if group is None else GroupId(group))
+        wish = NewToken(f"a-{role}", AccessRole(role), None if group is None else GroupId(group))
         secret: str = (await self.tokens.create(wish, NOBODY_ASKED))[1]
         return secret
 

@@ -10,7 +10,7 @@ from tests.api.conftest import Api
 from tests.schemas.validating import faults
 
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditState
-from batonpass.runtime.memory_audits import AuditRun
+from batonpass.runtime.memory_store import AuditRun
 
 DAY = date(2026, 11, 20)
 STARTED_MS = 1_795_132_800_000

@@ -17,7 +17,7 @@ from tests.api.test_gate import Door
 from tests.api.test_views import begin_handover
 from tests.schemas.validating import faults
 
-from batonpass.api import stream
+from batonpass.api import events as api_events
 from batonpass.runtime.history import NOBODY_ASKED
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -156,7 +156,7 @@ async def test_a_stream_tells_what_happens_as_it_is_committed(api: Api) -> None:
         assert (listener.status, listener.headers[b"content-type"]) == (200, b"text/event-stream")
         assert listener.headers[b"cache-control"] == b"no-store"
         first = await listener.frame()
-        assert first == {"retry": str(stream.RECONNECT_MS), "id": "1"}
+        assert first == {"retry": str(api_events.RECONNECT_MS), "id": "1"}
         await api.join("m1")
         assert [one["type"] for one in await listener.take(2)] == ["member-joined", "generation"]
         assert len(api.coordinator.feed) == 1
@@ -212,7 +212,7 @@ async def test_a_group_is_heard_alone_and_all_groups_together(api: Api) -> None:
 
 async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while without events comes a comment, with the position that the stream has come to."""
-    monkeypatch.setattr(stream.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
+    monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
     await api.declare()
     async with listening(api, "/v1/groups/orders/events") as listener:
         await listener.frame()
@@ -225,7 +225,7 @@ async def test_a_silent_stream_says_that_it_lives(api: Api, monkeypatch: pytest.
 
 async def test_a_stream_outlives_a_store_that_is_away(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies in the archive comes when that can be read again; nobody has to come back for it."""
-    monkeypatch.setattr(stream, "STORE_AGAIN_S", 0.01)
+    monkeypatch.setattr(api_events, "STORE_AGAIN_S", 0.01)
     await api.declare()
     events, away = api.log.events, [True]
 
@@ -236,7 +236,7 @@ async def test_a_stream_outlives_a_store_that_is_away(api: Api, monkeypatch: pyt
 
     monkeypatch.setattr(api.log, "events", read)
     async with listening(api, "/v1/groups/orders/events?after=0") as listener:
-        assert await listener.frame() == {"retry": str(stream.RECONNECT_MS), "id": "0"}
+        assert await listener.frame() == {"retry": str(api_events.RECONNECT_MS), "id": "0"}
         await asyncio.sleep(0.05)
         away[0] = False
         assert [one["position"] for one in await listener.take(1)] == [1]
@@ -271,8 +271,8 @@ async def test_no_more_streams_are_open_than_may_be() -> None:
 
 async def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may not open a stream any more does not keep an open one; a store that is away takes none away."""
-    monkeypatch.setattr(stream, "CHECK_S", 0.0)
-    monkeypatch.setattr(stream.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
+    monkeypatch.setattr(api_events, "CHECK_S", 0.0)
+    monkeypatch.setattr(api_events.EventStream.__init__, "__kwdefaults__", {"keep_alive_s": 0.02})
     door = Door(cache_s=10.0)
     header = (await door.token("viewer")).decode()
     async with serving(gate=door.gate, tokens=door.shelf) as api:
@@ -350,7 +350,7 @@ async def test_over_a_socket_a_client_that_goes_away_is_noticed(api: Api) -> Non
     async with on_a_socket(api) as (client, _):
         async with client.stream("GET", "/v1/groups/orders/events", headers=SSE) as answer:
             lines = answer.aiter_lines()
-            assert await anext(lines) == f"retry: {stream.RECONNECT_MS}"
+            assert await anext(lines) == f"retry: {api_events.RECONNECT_MS}"
             await api.join("m1")
             while not (line := await anext(lines)).startswith("data: "):
                 pass

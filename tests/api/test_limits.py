@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.conftest import Api, serving
 
+from batonpass.api.context import RequestIds
 from batonpass.api.health import Readiness
 from batonpass.api.limits import SWEEP_AT_LEAST, Limits, Places, Rate, has_news
-from batonpass.api.request_ids import RequestIds
 from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import Heartbeat

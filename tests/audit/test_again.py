@@ -16,8 +16,7 @@ from batonpass.codec.traces import TRACE_VERSION, encode_trace
 from batonpass.core.inputs import Input
 from batonpass.core.records import ProbeScheduled
 from batonpass.core.replies import Reply
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED
+from batonpass.runtime.history import NOBODY_ASKED, Historian
 
 CODE = "code-1"
 

@@ -14,8 +14,9 @@ from batonpass.core.reasons import Reason
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.runtime.history import Asked, Event, History
-from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import Asked, History
+from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Archive, Commit, RecordLog, Superseded, VersionConflict
 
 ORDERS, CLICKS = GroupId("orders"), GroupId("clicks")

@@ -17,7 +17,7 @@ from batonpass.audit.verdict import summary
 from batonpass.codec.answers import rfc3339
 from batonpass.postgres.audits import PostgresAudits, _measures
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, Audits, AuditState
-from batonpass.runtime.memory_audits import AuditRun, MemoryAudits
+from batonpass.runtime.memory_store import AuditRun, MemoryAudits
 
 KINDS = ("memory_kept", "postgres_kept")
 NEXT_DAY = DAY + timedelta(days=1)

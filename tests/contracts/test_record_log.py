@@ -19,7 +19,7 @@ from batonpass.core.records import (
     Record,
     TargetPlaced,
 )
-from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, Loaded, RecordLog, Superseded, VersionConflict
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "records-v1.jsonl"

@@ -1,12 +1,14 @@
 """What members say: sequence numbers, epochs, confirmations, final positions, states."""
 
+from dataclasses import dataclass, fields, replace
+
 import pytest
 from tests.core.scene import Scene, copy, failed, restoring, running, topology
 
 from batonpass.core.decide import Decision
 from batonpass.core.errors import StaleMemberEpoch, TooLarge
 from batonpass.core.ids import MemberId, TaskId
-from batonpass.core.inputs import Heartbeat, Join, Leave
+from batonpass.core.inputs import EndOffsets, Heartbeat, Input, Join, Leave, PollBroken, PollOpened, Tick
 from batonpass.core.model import ActiveState, Grant, Role
 from batonpass.core.policy import Policy
 from batonpass.core.records import ActiveReported, AssignmentChanged, TaskReleased
@@ -312,6 +314,43 @@ def test_a_member_confirms_several_revocations_at_once() -> None:
         task: finals[task].final_position for task in given
     }
     assert {scene.task(task).owner for task in given} == {"m2"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSoftOfALaterVersion(MemberSoft):
+    """Soft state of a member with a field that nothing here has heard of."""
+
+    later: str = ""
+
+
+HAPPENS: dict[str, tuple[Input, ...]] = {
+    "another report": (Heartbeat(M1, 100, 2, {T0: running(disk_bytes=1)}),),
+    "the same report again": (
+        Heartbeat(M1, 100, 2, {T0: running(disk_bytes=1)}),
+        Heartbeat(M1, 101, 2, {T0: running(disk_bytes=1)}),
+    ),
+    "a heartbeat without tasks": (Heartbeat(M1, 100, 2),),
+    "a late heartbeat": (Heartbeat(M1, 0, 2, {T0: running()}),),
+    "a join again": (Join(M1),),
+    "a broken long-poll": (PollBroken(M1), PollOpened(M1)),
+    "the end of a changelog": (EndOffsets({("t", 0): 5}, 9),),
+    "time": (Tick(),),
+}
+
+
+@pytest.mark.parametrize("happens", HAPPENS)
+def test_what_is_known_of_a_member_is_kept_whatever_happens(happens: str) -> None:
+    """A field that is added to the soft state of members is lost nowhere, though nobody thought of it."""
+    scene = settled(partitions=1)
+    known = scene.soft.members[M1]
+    said_before = {field.name: getattr(known, field.name) for field in fields(known)}
+    wider = MemberSoftOfALaterVersion(**said_before, later="kept")
+    scene.soft = replace(scene.soft, members=scene.soft.members.having(M1, wider))
+    for item in HAPPENS[happens]:
+        scene.do(item)
+    found = scene.soft.members[M1]
+    assert isinstance(found, MemberSoftOfALaterVersion)
+    assert found.later == "kept"
 
 
 def test_bytes_on_disk_are_added_up() -> None:

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from tests.token_server import AUDIENCE, TokenServer
 
+from batonpass.child_server import ServerCommand
 from batonpass.kafka.broker import LocalBroker
-from batonpass.kept import Order
 from batonpass.sockets import free_port
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
@@ -61,7 +61,7 @@ class GuardedBroker(LocalBroker):
         }
         super().__init__(folder / "broker", settings=settings, heap_mb=256)
 
-    def _order(self, java: tuple[str, ...], port: int) -> Order:
+    def _order(self, java: tuple[str, ...], port: int) -> ServerCommand:
         # Kafka asks nobody for keys who is not named here.
         return super()._order((*java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._url}/keys"), port)
 

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from batonpass.kafka.broker import LocalBroker
 broker = LocalBroker(Path(sys.argv[1]), heap_mb=256)
-print(broker.start(), broker.pid, broker._life.keeper.pid, flush=True)
+print(broker.start(), broker.pid, broker._server.watchdog.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -66,7 +66,7 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     )
     with parent:
         assert parent.stdout is not None
-        bootstrap, pid, keeper = parent.stdout.readline().split()
+        bootstrap, pid, watchdog = parent.stdout.readline().split()
         asyncio.run(write_one(bootstrap, "records"))
         with pytest.raises(BrokerUnavailable, match="another process runs a broker"):
             LocalBroker(tmp_path).start()
@@ -74,13 +74,13 @@ def test_data_outlive_a_restart_and_a_killed_parent(tmp_path: Path) -> None:
     # The next start waits until the broker that was left has ended.
     with LocalBroker(tmp_path, heap_mb=256) as broker:
         assert gone(int(pid), within_s=0.1)
-        assert gone(int(keeper), within_s=5)
+        assert gone(int(watchdog), within_s=5)
         # Whoever was told of the first one finds this one.
         assert broker.bootstrap_servers == bootstrap
         assert asyncio.run(read_one(broker.bootstrap_servers, "records")) == b"kept"
-        # Without its keeper the broker is told to end by the system.
-        assert broker._life.keeper is not None
-        broker._life.keeper.kill()
+        # Without its watchdog the broker is told to end by the system.
+        assert broker._server.watchdog is not None
+        broker._server.watchdog.kill()
         assert gone(broker.pid, within_s=30) or sys.platform != "linux"
         assert not broker.is_running
 

@@ -11,7 +11,7 @@ from batonpass.core.errors import UnknownMember
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Heartbeat, Input
 from batonpass.core.replies import Done, Reply
-from batonpass.kafka.speakers import Speakers
+from batonpass.kafka.exchange import KafkaMembers
 from batonpass.runtime.ports import StoreUnavailable
 from batonpass.worker.kafka.clients import Clients, Closing, Prepared
 
@@ -137,9 +137,9 @@ async def test_what_does_not_close_keeps_nothing_else_open(caplog: pytest.LogCap
     assert "did not close" in caplog.text
 
 
-async def test_speakers_count_as_heard_until_they_are_gone() -> None:
+async def test_members_over_kafka_count_as_heard_until_they_are_gone() -> None:
     """Members heard over Kafka are excused; whoever is unknown by now is forgotten, and a store that is away is not."""
-    speakers, asked = Speakers(), list[MemberId]()
+    members, asked = KafkaMembers(), list[MemberId]()
     replies: dict[str, Reply] = {"gone": UnknownMember("x"), "stays": Done(), "later": StoreUnavailable("away")}
 
     async def ask(_group: GroupId, item: Input) -> Reply:
@@ -149,15 +149,15 @@ async def test_speakers_count_as_heard_until_they_are_gone() -> None:
         return replies[item.member_id]
 
     for name in replies:
-        speakers.heard(GroupId("g"), MemberId(name))
-    await speakers.excuse(ask)
+        members.heard(GroupId("g"), MemberId(name))
+    await members.excuse(ask)
     assert sorted(asked) == sorted(replies)
     asked.clear()
-    await speakers.excuse(ask)
+    await members.excuse(ask)
     assert asked == ["stays", "later"]
-    speakers.keep({GroupId("g"): {MemberId("later")}})
+    members.keep({GroupId("g"): {MemberId("later")}})
     asked.clear()
-    await speakers.excuse(ask)
+    await members.excuse(ask)
     assert asked == ["later"]
 
 

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError
 from tests.kafka.totals import until
 
-from batonpass.api.histories import event_body
+from batonpass.api.events import event_body
 from batonpass.bootstrap import Process, build
 from batonpass.codec.answers import to_json
 from batonpass.codec.requests import read_declaration
@@ -23,7 +23,8 @@ from batonpass.core.replies import Declared
 from batonpass.kafka.events import EventPublisher
 from batonpass.kafka.exchange import Exchange, settings_of
 from batonpass.kafka.topics import TopicReader, make_topics
-from batonpass.runtime.history import Event, StoredCommand, StoredEvent
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import StoredCommand, StoredEvent
 from batonpass.settings import Settings
 from batonpass.worker import Callbacks, Member, Offsets, Revocation, Task
 from batonpass.worker.kafka import KafkaConnection
@@ -327,7 +328,7 @@ async def test_nobody_speaks_over_kafka_unless_a_coordinator_was_told_so(connect
         await process.coordinator.ask(GroupId(GROUP), declaration(kafka_heartbeats=True))
         reader = TopicReader(connection)
 
-        await until(lambda: process.kafka is not None and process.kafka.reachable() == 1)
+        await until(lambda: process.kafka is not None and process.kafka.watch.reachable() == 1)
         await asyncio.sleep(1)
         assert await reader.partition_counts((topics.heartbeats, topics.assignments, topics.acks)) == {}
         await reader.close()

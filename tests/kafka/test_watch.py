@@ -258,4 +258,4 @@ async def test_a_coordinator_with_a_bootstrap_server_reads_kafka_by_itself(
 
         await until(known)
         assert process.kafka is not None
-        assert process.kafka.reachable() == 1
+        assert process.kafka.watch.reachable() == 1

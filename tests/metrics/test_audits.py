@@ -12,7 +12,7 @@ from tests.api.test_audits import run
 from batonpass.metrics import audits as audit_metrics
 from batonpass.metrics.audits import AuditGauges
 from batonpass.runtime.audits import AuditStanding, AuditState
-from batonpass.runtime.memory_audits import MemoryAudits
+from batonpass.runtime.memory_store import MemoryAudits
 from batonpass.runtime.ports import StoreUnavailable
 
 DAY, NEXT_DAY = date(2026, 11, 19), date(2026, 11, 20)

@@ -11,16 +11,18 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.api.conftest import MEMBERS_SHOWN, Api
+from tests.core.scene import Scene, running, topology
 from tests.metrics.scraping import Series, scrape
 
 from batonpass import bootstrap
 from batonpass.core.ids import GroupId, MemberId
 from batonpass.core.inputs import Tick
 from batonpass.core.invariants import Violation
+from batonpass.core.model import Role
 from batonpass.metrics.counts import HANDOVERS, LOOP_EVERY_S, Counts
-from batonpass.metrics.groups import FAMILIES, OF_MEMBERS
-from batonpass.runtime.events import EventType
-from batonpass.runtime.history import Event, History
+from batonpass.metrics.groups import FAMILIES, OF_MEMBERS, PREFIX, GroupGauges
+from batonpass.runtime.events import Event, EventType
+from batonpass.runtime.history import History
 from batonpass.runtime.observers import AWAY_S, CommitWatch
 from batonpass.runtime.ports import Commit
 
@@ -280,6 +282,21 @@ def test_every_family_says_what_it_is() -> None:
     for meaning, labels in [*FAMILIES.values(), *OF_MEMBERS.values()]:
         assert meaning
         assert labels[0] == "group"
+
+
+def test_every_gauge_of_groups_is_shown_somewhere() -> None:
+    """No family is described and then forgotten: a group whose members report everything has a series of each."""
+    scene = Scene()
+    scene.declare(topology(6), max_warmup_replicas=1)
+    scene.join("m1", max_disk_bytes=1_000)
+    scene.settle()
+    scene.join("m2")
+    scene.obey("m2")
+    scene.beat("m1", {task: running(input_lag=3, disk_bytes=70) for task in scene.held("m1", Role.ACTIVE)})
+    gauges = GroupGauges(lambda: [(scene.group, scene.soft)], lambda: scene.now_ms, scene.policy, members_max=10)
+    gauges.look()
+    shown = {family.name for family in gauges.collect() if family.samples}
+    assert shown == {PREFIX + name for name in FAMILIES} | {f"batonpass_{name}" for name in OF_MEMBERS}
 
 
 def test_the_store_is_away_until_it_answers_or_nobody_has_asked_for_a_while() -> None:

@@ -9,7 +9,7 @@ import sys
 
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.store import Place, PostgresStore
+from batonpass.postgres.store import PostgresStore, StoreOptions
 from batonpass.runtime.ports import Commit, StoreUnavailable, VersionConflict
 
 
@@ -21,7 +21,7 @@ def say(line: str) -> None:
 
 async def main(url: str, group_id: GroupId) -> None:
     """Take the group over and write to it until it is somebody else's."""
-    store = PostgresStore(Place(url, lease_ms=1_500, renewal_ms=300))
+    store = PostgresStore(StoreOptions(url, lease_ms=1_500, renewal_ms=300))
     await store.start()
     epoch = await store.log.take_over(group_id)
     say(f"held {epoch}")

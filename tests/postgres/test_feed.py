@@ -11,8 +11,9 @@ from batonpass.core.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
+from batonpass.runtime.events import Event
 from batonpass.runtime.feed import Feed, Follower
-from batonpass.runtime.history import Event, History, StoredEvent
+from batonpass.runtime.history import History, StoredEvent
 from batonpass.runtime.ports import Commit
 
 GROUPS = [GroupId(f"group-{number}") for number in range(6)]

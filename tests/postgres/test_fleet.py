@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres import fleet
-from batonpass.postgres.fleet import Berth, Fleet, rank
+from batonpass.postgres.fleet import Fleet, Registration, rank
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable, Superseded
@@ -25,9 +25,9 @@ class Coordinator:
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
         self.now_ms = 1_000_000.0
-        berth = Berth(url=f"http://{name}", code="1", lease_ms=5_000, renewal_ms=1_500)
+        registration = Registration(url=f"http://{name}", code="1", lease_ms=5_000, renewal_ms=1_500)
         self.engine = engine
-        self.fleet = Fleet(Leases(engine, lease_ms=5_000), berth, clock_ms=lambda: self.now_ms)
+        self.fleet = Fleet(Leases(engine, lease_ms=5_000), registration, clock_ms=lambda: self.now_ms)
         self.log = PostgresRecordLog(engine, tenure=self.fleet)
 
     async def steady(self) -> None:
@@ -106,7 +106,7 @@ async def test_each_group_falls_to_one_of_them(start: Start) -> None:
     for group in GROUPS:
         other = second if first.fleet.holds(group) else first
         asked = first if other is second else second
-        assert other.fleet.owner_url(group) == asked.fleet._berth.url
+        assert other.fleet.owner_url(group) == asked.fleet._registration.url
         assert asked.fleet.owner_url(group) is None
 
 
@@ -360,11 +360,11 @@ async def test_groups_that_nobody_owns_are_made_known(start: Start) -> None:
 async def test_a_new_version_is_written_when_everybody_reads_it(start: Start) -> None:
     """Of each kind of record the newest version that all live coordinators read is written, and none that one lacks."""
     first = start("first")
-    first.fleet._berth = replace(first.fleet._berth, reads={"a": 3, "b": 1, "c": 1})
+    first.fleet._registration = replace(first.fleet._registration, reads={"a": 3, "b": 1, "c": 1})
     await first.fleet.start()
     assert first.fleet.writes_up_to() == {"a": 3, "b": 1, "c": 1}
     second = start("second")
-    second.fleet._berth = replace(second.fleet._berth, reads={"a": 2, "b": 4})
+    second.fleet._registration = replace(second.fleet._registration, reads={"a": 2, "b": 4})
     await second.fleet.start()
     await first.fleet.round()
     assert first.fleet.writes_up_to() == {"a": 2, "b": 1, "c": 0}

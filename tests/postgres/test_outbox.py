@@ -9,9 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.outbox import Outbox
+from batonpass.postgres.archive import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 
 EVENT = Event("x", 1, 1, None, None, {})

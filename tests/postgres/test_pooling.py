@@ -12,15 +12,15 @@ from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.model import Group
 from batonpass.core.records import ProbeScheduled
-from batonpass.postgres.archive import PostgresArchive
+from batonpass.postgres.archive import Outbox, PostgresArchive
 from batonpass.postgres.connect import async_url
-from batonpass.postgres.fleet import Berth, Fleet
+from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases
-from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.upkeep import Upkeep
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")
@@ -36,7 +36,7 @@ async def forgetful(own_url: str) -> AsyncIterator[AsyncEngine]:
 
 async def test_each_transaction_may_have_a_session_of_its_own(forgetful: AsyncEngine) -> None:
     """Leases, appends small and large, snapshots, events and upkeep work where no session outlives a transaction."""
-    fleet = Fleet(Leases(forgetful, lease_ms=60_000), Berth(lease_ms=60_000))
+    fleet = Fleet(Leases(forgetful, lease_ms=60_000), Registration(lease_ms=60_000))
     log, archive = PostgresRecordLog(forgetful, tenure=fleet), PostgresArchive(forgetful)
     await fleet.start()
     assert fleet.holds(ORDERS)

@@ -12,14 +12,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from batonpass.codec.records import UnreadableRecord
 from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled, Record
+from batonpass.postgres import append as appending
 from batonpass.postgres import connect as connecting
-from batonpass.postgres import record_log, rows
+from batonpass.postgres import record_log
+from batonpass.postgres.append import Prepared
 from batonpass.postgres.connect import async_url, connect
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.rows import Prepared
 from batonpass.postgres.schema import upgrade
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit, Loaded, StoreUnavailable, Superseded, VersionConflict
 
 ORDERS = GroupId("orders")
@@ -129,7 +131,7 @@ async def test_a_large_commit_is_encoded_beside_the_loop(
 
     def prepare(commit: Commit, up_to: Mapping[str, int]) -> Prepared:
         threads.append(threading.get_ident())
-        return rows.prepare(commit, up_to)
+        return appending.prepare(commit, up_to)
 
     monkeypatch.setattr(record_log, "prepare", prepare)
     monkeypatch.setattr(record_log, "CHANGES_PREPARED_AT_ONCE", -1 if beside else 0)
@@ -242,10 +244,10 @@ async def test_what_appends_keeps_its_connection_and_ends_it_with_its_engine(dat
     writing, engine = connect(database_url), connect(database_url)
     log = PostgresRecordLog(engine, writing=writing)
     pids = []
-    driver = await log._lines[0].driver()
+    driver = await log._connections[0].driver()
     for version in range(4):
         await append(log, [ProbeScheduled(version)], version)
-        driver = await log._lines[0].driver()
+        driver = await log._connections[0].driver()
         pids.append(driver.get_server_pid())
         if version == 1:
             driver.terminate()
@@ -277,7 +279,7 @@ async def test_the_statements_that_append_are_planned_once(database_url: str, en
             await (await line.driver()).fetch(
                 "select custom_plans, generic_plans from pg_prepared_statements where statement like 'with%'"
             )
-            for line in log._lines
+            for line in log._connections
         ]
         # Three mixtures, each carried out once without anything; the twelve commits are all of the first.
         assert [sorted(tuple(row) for row in rows) for rows in plans] == [[(0, 1), (0, 1), (0, 13)], [(0, 1)] * 3]

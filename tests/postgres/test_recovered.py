@@ -15,12 +15,13 @@ from batonpass.core.inputs import GroupDeclaration, ProbeRequest
 from batonpass.core.model import Subtopology, Topology
 from batonpass.core.records import EpochsRaised, ProbeScheduled
 from batonpass.postgres.archive import PostgresArchive
-from batonpass.postgres.fleet import Berth, Fleet
+from batonpass.postgres.fleet import Fleet, Registration
 from batonpass.postgres.leases import Leases
 from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.recovered import EPOCH_LEAP, POSITION_LEAP, recovered
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.history import Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import History
 from batonpass.runtime.ports import Commit, Superseded
 
 ORDERS, CLICKS = GroupId("orders"), GroupId("clicks")
@@ -66,7 +67,7 @@ def make(engine: AsyncEngine) -> Make:
     """Return what makes coordinators that decide as the real ones do."""
 
     def made() -> tuple[Coordinator, Fleet]:
-        fleet = Fleet(Leases(engine, lease_ms=60_000), Berth(lease_ms=60_000))
+        fleet = Fleet(Leases(engine, lease_ms=60_000), Registration(lease_ms=60_000))
         log = PostgresRecordLog(engine, tenure=fleet)
         ports = replace(make_world().ports, log=log, ownership=fleet, decide=decide, evolve=evolve)
         coordinator = Coordinator(ports)

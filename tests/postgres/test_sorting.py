@@ -13,9 +13,9 @@ from batonpass.codec.changes import Change
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres import sorting
+from batonpass.postgres.append import BATCH_CHANGES_MAX
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.rows import BATCH_CHANGES_MAX
 from batonpass.postgres.schema import migrations, upgrade
 from batonpass.postgres.sorting import keep_sorted, sort_some
 from batonpass.runtime.history import History

@@ -7,8 +7,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from tests.postgres.server import run_sql
 
-from batonpass.postgres.schema import migrations, upgrade
-from batonpass.postgres.standing import Fit, least_known, standing_of
+from batonpass.postgres.schema import Fit, least_known, migrations, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
 
 MIGRATION = '''

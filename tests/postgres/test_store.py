@@ -18,7 +18,7 @@ from batonpass.core.ids import GroupId
 from batonpass.core.records import ProbeScheduled
 from batonpass.postgres.embedded import EmbeddedPostgres
 from batonpass.postgres.schema import upgrade
-from batonpass.postgres.store import Place, PostgresStore
+from batonpass.postgres.store import PostgresStore, StoreOptions
 from batonpass.runtime.ports import Commit, NotOwner, StoreUnavailable
 
 ORDERS, EARLY = GroupId("orders"), GroupId("early")
@@ -33,9 +33,9 @@ async def until(true: Callable[[], bool], *, within_s: float = 30) -> None:
         await asyncio.sleep(0.02)
 
 
-def place(url: str, name: str) -> Place:
+def place(url: str, name: str) -> StoreOptions:
     """Return where a coordinator of short leases runs."""
-    return Place(url, f"http://{name}", lease_ms=1_500, renewal_ms=200)
+    return StoreOptions(url, f"http://{name}", lease_ms=1_500, renewal_ms=200)
 
 
 async def test_a_frozen_coordinator_is_taken_over_and_writes_no_more(database_url: str, engine: AsyncEngine) -> None:

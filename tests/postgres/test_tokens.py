@@ -11,12 +11,12 @@ from batonpass.core.ids import GroupId
 from batonpass.postgres.archive import PostgresArchive
 from batonpass.postgres.connect import connect
 from batonpass.postgres.tokens import PostgresTokens
-from batonpass.runtime.access import AccessRole, Principal, TokenWish
+from batonpass.runtime.access import AccessRole, NewToken, Principal
 from batonpass.runtime.history import Asked
 from batonpass.runtime.ports import StoreUnavailable
 
 ANN = Asked("ann", "new worker", "c-1", "create-token")
-WORKER = TokenWish("orders workers", AccessRole.WORKER, GroupId("orders"))
+WORKER = NewToken("orders workers", AccessRole.WORKER, GroupId("orders"))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_a_secret_is_not_kept(tokens: PostgresTokens, engine: AsyncEngine)
 async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
     """A revoked token finds nobody, stays listed with the time of its first revocation, and others stay good."""
     first, secret = await tokens.create(WORKER, ANN)
-    second, other = await tokens.create(TokenWish("ops", AccessRole.OPERATOR), ANN)
+    second, other = await tokens.create(NewToken("ops", AccessRole.OPERATOR), ANN)
     assert await tokens.revoke(first.id, ANN)
     revoked = (await tokens.list())[0].revoked_ms
     assert revoked is not None
@@ -63,7 +63,7 @@ async def test_a_revoked_token_is_worth_nothing(tokens: PostgresTokens) -> None:
 async def test_a_token_expires(tokens: PostgresTokens) -> None:
     """A token is good until the instant that it was made for, and tells it."""
     soon_ms = int(time.time() * 1_000) + 700
-    made, secret = await tokens.create(TokenWish("short", AccessRole.VIEWER, expires_ms=soon_ms), ANN)
+    made, secret = await tokens.create(NewToken("short", AccessRole.VIEWER, expires_ms=soon_ms), ANN)
     assert made.expires_ms == soon_ms
     assert await tokens.find(secret) == Principal("short", AccessRole.VIEWER, None, soon_ms)
     await asyncio.sleep(1)

@@ -27,7 +27,8 @@ from batonpass.postgres.record_log import PostgresRecordLog
 from batonpass.postgres.sorting import sort_some
 from batonpass.postgres.tables import PARTITIONED, assignment_events
 from batonpass.postgres.upkeep import DAYS_AHEAD, Retention, Upkeep, day_of, name_of
-from batonpass.runtime.history import Asked, Event, History
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import Asked, History
 from batonpass.runtime.ports import Commit, StoreUnavailable
 
 ORDERS, TASK = GroupId("orders"), TaskId("0_1")

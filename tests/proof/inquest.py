@@ -9,8 +9,7 @@ from sqlalchemy import text
 
 from batonpass.codec.code import code_version
 from batonpass.codec.records import StoredRecord, decode_record
-from batonpass.codec.replay import replay
-from batonpass.codec.traces import decode_trace
+from batonpass.codec.traces import decode_trace, replay
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId
 from batonpass.core.invariants import check_group

@@ -18,8 +18,8 @@ from batonpass.core.policy import Policy
 from batonpass.core.records import AssignmentChanged, ProbeScheduled, Record
 from batonpass.core.replies import Answer, Done
 from batonpass.core.soft import MemberSoft, Soft
-from batonpass.runtime.memory_log import MemoryRecordLog
-from batonpass.runtime.ports import Commit, Loaded, NotOwner, Ports, StoreUnavailable
+from batonpass.runtime.memory_store import MemoryRecordLog
+from batonpass.runtime.ports import Commit, Loaded, NotOwner, Observer, Ports, StoreUnavailable
 
 GROUP = GroupId("orders")
 M1, M2 = MemberId("m1"), MemberId("m2")
@@ -108,7 +108,7 @@ class BreakableLog(MemoryRecordLog):
 
 
 @dataclass
-class Seen:
+class Seen(Observer):
     """What an observer was told, and what the core was asked, in order."""
 
     asked: list[Input] = field(default_factory=list)
@@ -124,9 +124,6 @@ class Seen:
         assert decide_ms >= 0
         assert decision.after.version == before.version + len(decision.records)
         self.effects += inputs
-
-    def committed(self, commit: Commit, append_ms: float) -> None:
-        """Note nothing: the log itself says what was committed."""
 
     def store_failed(self, group_id: GroupId, reason: str) -> None:
         """Note a failure of the store."""

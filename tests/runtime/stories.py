@@ -26,9 +26,7 @@ from batonpass.core.inputs import (
 from batonpass.core.model import OnLeaseLost
 from batonpass.core.placement import flow
 from batonpass.core.replies import Reply
-from batonpass.runtime.events import EventType
-from batonpass.runtime.events_of import events_of
-from batonpass.runtime.history import Event
+from batonpass.runtime.events import Event, EventType, events_of
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 TASK = TaskId("0_0")

@@ -31,7 +31,7 @@ from batonpass.core.records import (
 )
 from batonpass.core.replies import Answer, Done
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.deadlines import DELAY_MS_MAX, Deadline
+from batonpass.runtime.group_runtime import DELAY_MS_MAX, Deadline
 from batonpass.runtime.ports import Commit, CoordinatorLoading, StoreUnavailable
 from batonpass.runtime.pulse import STALL_MS, Pulse
 from batonpass.runtime.watchers import Watchers
@@ -205,7 +205,7 @@ async def test_a_due_deadline_posts_a_tick_and_nothing_else(world: World) -> Non
 
 async def test_a_tick_that_finds_no_room_comes_again(world: World) -> None:
     """A deadline is not lost when the mailbox is full at its time."""
-    coordinator = Coordinator(world.ports, letters_max=1)
+    coordinator = Coordinator(world.ports, requests_waiting_max=1)
     await coordinator.ask(GROUP, ProbeRequest())
     world.log.open.clear()
     waiting = []

@@ -12,7 +12,7 @@ from batonpass.core.records import ProbeScheduled, Record
 from batonpass.core.replies import Done, Reply
 from batonpass.runtime.engine import ATTEMPTS_MAX, Attempt, Engine
 from batonpass.runtime.history import NOBODY_ASKED, Asked
-from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, CoordinatorLoading, Defect, Loaded, NotOwner, StoreUnavailable
 
 BEAT = Heartbeat(M1, 1, 1)

@@ -26,9 +26,7 @@ from tests.runtime.stories import (
 from batonpass.core.ids import MemberId, TaskId, task_sort_key
 from batonpass.core.inputs import DrainRequest, Leave
 from batonpass.core.model import Role
-from batonpass.runtime.events import MANY, MEANINGS, EventType
-from batonpass.runtime.events_of import merged
-from batonpass.runtime.history import Event
+from batonpass.runtime.events import MANY, MEANINGS, Event, EventType, merged
 
 
 def test_every_type_is_told_by_some_story_with_the_body_that_is_described() -> None:

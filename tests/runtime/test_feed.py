@@ -10,9 +10,10 @@ import pytest
 
 from batonpass.core.errors import LimitExceeded
 from batonpass.core.ids import GroupId
+from batonpass.runtime.events import Event
 from batonpass.runtime.feed import PAGE, Feed, Follower, Missed
-from batonpass.runtime.history import Event, History, StoredEvent
-from batonpass.runtime.memory_log import MemoryRecordLog
+from batonpass.runtime.history import History, StoredEvent
+from batonpass.runtime.memory_store import MemoryRecordLog
 from batonpass.runtime.ports import Commit, StoreUnavailable
 
 A, B = GroupId("a"), GroupId("b")

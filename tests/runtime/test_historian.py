@@ -1,7 +1,8 @@
 """What is committed beside the records is enough to rebuild who held what, and to decide everything again."""
 
+import dataclasses
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,16 @@ from tests.core.relay import Relay
 from tests.core.scene import Scene, failed, topology
 from tests.core.test_streams import Application, Leader
 
-from batonpass.codec.replay import replay
-from batonpass.codec.traces import TRACE_VERSION, UnreadableTrace, decode_trace, encode_trace, soft_after
+from batonpass.codec.traces import (
+    TRACE_VERSION,
+    Trace,
+    UnreadableTrace,
+    decode_trace,
+    encode_trace,
+    replay,
+    soft_after,
+    soft_delta,
+)
 from batonpass.core.decide import decide
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId, MemberId, TaskId
@@ -31,11 +40,11 @@ from batonpass.core.inputs import (
 from batonpass.core.invariants import check_repeated
 from batonpass.core.model import Group
 from batonpass.core.pmap import PMap
+from batonpass.core.policy import Policy
 from batonpass.core.records import Record
 from batonpass.core.replies import Done, Reply
-from batonpass.core.soft import Soft
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED, History
+from batonpass.core.soft import EndOffset, MemberSoft, Soft
+from batonpass.runtime.history import NOBODY_ASKED, Historian, History
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces-v1.jsonl"
 
@@ -56,6 +65,8 @@ class Chronicle(Scene):
         super().__init__(**fields)  # type: ignore[arg-type]
         self.historian = Historian(self.policy, "code-1")
         self.written: list[Written] = []
+        self.traced = Soft()
+        """On what the last decision that was written was made."""
 
     def do(self, item: Input) -> Reply:
         """Let ``item`` happen, and write down what it changed."""
@@ -67,6 +78,7 @@ class Chronicle(Scene):
             assert history.trace is not None
             self.written.append(Written(self.last.records, history, encode_trace(history.trace)))
             self.historian.committed(before[1])
+            self.traced = before[1]
         return reply
 
 
@@ -278,3 +290,40 @@ def test_a_trace_of_an_unknown_input_is_refused() -> None:
     payload = scene.written[0].trace.replace(b'"group-declaration"', b'"group-dissolution"')
     with pytest.raises(UnreadableTrace, match="group-dissolution"):
         decode_trace(TRACE_VERSION, payload)
+
+
+SOFT = Soft(
+    started_ms=1,
+    judge_from_ms=2,
+    members=PMap({MemberId("m1"): MemberSoft(3, seq=4)}),
+    end_offsets=PMap({("t", 0): EndOffset(5, 6)}),
+    begin_offsets=PMap({("t", 0): 7}),
+    wake_ms=8,
+    target_is_provisional=False,
+    left_before_joining=PMap({MemberId("m2"): 9}),
+)
+
+
+@pytest.mark.parametrize("name", [part.name for part in fields(Soft)])
+def test_whatever_is_softly_known_is_traced(name: str) -> None:
+    """Nothing of the soft state is left out of a trace, so that a decision is made again on what it was made on."""
+    before = Soft()
+    after = dataclasses.replace(before, **{name: getattr(SOFT, name)})
+    assert after != before
+    for older, newer in ((before, after), (after, SOFT), (SOFT, before)):
+        trace = Trace((Tick(),), 1, 0, soft_delta(older, newer), Policy(), "")
+        assert soft_after(older, decode_trace(TRACE_VERSION, encode_trace(trace)).soft) == newer
+
+
+def test_a_join_that_was_refused_beside_others_is_refused_again() -> None:
+    """A batch is decided again with what its inputs were refused for, which no record says."""
+    scene = Chronicle()
+    scene.declare()
+    scene.do(Leave(MemberId("m1")))
+    batch = (Join(MemberId("m1")), Join(MemberId("m2")))
+    decision = decide(scene.group, scene.soft, batch, scene.now_ms, scene.policy)
+    before = scene.group, scene.soft
+    history = scene.historian.history(NOBODY_ASKED, batch, before, decision, at=(scene.now_ms, 0.5))
+    assert history.trace is not None
+    again, _ = replay(scene.group, scene.traced, decode_trace(TRACE_VERSION, encode_trace(history.trace)))
+    assert again.records == decision.records

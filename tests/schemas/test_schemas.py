@@ -6,6 +6,7 @@ import copy
 from dataclasses import fields
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from tests.protocol_page import PROBLEMS
@@ -14,7 +15,9 @@ from tests.schemas.validating import faults
 from tests.worker.scripted import Scripted, assignment, joined
 
 from batonpass import schemas
+from batonpass.codec import bodies
 from batonpass.core.policy import RANGES, GroupConfig
+from batonpass.kafka.exchange import KINDS
 from batonpass.runtime.events import MEANINGS, EventType
 from batonpass.worker.protocol import MemberSettings, Progress, Request, RequestKind, parse_answer
 
@@ -94,6 +97,9 @@ def test_a_typo_of_an_operator_is_seen(name: str) -> None:
         ("heartbeat", {"seq": 1, "member_epoch": 0, "tasks": {}}),
         ("kafka_heartbeat", {"kind": "join", "member": "a6f1"}),
         ("kafka_heartbeat", {"kind": "leave", "member": "a6f1"}),
+        ("kafka_heartbeat", {"kind": "leave", "member": "a6f1", "mode": "restart", "reason": "a new version"}),
+        ("kafka_heartbeat", {"kind": "drain", "member": "a6f1", "deadline_ms": None}),
+        ("kafka_heartbeat", {"kind": "undrain", "member": "a6f1"}),
         ("member_answer", MEMBER_ANSWER | {"assignment": None, "report": "full", "acceptable_catchup_ms": 0}),
     ],
 )
@@ -290,6 +296,37 @@ def test_the_settings_are_those_of_the_core() -> None:
         if name in RANGES:
             number = schema.get("anyOf", [schema])[0]
             assert (number["minimum"], number["maximum"]) == RANGES[name], name
+
+
+BODIES: dict[str, type[msgspec.Struct]] = {
+    "join": bodies.JoinBody,
+    "heartbeat": bodies.HeartbeatBody,
+    "group_put": bodies.GroupBody,
+    "pause": bodies.PauseBody,
+    "pin": bodies.PinBody,
+    "plan_request": bodies.WhatIfBody,
+    "command": bodies.ReasonBody,
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_has_the_fields_that_its_schema_describes(name: str) -> None:
+    """What is read is described, and what is described is read."""
+    assert [field.encode_name for field in msgspec.structs.fields(BODIES[name])] == list(
+        schemas.load(name)["properties"]
+    )
+
+
+def test_a_report_has_the_fields_that_its_schema_describes() -> None:
+    """The same holds of what a join and a heartbeat say of one task."""
+    described = schemas.load("common")["$defs"]["task_report"]["properties"]
+    assert {field.encode_name for field in msgspec.structs.fields(bodies.ReportBody)} == set(described)
+
+
+def test_kafka_carries_the_calls_that_its_schema_describes() -> None:
+    """Whatever a member may say over Kafka stands in the schema, with its fields."""
+    schema = schemas.load("kafka_heartbeat")
+    assert schema["properties"]["kind"]["enum"] == list(KINDS)
 
 
 def sent_by_a_worker() -> list[Request]:

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 
 from batonpass.cli.simulate import app
 from batonpass.codec.records import encode_records
-from batonpass.codec.replay import replay
-from batonpass.codec.traces import decode_trace
+from batonpass.codec.traces import decode_trace, replay
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId
 from batonpass.core.invariants import check_group

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from batonpass.core.errors import LimitExceeded, ProtocolError
-from batonpass.runtime.access import AccessRole, Forbidden, Principal, StoredToken, Tokens, TokenWish, digest_of
+from batonpass.runtime.access import AccessRole, Forbidden, NewToken, Principal, StoredToken, Tokens, digest_of
 from batonpass.runtime.ports import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -254,9 +254,9 @@ class WithAdmin:
             return self._admin
         return await self._behind.find(secret)
 
-    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token in the store."""
-        return await self._behind.create(wish, asked)
+        return await self._behind.create(wanted, asked)
 
     async def list(self) -> Sequence[StoredToken]:
         """Return the tokens of the store."""

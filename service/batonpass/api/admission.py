@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from batonpass.api.access import Unauthenticated, check, check_local
 from batonpass.api.calls import GROUP_PART, HEARTBEAT, LONG_POLL, OPEN, UNKNOWN
-from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext
+from batonpass.api.context import CONTEXT, FORWARDED, GONE_STATUS, Disconnected, RequestContext, RequestIds
 from batonpass.api.limits import too_early
 from batonpass.api.problems import UnknownPath, not_allowed
-from batonpass.api.request_ids import RequestIds
 from batonpass.core.errors import LimitExceeded, ProtocolError
 from batonpass.core.ids import GroupId
 from batonpass.runtime.access import AccessRole, Forbidden, Principal
@@ -35,7 +34,7 @@ EVERYBODY: Final = Principal("", AccessRole.ADMIN)
 _UNCOUNTED: Final = frozenset(chain.from_iterable(OPEN[name] for name in ("livez", "readyz")))
 """Calls without a limit: a probe that is refused ends a process that is well."""
 
-_AT_THE_DOOR: Final = (Unauthenticated, Forbidden, LimitExceeded)
+_NOT_ADMITTED: Final = (Unauthenticated, Forbidden, LimitExceeded)
 RETRY_AFTER_MS: Final = 500
 
 
@@ -53,7 +52,7 @@ class Journal(Protocol):
     """Who writes down what happens to calls; it must not raise."""
 
     def refused(self, error: ProtocolError, call: str, who: str, cause: str) -> None:
-        """Hear of a call that was refused at the door: without a token, without the right, too often."""
+        """Hear of a call that was not admitted: without a token, without the right, too often."""
 
     def failed(self, error: BaseException, call: str, cause: str) -> None:
         """Hear of a call on which the program failed."""
@@ -187,7 +186,7 @@ class Admission:
 
     async def _refuse(self, context: RequestContext, error: ProtocolError) -> None:
         self._policy.meter.refused(error.type)
-        if isinstance(error, _AT_THE_DOOR):
+        if isinstance(error, _NOT_ADMITTED):
             call = f"{context.scope['method']} {context.call.path}"
             self._policy.journal.refused(error, call, context.who, context.request_id)
         if not context.started:

@@ -15,9 +15,8 @@ from starlette.responses import Response
 from batonpass.api.openapi import route
 from batonpass.api.problems import UnknownPath
 from batonpass.api.service import json_response, page, query, service_of
-from batonpass.codec.answers import rfc3339
-from batonpass.codec.explanations import time_of
-from batonpass.codec.queries import AuditsQuery, FindingsQuery
+from batonpass.codec.answers import rfc3339, time_of
+from batonpass.codec.bodies import AuditsQuery, FindingsQuery
 from batonpass.codec.shape import refusal
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures
 

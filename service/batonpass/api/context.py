@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import re
+import secrets
 from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from batonpass.api.problems import PROBLEM_JSON, BadHead, problem_headers
-from batonpass.api.request_ids import HEADER
 from batonpass.codec.answers import problem_body, to_json
 from batonpass.core.errors import TooLarge
 from batonpass.runtime.history import Asked
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", PROBLEM_JSON.encode())
+HEADER: Final = b"x-request-id"
 FORWARDED: Final = b"batonpass-forwarded-for"
 """The header of a request that another coordinator passed on: who made it, by address. Such a one goes no further."""
 
@@ -196,3 +199,31 @@ def context_of(request: Request) -> RequestContext:
     """Return the context of a request."""
     context: RequestContext = request.scope[CONTEXT]
     return context
+
+
+_GIVEN: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+# https://www.w3.org/TR/trace-context: version, trace id, parent id, flags
+_TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_NO_TRACE: Final = b"0" * 32
+
+
+class RequestIds:
+    """Gives a request the id under which it, its log lines and its records are found again.
+
+    It takes the one that the caller has given, or makes one that no other process makes.
+    """
+
+    def __init__(self) -> None:
+        self._start = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    def of(self, request_id: bytes | None, traceparent: bytes | None) -> str:
+        """Return ``X-Request-Id``, else the trace id of ``traceparent``, else an id of our own.
+
+        An id that is too long, or holds a blank or anything unprintable, counts as none.
+        """
+        if request_id is not None and _GIVEN.fullmatch(request_id):
+            return request_id.decode()
+        if traceparent is not None and (trace := _TRACE.match(traceparent)) and trace[1] != _NO_TRACE:
+            return trace[1].decode()
+        return f"{self._start}-{next(self._numbers):x}"

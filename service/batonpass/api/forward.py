@@ -1,4 +1,4 @@
-"""Pass a request on to the coordinator that owns its group, and its answer back, as it comes.
+"""Pass a request on to the coordinator that owns its group, and its answer back, as it comes (protocol 1.6).
 
 One hop at most: what was passed on once is answered where it arrived. The caller's token goes along, so the owner
 checks it again. A caller that goes away takes the call to the owner with it: a long-poll that breaks here breaks there.
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from batonpass.api.context import FORWARDED, Disconnected
-from batonpass.api.request_ids import HEADER
+from batonpass.api.context import FORWARDED, HEADER, Disconnected
 from batonpass.runtime.ports import NotOwner, StoreUnavailable
 
 if TYPE_CHECKING:

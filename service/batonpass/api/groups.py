@@ -1,4 +1,4 @@
-"""Declaring, changing, deleting and showing groups."""
+"""Declaring, changing, deleting and showing groups (protocol 2.1 to 2.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats and long-polls, the two calls that members make all the time.
+"""Heartbeats (protocol 4.1) and long-polls (protocol 6.1), the two calls that members make all the time.
 
 ``Admission`` hands them their requests as it finds them: the framework's way through middleware, routing and response
 classes costs several times what these calls do (decision 0032 has the figures).

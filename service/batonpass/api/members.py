@@ -1,4 +1,7 @@
-"""Joining, leaving, draining, evicting and showing members. Heartbeats and long-polls are in `heartbeats`."""
+"""Joining (protocol 3.1), leaving, draining, evicting (protocol 9.1 to 9.4) and showing members.
+
+Heartbeats and long-polls are in `heartbeats`.
+"""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from starlette.staticfiles import StaticFiles
 from batonpass import __version__, schemas
 from batonpass.api.calls import ADMIN, HEARTBEAT, LONG_POLL, ROLES
 from batonpass.api.problems import PROBLEM_JSON
-from batonpass.codec.bodies import Count, HeartbeatBody, Name, PollQuery, TaskName
-from batonpass.codec.queries import NoQuery
+from batonpass.codec.bodies import Count, HeartbeatBody, Name, NoQuery, PollQuery, TaskName
 from batonpass.codec.shape import Shape
 
 if TYPE_CHECKING:

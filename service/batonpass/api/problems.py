@@ -1,4 +1,4 @@
-"""Every error as a problem object (RFC 9457): what happened, and what the caller should do next."""
+"""Every error as a problem object (RFC 9457, protocol 1.4): what happened, and what the caller should do next."""
 
 from __future__ import annotations
 

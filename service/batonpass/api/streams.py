@@ -1,4 +1,4 @@
-"""Advice to Kafka Streams applications: who is to have what after a rebalance."""
+"""Advice to Kafka Streams applications: who is to have what after a rebalance (protocol 14.1)."""
 
 from __future__ import annotations
 

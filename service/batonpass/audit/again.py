@@ -30,8 +30,7 @@ from batonpass.audit.flatten import check_numbers
 from batonpass.codec.changes import changes_of
 from batonpass.codec.generations import Generation, generation_of, why_of
 from batonpass.codec.records import RECORD_TYPES, StoredRecord
-from batonpass.codec.replay import replay
-from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, soft_after
+from batonpass.codec.traces import Trace, UnreadableTrace, decode_trace, replay, soft_after
 from batonpass.core.decide import Decision
 from batonpass.core.evolve import evolve
 from batonpass.core.ids import GroupId

@@ -10,8 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from batonpass.cli.exits import Exit, Failure
-from batonpass.postgres.schema import SchemaBusy, upgrade
-from batonpass.postgres.standing import Fit, Standing, standing_of
+from batonpass.postgres.schema import Fit, SchemaBusy, Standing, standing_of, upgrade
 from batonpass.runtime.ports import StoreUnavailable
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from batonpass.cli.spans import span
 from batonpass.postgres.connect import connect
 from batonpass.postgres.leases import Leases, Living
 from batonpass.postgres.recovered import Recovered, recovered
-from batonpass.postgres.standing import Standing, standing_of
+from batonpass.postgres.schema import Standing, standing_of
 from batonpass.terminal import say, screen
 
 GROUPS_SHOWN = 50

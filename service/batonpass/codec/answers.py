@@ -27,6 +27,11 @@ def rfc3339(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def time_of(at_ms: int | None) -> str | None:
+    """Return an instant as the wire has it, None where there is none."""
+    return None if at_ms is None else rfc3339(at_ms)
+
+
 def answer_body(answer: Answer) -> dict[str, Any]:
     """Return the body of the answer to a join, a heartbeat or a long-poll."""
     return {

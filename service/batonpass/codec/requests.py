@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from batonpass.codec.bodies import (
     NAME_CHARS_MAX,
@@ -22,12 +22,12 @@ from batonpass.codec.bodies import (
 from batonpass.codec.shape import UNKNOWN_MAX, Shape, refusal
 from batonpass.core.dry_run.whatif import Newcomers, WhatIf
 from batonpass.core.errors import InvalidConfig, InvalidRequest, InvalidTopology, ProtocolError, TooLarge
-from batonpass.core.ids import GroupId, InstanceId, MemberId, TaskId
+from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import GroupDeclaration, Heartbeat, Join, PauseRequest
 from batonpass.core.model import ActiveState, OnLeaseLost, PauseScope, Subtopology, Topology
 from batonpass.core.soft import Positions, TaskReport
 
-# Workers of another version may know fields that this program does not, so these two are lenient.
+# Workers of another version may know fields that this program does not, so these two are lenient (protocol 1.3).
 _JOIN: Final = Shape(JoinBody, lenient=True)
 _HEARTBEAT: Final = Shape(HeartbeatBody, lenient=True)
 _GROUP: Final = Shape(GroupBody)
@@ -68,21 +68,13 @@ def read_join(member_id: MemberId, body: bytes, *, tasks_max: int) -> Join:
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _JOIN.parse(body)
-    return Join(
-        member_id,
-        instance_id=None if said.instance_id is None else InstanceId(said.instance_id),
-        takeover=said.takeover,
-        replaces=None if said.replaces is None else MemberId(said.replaces),
-        capacity=said.capacity,
-        max_tasks=said.max_tasks,
-        max_disk_bytes=said.max_disk_bytes,
-        client_tags=said.client_tags,
-        topology_epoch=said.topology_epoch,
-        on_lease_lost=OnLeaseLost(said.on_lease_lost),
-        endpoint=said.endpoint,
-        tasks=_reports(said.tasks, tasks_max),
-        unknown_fields=unknown_fields,
-    )
+    fields = _given(said) | {
+        "on_lease_lost": OnLeaseLost(said.on_lease_lost),
+        "tasks": _reports(said.tasks, tasks_max),
+        "unknown_fields": unknown_fields,
+    }
+    del fields["reason"]
+    return Join(member_id, **fields)
 
 
 def naming_query(item: Worker, names: Iterable[str], *, known: Container[str] = ()) -> Worker:
@@ -99,8 +91,15 @@ def read_heartbeat(member_id: MemberId, body: bytes, *, tasks_max: int) -> Heart
         TooLarge: when it reports more than ``tasks_max`` tasks (413).
     """
     said, unknown_fields = _HEARTBEAT.parse(body)
-    tasks = None if said.tasks is UNSET else _reports(said.tasks, tasks_max)
-    return Heartbeat(member_id, said.seq, said.member_epoch, tasks, unknown_fields)
+    fields = _given(said) | {"unknown_fields": unknown_fields}
+    if not isinstance(said.tasks, UnsetType):
+        fields["tasks"] = _reports(said.tasks, tasks_max)
+    return Heartbeat(member_id, **fields)
+
+
+def _given(said: Struct) -> dict[str, Any]:
+    """Return the fields of a body that were given; the input has them under the same names."""
+    return {name: value for name in said.__struct_fields__ if (value := getattr(said, name)) is not UNSET}
 
 
 def read_declaration(group_id: GroupId, body: bytes, *, if_match: int | None) -> tuple[GroupDeclaration, str]:
@@ -208,21 +207,18 @@ def _reports(said: Mapping[str, ReportBody], tasks_max: int) -> dict[TaskId, Tas
 
 
 def _report(said: ReportBody) -> TaskReport:
-    # A group at rest sends little but this, so what was left out is settled without a call.
     return TaskReport(
-        said.role,
-        None if said.state is UNSET else _STATES[said.state],
-        None if said.lag is UNSET else said.lag,
-        () if said.position is UNSET and said.positions is UNSET else _positions(said.position, said.positions),
-        () if said.end_offset is UNSET and said.end_offsets is UNSET else _positions(said.end_offset, said.end_offsets),
-        said.lost,
-        None if said.input_lag is UNSET else said.input_lag,
-        said.detail,
-        ()
-        if said.final_position is UNSET and said.final_positions is UNSET
-        else _positions(said.final_position, said.final_positions),
-        None if said.fencing_token is UNSET else said.fencing_token,
-        None if said.disk_bytes is UNSET else said.disk_bytes,
+        role=said.role,
+        state=None if said.state is UNSET else _STATES[said.state],
+        lag=None if said.lag is UNSET else said.lag,
+        positions=_positions(said.position, said.positions),
+        end_offsets=_positions(said.end_offset, said.end_offsets),
+        lost=said.lost,
+        input_lag=None if said.input_lag is UNSET else said.input_lag,
+        detail=said.detail,
+        final_position=_positions(said.final_position, said.final_positions),
+        token=None if said.fencing_token is UNSET else said.fencing_token,
+        disk_bytes=None if said.disk_bytes is UNSET else said.disk_bytes,
     )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import msgspec
 
+from batonpass.core.decide import Decision, decide
 from batonpass.core.ids import MemberId
 from batonpass.core.inputs import EndOffsets, Input
 from batonpass.core.policy import Policy
 from batonpass.core.soft import EndOffset, MemberSoft, Soft
+
+if TYPE_CHECKING:
+    from batonpass.core.model import Group
 
 TRACE_VERSION: Final = 2
 """The version in which traces are written. A reader that meets a later one says so, and replays nothing of it.
@@ -38,6 +42,7 @@ class SoftDelta(msgspec.Struct, frozen=True):
     members: Mapping[MemberId, MemberSoft | None]
     end_offsets: tuple[tuple[str, int, EndOffset | None], ...] = ()
     begin_offsets: tuple[tuple[str, int, int | None], ...] = ()
+    left_before_joining: Mapping[MemberId, int | None] = {}
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -69,6 +74,7 @@ def soft_delta(older: Soft | None, soft: Soft) -> SoftDelta:
         members=soft.members.changed_since(base.members),
         end_offsets=tuple((topic, partition, end) for (topic, partition), end in sorted(ends.items())),
         begin_offsets=tuple((topic, partition, begin) for (topic, partition), begin in sorted(begins.items())),
+        left_before_joining=soft.left_before_joining.changed_since(base.left_before_joining),
     )
 
 
@@ -83,6 +89,7 @@ def soft_after(older: Soft, delta: SoftDelta) -> Soft:
         begin_offsets=base.begin_offsets.updated({(topic, part): at for topic, part, at in delta.begin_offsets}),
         wake_ms=delta.wake_ms,
         target_is_provisional=delta.bound_target,
+        left_before_joining=base.left_before_joining.updated(delta.left_before_joining),
     )
 
 
@@ -178,3 +185,13 @@ _ITEM_TYPES: Final[Mapping[str, Any]] = {
 }
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+def replay(group: Group, traced: Soft, trace: Trace) -> tuple[Decision, Soft]:
+    """Return the decision that the trace leads to, byte for byte (L10), and the soft state that it was made on.
+
+    ``group`` is what the first ``trace.version`` records add up to, ``traced`` the soft state that the trace before was
+    made on (empty for the first one).
+    """
+    soft = soft_after(traced, trace.soft)
+    return decide(group, soft, trace.inputs, trace.now_ms, trace.policy), soft

@@ -78,7 +78,9 @@ def _with_heartbeat(known: MemberSoft, item: Heartbeat, now_ms: int) -> MemberSo
     timeouts = known.timeouts
     if item.member_epoch > known.echoed:
         timeouts = tuple(entry for entry in timeouts if entry[0] >= item.member_epoch)
-    return MemberSoft(now_ms, item.seq, item.member_epoch, known.full, timeouts, known.reports)
+    return replace(
+        known, heard_ms=now_ms, seq=item.seq, echoed=item.member_epoch, timeouts=timeouts, poll_broken_ms=None
+    )
 
 
 def _is_repeated(draft: DecisionDraft, member: Member, known: MemberSoft, item: Heartbeat) -> bool:

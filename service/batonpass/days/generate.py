@@ -17,8 +17,8 @@ from functools import partial
 from math import ceil
 from typing import Final
 
-from batonpass.days.crew import carry_out
 from batonpass.days.plant import Fault, oddities_of, plant
+from batonpass.days.processes import carry_out
 from batonpass.days.rows import GroupRecorder, GroupRows
 from batonpass.days.writing import make_days, refuse_existing, write
 from batonpass.postgres.connect import connect

@@ -18,11 +18,10 @@ from batonpass.core.inputs import DrainRequest, GroupDeclaration, Input
 from batonpass.core.model import Group
 from batonpass.core.policy import Policy
 from batonpass.core.soft import Soft
-from batonpass.postgres.rows import Row, prepare
+from batonpass.postgres.append import Row, prepare
 from batonpass.postgres.snapshots import KEPT
 from batonpass.runtime.chores import SNAPSHOT_EVERY_RECORDS, sample_of
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED, Asked
+from batonpass.runtime.history import NOBODY_ASKED, Asked, Historian
 from batonpass.runtime.ports import Commit
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,7 +1,7 @@
 """A Kafka broker of one's own, for one machine: one node, no container, data in one folder.
 
 It is Apache Kafka itself in KRaft mode (KIP-500: no ZooKeeper), listens on 127.0.0.1 without a password, never outlives
-the process that started it (``batonpass.keeper``), and finds its data again at the next start. It is for tests,
+the process that started it (``batonpass.child_watchdog``), and finds its data again at the next start. It is for tests,
 demonstrations and trying things out; a cluster that matters is run by other means and named by its bootstrap servers.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.kafka.broker_parts import BrokerUnavailable, find_jars, find_java
-from batonpass.kept import STOP_TIMEOUT_S, Kept, Order
 from batonpass.sockets import free_port
 
 GIVEN = "BATONPASS_KAFKA_BOOTSTRAP"
@@ -83,7 +83,7 @@ class LocalBroker:
         self._settings = dict(settings or {})
         self._heap_mb = heap_mb
         self._say = say or (lambda _: None)
-        self._life = Kept(self.folder, self.log, name="Kafka", kind="a broker", error=BrokerUnavailable)
+        self._server = ChildServer(self.folder, self.log, name="Kafka", kind="a broker", error=BrokerUnavailable)
         self.bootstrap_servers = ""
 
     def start(self) -> str:
@@ -97,12 +97,12 @@ class LocalBroker:
         self.stop()
         java = find_java()
         jars = find_jars(java, self._say)
-        self._life.hold_folder()
+        self._server.hold_folder()
         try:
             self._outwait_leftover()
             command = (*java, "-cp", f"{jars}/*")
             wanted = self._port or self._last_port()
-            port = self._port = self._life.launch(wanted, lambda port: self._order(command, port), self._is_ready)
+            port = self._port = self._server.launch(wanted, lambda port: self._order(command, port), self._is_ready)
             self._port_file.write_text(f"{port}\n")
         except BaseException:
             self.stop()
@@ -112,17 +112,17 @@ class LocalBroker:
 
     def stop(self) -> None:
         """Stop the broker in good order and wait until it has ended. Nothing if it does not run."""
-        self._life.stop()
+        self._server.stop()
 
     @property
     def is_running(self) -> bool:
         """Whether the broker runs; one that died by itself does not."""
-        return self._life.is_running
+        return self._server.is_running
 
     @property
     def pid(self) -> int:
         """The process id of the broker that was started last."""
-        return self._life.pid
+        return self._server.pid
 
     def __enter__(self) -> Self:
         """Start the broker."""
@@ -160,15 +160,15 @@ class LocalBroker:
                 raise BrokerUnavailable(f"a broker that was left on {self.folder} does not end.")
             time.sleep(0.1)
 
-    def _order(self, java: tuple[str, ...], port: int) -> Order:
+    def _order(self, java: tuple[str, ...], port: int) -> ServerCommand:
         """Return what runs the broker on a port, after formatting its folder if that is new."""
         properties = self._write_properties(port, free_port())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java, properties)
-        return Order((*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)))
+        return ServerCommand((*java, f"-Xmx{self._heap_mb}m", *JVM, *LOGGING, "kafka.Kafka", str(properties)))
 
     def _is_ready(self, log_size: int) -> bool:
-        return STARTED in self._life.said_since(log_size)
+        return STARTED in self._server.said_since(log_size)
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         lines = SETTINGS | self._settings

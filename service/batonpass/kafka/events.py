@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from batonpass.codec.answers import to_json
 from batonpass.kafka.topics import make_topics
-from batonpass.runtime.ports import StoreUnavailable
+from batonpass.runtime.ports import Outbox, StoreUnavailable
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 BATCH = 500
 IDLE_S = 0.5
 AGAIN_S = 2.0
-
-
-class Outbox(Protocol):
-    """Events that have still to be passed on."""
-
-    async def next(self, limit: int) -> Sequence[StoredEvent]:
-        """Return the next ones, oldest first; the same ones until they were passed on."""
-        ...
-
-    async def passed(self, position: int) -> None:
-        """Note that everything up to a position was passed on."""
-        ...
 
 
 class EventPublisher:

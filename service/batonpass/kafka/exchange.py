@@ -1,10 +1,23 @@
 """The protocol over Kafka: heartbeats come in by one topic, assignments and acknowledgements go out by two others.
 
-It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group.
-Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator reads all heartbeats and
-carries out those of its own groups, as far as their config allows it: whoever may write to the topic speaks for all of
-those, so every other group is left alone, in and out. Assignments are written after the commit that made them, by the
-group's owner alone.
+It is one more shell around the same coordinator: inputs go where HTTP's go, and HTTP and Kafka members mix in a group
+(protocol 11.1 to 11.3). Partitions are assigned by hand, so no rebalance can hold a heartbeat up. Every coordinator
+reads all heartbeats and carries out those of its own groups, as far as their config allows it: whoever may write to the
+topic speaks for all of those, so every other group is left alone, in and out. Assignments are written after the commit
+that made them, by the group's owner alone.
+
+A record of ``batonpass.heartbeats`` is a body of HTTP with the call in ``kind``. What is wrong is refused in the same
+words as over HTTP.
+
+    key    the group
+    value  {"kind": "join" | "heartbeat" | "leave" | "drain" | "undrain", "member": ..., and the body's fields}
+
+``leave`` takes ``mode`` (``leave`` or ``restart``), ``drain`` takes ``deadline_ms``, and these and ``undrain`` take the
+``reason``.
+
+In ``batonpass.assignments``, which is compacted, stands the last answer of each member, until the member is gone. A
+record is written when something of the answer changed that a member acts on: epoch, assignment, status, or the wish for
+a full report. It is always whole, for a reader that begins here knows nothing.
 
 A heartbeat that was read counts as received, whatever becomes of its answer. What is published late or twice is dropped
 by its epoch; what is lost here is published again by the next owner, which begins with every member's assignment.
@@ -16,18 +29,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from batonpass.codec.answers import to_json
+from batonpass.codec.answers import answer_body, problem_body, to_json
+from batonpass.codec.bodies import DurationMs, LeaveQuery, ReasonBody
+from batonpass.codec.requests import checked_name, read_heartbeat, read_join
+from batonpass.codec.shape import Shape, refusal
+from batonpass.core.answers import answer_to_poll
 from batonpass.core.errors import ProtocolError
+from batonpass.core.ids import GroupId, MemberId
+from batonpass.core.inputs import DrainRequest, DrainReversal, Heartbeat, Input, Leave
 from batonpass.core.replies import Answer
-from batonpass.kafka.answers_topic import AssignmentRecord, AssignmentsTopic
-from batonpass.kafka.letters import read_addressee, read_item
-from batonpass.kafka.speakers import Speakers
 from batonpass.kafka.topics import make_topics
 from batonpass.kafka.watch import Groups
 from batonpass.runtime.access import Forbidden
@@ -36,9 +53,9 @@ from batonpass.runtime.ports import CoordinatorLoading, NotOwner, StoreUnavailab
 from batonpass.worker.kafka.connection import KafkaConnection, TopicNames
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import GroupId, MemberId
     from batonpass.core.model import Group
     from batonpass.core.policy import Policy
+    from batonpass.core.replies import Reply
     from batonpass.core.soft import Soft
     from batonpass.runtime.ports import Commit
 
@@ -100,7 +117,7 @@ class Exchange:
         self._news = asyncio.Event()
         self._acks: dict[GroupId, dict[MemberId, int]] = {}
         self._acked_at: dict[GroupId, float] = {}
-        self._speakers = Speakers()
+        self._members = KafkaMembers()
         self._consumer: AIOKafkaConsumer | None = None
         self.is_connected = False
 
@@ -156,7 +173,7 @@ class Exchange:
         while True:
             await asyncio.sleep(SILENCE_LOOK_S)
             if not self._reads():
-                await self._speakers.excuse(self._coordinator.ask)
+                await self._members.excuse(self._coordinator.ask)
 
     def _reads(self) -> bool:
         consumer = self._consumer
@@ -203,7 +220,7 @@ class Exchange:
             await self._publish(producer, self._assignments.refusal(group_id, member_id, reply))
         elif isinstance(reply, Answer):
             self._acks.setdefault(group_id, {})[member_id] = reply.seq
-            self._speakers.heard(group_id, member_id)
+            self._members.heard(group_id, member_id)
         elif asked.command:
             self._commanded(group_id, asked)
         self._changed.add(group_id)
@@ -226,7 +243,7 @@ class Exchange:
             loaded = self._coordinator.loaded_groups()
             groups = {group.id: (group, soft) for group, soft in loaded if group.config.kafka_heartbeats}
             if is_sweep:
-                self._speakers.keep({group_id: group.members for group_id, (group, _) in groups.items()})
+                self._members.keep({group_id: group.members for group_id, (group, _) in groups.items()})
             for group_id in sorted(groups if is_sweep else changed & groups.keys()):
                 for standing in self._assignments.news(*groups[group_id]):
                     await self._publish(producer, standing)
@@ -280,3 +297,148 @@ async def _first_to_fail(*work: Any) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+NEVER_SEEN = -1
+"""An epoch below every member's: what follows it is the whole assignment."""
+
+
+class AssignmentRecord(NamedTuple):
+    """A record to write; ``value`` of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class AssignmentsTopic:
+    """Knows what was written last of each member, and what is to be written now."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._written: dict[GroupId, dict[MemberId, tuple[object, ...] | None]] = {}
+
+    def news(self, group: Group, soft: Soft) -> Iterator[AssignmentRecord]:
+        """Yield what has to be written so that the topic says what holds for every member of a group."""
+        known = self._written.get(group.id)
+        if known is None:
+            # Who went while nobody wrote is not known here: a tombstone too many does no harm.
+            known = self._written[group.id] = dict.fromkeys(group.gone)
+        for member_id in sorted(known.keys() - group.members.keys()):
+            del known[member_id]
+            yield AssignmentRecord(key_of(group.id, member_id), None)
+        for member_id in sorted(group.members):
+            found = answer_to_poll(group, soft, member_id, NEVER_SEEN, self._policy)
+            if not isinstance(found, Answer):
+                continue
+            print_ = (found.member_epoch, found.status, found.report)
+            if known.get(member_id) != print_:
+                known[member_id] = print_
+                yield AssignmentRecord(key_of(group.id, member_id), to_json(answer_body(found)))
+
+    def refusal(self, group_id: GroupId, member_id: MemberId, error: ProtocolError) -> AssignmentRecord:
+        """Return the record that tells a member that it was refused; what holds is written again after it."""
+        known = self._written.get(group_id, {})
+        if member_id in known:
+            known[member_id] = None
+        return AssignmentRecord(key_of(group_id, member_id), to_json(problem_body(error)))
+
+    def forget(self, group_id: GroupId) -> Iterator[AssignmentRecord]:
+        """Yield tombstones for the members of a group that was deleted."""
+        for member_id in sorted(self._written.pop(group_id, {})):
+            yield AssignmentRecord(key_of(group_id, member_id), None)
+
+    def let_go(self, group_id: GroupId) -> None:
+        """Forget a group that another coordinator writes for from now on."""
+        self._written.pop(group_id, None)
+
+    def groups(self) -> list[GroupId]:
+        """Return the groups that something was written of."""
+        return sorted(self._written)
+
+
+def key_of(group_id: GroupId, member_id: MemberId) -> bytes:
+    """Return the key of a member's record."""
+    return f"{group_id}/{member_id}".encode()
+
+
+KINDS: Final = ("join", "heartbeat", "leave", "drain", "undrain")
+
+
+class _Drain(ReasonBody):
+    deadline_ms: DurationMs | None = None
+
+
+_LEAVE, _DRAIN, _UNDRAIN = Shape(LeaveQuery), Shape(_Drain), Shape(ReasonBody)
+
+
+def read_addressee(key: bytes | None, value: bytes | None) -> tuple[GroupId, MemberId, str, dict[str, Any]] | None:
+    """Return group, member, kind and the rest of a record; None for one that names no member who could be answered."""
+    try:
+        said = msgspec.json.decode(value or b"")
+        group = (key or b"").decode()
+        if not isinstance(said, dict):
+            return None
+        member, kind = said.pop("member", None), said.pop("kind", None)
+        if not isinstance(member, str):
+            return None
+        return GroupId(checked_name("group", group)), MemberId(checked_name("member", member)), str(kind), said
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ProtocolError):
+        return None
+
+
+def read_item(member_id: MemberId, kind: str, said: dict[str, Any], *, tasks_max: int) -> tuple[Input, str]:
+    """Return the input that a record asks for, and why it does.
+
+    Raises:
+        InvalidRequest: naming every fault by path and reason.
+        TooLarge: when it reports more than ``tasks_max`` tasks.
+    """
+    body = to_json(said)
+    match kind:
+        case "join":
+            return read_join(member_id, body, tasks_max=tasks_max), ""
+        case "heartbeat":
+            return read_heartbeat(member_id, body, tasks_max=tasks_max), ""
+        case "leave":
+            leave = _LEAVE.parse(body).value
+            return Leave(member_id, restart=leave.mode == "restart"), leave.reason
+        case "drain":
+            drain = _DRAIN.parse(body).value
+            return DrainRequest(member_id, drain.deadline_ms), drain.reason
+        case "undrain":
+            return DrainReversal(member_id), _UNDRAIN.parse(body).value.reason
+        case _:
+            raise refusal([("kind", f"{kind[:40]!r} is not one of {', '.join(KINDS)}")])
+
+
+LATE: Final = -1
+"""A ``seq`` below every other: such a heartbeat changes nothing, and counts as received."""
+
+
+class KafkaMembers:
+    """The members that this coordinator hears over Kafka, so that none is expired for a silence that is the cluster's.
+
+    A heartbeat that could not be read may well have been sent. So while the heartbeats cannot be read, whoever was last
+    heard over Kafka counts as heard; once they can be read again, each has a whole session timeout left.
+    """
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[GroupId, MemberId], None] = {}
+
+    def heard(self, group_id: GroupId, member_id: MemberId) -> None:
+        """Note that a member spoke."""
+        self._heard[group_id, member_id] = None
+
+    def keep(self, groups: Mapping[GroupId, Collection[MemberId]]) -> None:
+        """Forget whoever is no member any more."""
+        self._heard = {key: None for key in self._heard if key[1] in groups.get(key[0], ())}
+
+    async def excuse(self, ask: Callable[[GroupId, Input], Awaitable[Reply]]) -> None:
+        """Have each of them count as heard now; whoever is gone, or another coordinator's, is forgotten."""
+        for group_id, member_id in list(self._heard):
+            try:
+                reply = await ask(group_id, Heartbeat(member_id, LATE, 0))
+            except ProtocolError as error:
+                reply = error
+            if isinstance(reply, ProtocolError) and not isinstance(reply, StoreUnavailable | CoordinatorLoading):
+                self._heard.pop((group_id, member_id), None)

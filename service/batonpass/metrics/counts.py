@@ -16,6 +16,7 @@ from batonpass import __version__
 from batonpass.core.errors import ProtocolError
 from batonpass.core.inputs import Heartbeat
 from batonpass.runtime.events import EventType
+from batonpass.runtime.ports import Observer
 
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from batonpass.core.inputs import Input
     from batonpass.core.invariants import Violation
     from batonpass.core.model import Group
-    from batonpass.runtime.history import Event
+    from batonpass.runtime.events import Event
     from batonpass.runtime.ports import Commit
 
 QUICK: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -48,7 +49,7 @@ WAITS: Final = frozenset({"/v1/groups/{group}/members/{member}/assignment", "/v1
 """Calls that last as long as there is nothing to say; how long is no measure of anything."""
 
 
-class Counts:
+class Counts(Observer):
     """The counters and histograms of one process. It observes the runtime, and meters the calls."""
 
     def __init__(self) -> None:

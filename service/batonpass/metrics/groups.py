@@ -1,6 +1,6 @@
 """How the groups stand, looked at when they are scraped: members, tasks, lags, and what is held back.
 
-Nothing is kept between two scrapes but what is dear to count, so a group or a member that is gone is gone here too.
+Nothing is cached between two scrapes but what is dear to count, so a group or a member that is gone is gone here too.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from batonpass.core.explain.status import GroupState, describe_group
-from batonpass.core.model import Role
-from batonpass.metrics.reports import Sums, add_up
+from batonpass.core.model import ActiveState, Role
 
 if TYPE_CHECKING:
-    from batonpass.core.ids import InstanceId
+    from batonpass.core.ids import InstanceId, TaskId
     from batonpass.core.model import Group, Member
     from batonpass.core.policy import Policy
-    from batonpass.core.soft import Soft
+    from batonpass.core.soft import MeasuredReport, Soft
     from batonpass.metrics.counts import Counts
 
 COPIES_EACH_SCRAPE: Final = 20_000
@@ -72,7 +71,7 @@ OF_MEMBERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Cached:
     """What is dear to count of one group: its tasks and who is gone at a version, and what members report."""
 
     version: int = -1
@@ -98,14 +97,14 @@ class GroupGauges(Collector):
         self._now_ms = now_ms
         self._policy = policy
         self._members_max = members_max
-        self._kept: dict[str, _Kept] = {}
+        self._cached: dict[str, _Cached] = {}
         self._present: list[tuple[Group, Soft]] = []
 
     def look(self) -> set[str]:
         """Take the groups as they are now, to be shown by ``collect``, and return their names."""
         self._present = self._loaded()
         names = {str(group.id) for group, _ in self._present}
-        self._kept = {name: kept for name, kept in self._kept.items() if name in names}
+        self._cached = {name: cached for name, cached in self._cached.items() if name in names}
         return names
 
     def describe(self) -> Iterable[Metric]:
@@ -140,27 +139,29 @@ class GroupGauges(Collector):
             yield "probe_timestamp_seconds", (), status.next_probe_ms / 1_000
         for name, count in _members(group).items():
             yield "members", (name,), count
-        kept = self._kept.setdefault(str(group.id), _Kept())
-        if kept.tasks is None or kept.version != group.version:
-            kept.version, kept.tasks = group.version, _tasks(group)
-            kept.ends = [(gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None]
-            kept.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].stalls]
-        for name, count in sorted(kept.tasks.items()):
+        cached = self._cached.setdefault(str(group.id), _Cached())
+        if cached.tasks is None or cached.version != group.version:
+            cached.version, cached.tasks = group.version, _tasks(group)
+            cached.ends = [
+                (gone.instance_id, gone.at_ms) for gone in group.gone.values() if gone.instance_id is not None
+            ]
+            cached.stalls = [stall.until_ms for one in group.table.ids for stall in group.tasks[one].stalls]
+        for name, count in sorted(cached.tasks.items()):
             yield "tasks", (name,), count
-        yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in kept.stalls)
-        ends = Counter(instance for instance, at_ms in kept.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
+        yield "warmups_stalled", (), sum(until_ms > now_ms for until_ms in cached.stalls)
+        ends = Counter(instance for instance, at_ms in cached.ends if at_ms > now_ms - FLAPS_WITHIN_MS)
         yield "flapping_instances", (), sum(count >= FLAPS for count in ends.values())
         yield "session_timeout_seconds", (), group.config.session_timeout_ms / 1_000
         yield "storm", (), float(group.storm_since_ms is not None)
         yield "placement_failed", (), float(bool(group.placement_failed))
-        yield from self._sums(group, soft, kept, now_ms).shown()
+        yield from self._sums(group, soft, cached, now_ms).shown()
         yield from self._ages(group, soft, now_ms)
 
-    def _sums(self, group: Group, soft: Soft, kept: _Kept, now_ms: int) -> Sums:
+    def _sums(self, group: Group, soft: Soft, cached: _Cached, now_ms: int) -> Sums:
         many = len(group.table.ids) * (1 + group.config.num_standby_replicas) > COPIES_EACH_SCRAPE
-        if kept.sums is None or not many or now_ms - kept.sums.at_ms >= LAGS_EVERY_MS:
-            kept.sums = add_up(group, soft, now_ms)
-        return kept.sums
+        if cached.sums is None or not many or now_ms - cached.sums.at_ms >= LAGS_EVERY_MS:
+            cached.sums = add_up(group, soft, now_ms)
+        return cached.sums
 
     def _ages(self, group: Group, soft: Soft, now_ms: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
         oldest = 0.0
@@ -225,3 +226,78 @@ class Scrape:
             # Large groups take a while to count; other calls need not wait for that.
             body = await asyncio.to_thread(encode, self._counts.registry)
         return body, content_type
+
+
+RUNS: Final = frozenset({ActiveState.RUNNING, ActiveState.RESTORING})
+
+Shown = tuple[str, tuple[str, ...], float]
+"""A family of the group, the labels beside the group's, and the value."""
+
+
+class Sums(NamedTuple):
+    """What a pass over all reports of a group comes to, and when it was made.
+
+    ``total``, ``largest`` and ``unknown`` are of copies, by role. ``input_total`` is None where no active reports a lag
+    of its input.
+    """
+
+    at_ms: int
+    total: Mapping[str, int]
+    largest: Mapping[str, int]
+    unknown: Mapping[str, int]
+    input_total: int | None
+    input_largest: int
+    input_unknown: int
+    claimed_twice: int
+
+    def shown(self) -> Iterator[Shown]:
+        """Yield the series."""
+        for role in (Role.STANDBY.value, Role.WARMUP.value):
+            yield "lag_records", (role,), self.total.get(role, 0)
+            yield "lag_records_max", (role,), self.largest.get(role, 0)
+            yield "lag_unknown_copies", (role,), self.unknown.get(role, 0)
+        if self.input_total is not None:
+            yield "input_lag_records", (), self.input_total
+            yield "input_lag_records_max", (), self.input_largest
+        yield "input_lag_unknown_tasks", (), self.input_unknown
+        yield "claimed_twice", (), self.claimed_twice
+
+
+def add_up(group: Group, soft: Soft, now_ms: int) -> Sums:
+    """Return the sums over what the members of a group last reported."""
+    total: Counter[str] = Counter()
+    largest: dict[str, int] = {}
+    unknown: Counter[str] = Counter()
+    inputs: list[int] = []
+    silent = 0
+    claims: Counter[TaskId] = Counter()
+    for member in group.members.values():
+        member_soft = soft.members.get(member.id)
+        reports: Mapping[TaskId, MeasuredReport] = member_soft.reports if member_soft else {}
+        for task, grant in member.assignment.items():
+            measured = reports.get(task)
+            if grant.role is Role.ACTIVE:
+                if measured is None or measured.report.input_lag is None:
+                    silent += 1
+                else:
+                    inputs.append(measured.report.input_lag)
+            elif measured is None or measured.lag is None:
+                unknown[grant.role.value] += 1
+            else:
+                total[grant.role.value] += measured.lag
+                largest[grant.role.value] = max(largest.get(grant.role.value, 0), measured.lag)
+        claims.update(_runs(member, reports))
+    twice = sum(count > 1 for count in claims.values())
+    return Sums(now_ms, total, largest, unknown, sum(inputs) if inputs else None, max(inputs, default=0), silent, twice)
+
+
+def _runs(member: Member, reports: Mapping[TaskId, MeasuredReport]) -> Iterator[TaskId]:
+    """Yield what a member says that it runs.
+
+    The last words of one that is away or suspected are not asked: others may have taken over by right.
+    """
+    if member.suspected or member.away_until_ms is not None:
+        return
+    for task, measured in reports.items():
+        if measured.report.role == Role.ACTIVE.value and measured.report.state in RUNS and not measured.report.lost:
+            yield task

@@ -1,4 +1,4 @@
-"""What was committed beside the records, read back from Postgres."""
+"""What was committed beside the records, read back from Postgres, and the outbox of what is to be passed on of it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from batonpass.codec.generations import Generation, Moved
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.reasons import Reason
 from batonpass.postgres.connect import reaching
-from batonpass.runtime.history import Asked, Event, StoredCommand, StoredEvent
-
-
-def _ms(column: str) -> str:
-    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
-
+from batonpass.postgres.tables import ms_of
+from batonpass.runtime.events import Event
+from batonpass.runtime.history import Asked, StoredCommand, StoredEvent
 
 _COUNTS: Final = (
-    f"number, group_epoch, {_ms('at')}, triggers, members, tasks, moves, lower_bound, warmups, score_before, score,"
+    f"number, group_epoch, {ms_of('at')}, triggers, members, tasks, moves, lower_bound, warmups, score_before, score,"
     " decide_ms, cast(reasons as text)"
 )
 _GENERATIONS: Final = text(
@@ -34,7 +31,7 @@ _GENERATION: Final = text(
     " where group_id = :of_group and number = :number"
 )
 _CHANGE: Final = (
-    f"select task_id, member_id, kind, role_before, role, {_ms('at')}, generation, member_epoch, token, state, warm, why,"
+    f"select task_id, member_id, kind, role_before, role, {ms_of('at')}, generation, member_epoch, token, state, warm, why,"
     " version, place"
 )
 _OF_TASK: Final = "where group_id = :of_group and task_id = :task order by version desc, place desc limit :most"
@@ -42,7 +39,7 @@ _CHANGES: Final = text(
     f"({_CHANGE} from assignment_events {_OF_TASK}) union all ({_CHANGE} from fresh_changes {_OF_TASK})"
     " order by version desc, place desc limit :most"
 )
-_EVENT: Final = f"position, group_id, type, {_ms('at')}, generation, member_id, task_id, cast(body as text)"
+_EVENT: Final = f"position, group_id, type, {ms_of('at')}, generation, member_id, task_id, cast(body as text)"
 _EVENTS: Final = text(
     f"select {_EVENT} from events where position > :after order by position limit :most"  # noqa: S608 - constants
 )
@@ -58,7 +55,7 @@ _EVENTS_OF_GROUP_BEFORE: Final = text(
     " order by position desc limit :most"
 )
 _POSITION: Final = text("select position from event_counter")
-_COMMAND: Final = f"position, group_id, {_ms('at')}, cast(asked as text), cast(subject as text)"
+_COMMAND: Final = f"position, group_id, {ms_of('at')}, cast(asked as text), cast(subject as text)"
 _COMMANDS: Final = text(
     f"select {_COMMAND} from commands where position < :before order by position desc limit :most"  # noqa: S608
 )
@@ -146,3 +143,47 @@ def _event(row: tuple[Any, ...]) -> StoredEvent:
     position, group_id, kind, at_ms, generation, member, task, body = row
     held = (MemberId(member) if member is not None else None, TaskId(task) if task is not None else None)
     return StoredEvent(position, group_id, Event(kind, at_ms, generation, *held, msgspec.json.decode(body)))
+
+
+_BEGIN: Final = text(
+    "insert into outbox_readers as o (name, position)"
+    " values (:name, coalesce((select min(position) - 1 from events), (select position from event_counter), 0))"
+    " on conflict (name) do update set at = clock_timestamp() returning position"
+)
+_PASSED: Final = text(
+    "update outbox_readers set position = greatest(position, :position), at = clock_timestamp() where name = :name"
+)
+
+
+class Outbox:
+    """Events in the order of their commits, for one publisher, known by its name, that passes them on at least once.
+
+    They wait for it for a time (``upkeep``).
+
+    Only one process at a time should read under a name. Two do no harm but to pass on twice.
+    """
+
+    def __init__(self, engine: AsyncEngine, name: str) -> None:
+        """Read under a name; a new one begins with the oldest event that is kept."""
+        self._engine = engine
+        self._archive = PostgresArchive(engine)
+        self._name = name
+
+    async def next(self, limit: int) -> Sequence[StoredEvent]:
+        """Return the events after the last one that was passed on, oldest first; the same ones until they are.
+
+        Raises:
+            StoreUnavailable: when the database is away.
+        """
+        async with reaching(self._engine) as connection:
+            position = (await connection.execute(_BEGIN, {"name": self._name})).scalar_one()
+        return await self._archive.events(None, after=position, limit=limit)
+
+    async def passed(self, position: int) -> None:
+        """Note that everything up to a position was passed on; a lower one than before changes nothing.
+
+        Raises:
+            StoreUnavailable: when the database is away; then it may be passed on once more.
+        """
+        async with reaching(self._engine) as connection:
+            await connection.execute(_PASSED, {"name": self._name, "position": position})

@@ -11,12 +11,8 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.postgres.connect import reaching
+from batonpass.postgres.tables import ms_of
 from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
-
-
-def _ms(column: str) -> str:
-    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
-
 
 _VERDICT: Final = "state in ('passed', 'failed')"
 _NEWEST: Final = "order by started_at desc, run_id desc limit 1"
@@ -35,7 +31,7 @@ _DAYS: Final = text(
     " union all select (select max(r.day) from audit_runs r where r.day < of.day) from of where of.day is not null),"
     " page as (select day from of where day is not null limit :most)"
     " select p.day, case when n.lost then 'broken' else n.state end,"
-    f" {_ms('n.started_at')}, {_ms('case when n.lost then coalesce(n.heard_at, n.started_at) else n.finished_at end')},"
+    f" {ms_of('n.started_at')}, {ms_of('case when n.lost then coalesce(n.heard_at, n.started_at) else n.finished_at end')},"
     f" case when n.lost then '{_SILENT}' else n.detail end, n.code_version,"
     " v.run_id is not null, v.groups, v.records, v.fatal, v.notices, v.report from page p"
     f" cross join lateral (select *, {_LOST} from audit_runs where day = p.day {_NEWEST}) n"
@@ -54,8 +50,8 @@ _MEASURES: Final = text(
 # A day that was still under way when it was audited is not done with: it must not hide that the nightly audit is late.
 _STANDING: Final = text(
     f"select (select max(day) from audit_runs where {_VERDICT} and (started_at at time zone 'UTC')::date <> day),"  # noqa: S608
-    f" (select {_ms('max(finished_at)')} from audit_runs where state = 'passed'),"
-    f" (select {_ms('max(finished_at)')} from audit_runs)"
+    f" (select {ms_of('max(finished_at)')} from audit_runs where state = 'passed'),"
+    f" (select {ms_of('max(finished_at)')} from audit_runs)"
 )
 
 

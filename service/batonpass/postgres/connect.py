@@ -124,7 +124,7 @@ async def reaching(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
 
 
-class Line:
+class DedicatedConnection:
     """A connection that is kept by who uses it again and again, one statement at a time; it ends with its engine.
 
     To take one from the pool and to give it back takes longer than a small statement.

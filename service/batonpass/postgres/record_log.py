@@ -17,9 +17,8 @@ from batonpass.codec.records import VERSIONS, StoredRecord, UnreadableRecord, de
 from batonpass.core.ids import GroupId
 from batonpass.core.model import Group
 from batonpass.postgres import snapshots
-from batonpass.postgres.append import PLANNED, parameters, statement
-from batonpass.postgres.connect import Line, reaching, unavailable_when_away
-from batonpass.postgres.rows import Prepared, prepare
+from batonpass.postgres.append import PLANNED, Prepared, parameters, prepare, statement
+from batonpass.postgres.connect import DedicatedConnection, reaching, unavailable_when_away
 from batonpass.postgres.writer import Outcome, Writer
 from batonpass.runtime.ports import Commit, Loaded, NotOwner, Superseded, VersionConflict
 
@@ -95,8 +94,8 @@ class PostgresRecordLog:
         """Append to what is owned under ``tenure``, by ``writing``, which should keep its plans; else by ``engine``."""
         self._engine = engine
         self._tenure = tenure or Unleased()
-        self._lines = (Line(writing or engine), Line(writing or engine))
-        self._small, self._large = (Writer(partial(self._write, line)) for line in self._lines)
+        self._connections = (DedicatedConnection(writing or engine), DedicatedConnection(writing or engine))
+        self._small, self._large = (Writer(partial(self._write, line)) for line in self._connections)
 
     async def take_over(self, group_id: GroupId) -> int:
         """Become the group's only writer, and return the epoch to write under; it is higher than any before.
@@ -134,11 +133,11 @@ class PostgresRecordLog:
             StoreUnavailable: when the database is away.
         """
         with unavailable_when_away():
-            for line in self._lines:
+            for line in self._connections:
                 for parts in PLANNED:
                     await _carried_out(await line.driver(), (), parts, self._tenure.id)
 
-    async def _write(self, line: Line, batch: Sequence[Prepared]) -> Sequence[Outcome]:
+    async def _write(self, line: DedicatedConnection, batch: Sequence[Prepared]) -> Sequence[Outcome]:
         owner = self._tenure.id
         parts = next(some for some in PLANNED if all(one.rows.keys() <= some for one in batch))
         with unavailable_when_away():

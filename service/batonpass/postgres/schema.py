@@ -1,19 +1,27 @@
-"""Bring a database to the schema that this program needs."""
+"""The schema of a database: whether it and this program fit together, and bringing it to what this program needs.
+
+A database remembers, as the comment of the table `alembic_version`, the newest migration that took anything away. A
+program that knows this migration can work on the schema, however many later ones have only added to it: so the version
+before goes on during an upgrade, and is the way back.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from batonpass.postgres.connect import async_url, sqlstate
+from batonpass.postgres.connect import CONNECT_TIMEOUT_S, async_url, reaching, sqlstate
 
 LOCK_TIMEOUT_MS = 5_000
 """How long a migration waits for others to let go of a table, while new readers of it queue up behind."""
@@ -81,3 +89,96 @@ def _config(folder: Path, lock_timeout_ms: int, statement_timeout_ms: int) -> Co
 def _upgrade(connection: Connection, config: Config) -> None:
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+TAKES_AWAY = "_contract_"
+"""What the names of migrations have in them that take something away."""
+
+_CURRENT = text("select to_regclass('alembic_version') is not null")
+_VERSION = text(
+    "select version_num, obj_description('alembic_version'::regclass, 'pg_class') from alembic_version limit 1"
+)
+
+
+class Fit(StrEnum):
+    """How a schema and this program fit."""
+
+    EMPTY = "empty"
+    TOO_OLD = "too-old"
+    CURRENT = "current"
+    NEWER = "newer"
+    """It has additions of a later version, which do not matter."""
+    TOO_NEW = "too-new"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The revision of a schema, the one that this program brings, and how they fit."""
+
+    fit: Fit
+    present: str | None
+    wanted: str
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether this program can work on the schema as it is."""
+        return self.fit in {Fit.CURRENT, Fit.NEWER}
+
+    def sentence(self) -> str:
+        """Return how it stands, and what to run where it does not."""
+        match self.fit:
+            case Fit.EMPTY:
+                return "The database has no schema yet. Run `batonpass db upgrade`."
+            case Fit.TOO_OLD:
+                return f"The schema is at {self.present}, this version needs {self.wanted}. Run `batonpass db upgrade`."
+            case Fit.CURRENT:
+                return f"The schema is at {self.present}, as this version needs it."
+            case Fit.NEWER:
+                return f"The schema is at {self.present}, newer than this version's {self.wanted}, which works on it."
+            case Fit.TOO_NEW:
+                return (
+                    f"The schema is at {self.present}, and lacks what this version ({self.wanted}) needs. Run the "
+                    f"version of Batonpass that upgraded it, or a later one."
+                )
+
+
+async def standing_of(url: str, *, folder: Path | None = None) -> Standing:
+    """Return how the schema of a database stands.
+
+    Raises:
+        StoreUnavailable: when the database cannot be reached.
+        ValueError: when this is not a URL of Postgres.
+    """
+    engine = create_async_engine(async_url(url), poolclass=NullPool, connect_args={"timeout": CONNECT_TIMEOUT_S})
+    try:
+        async with reaching(engine) as connection:
+            present, needed = await _read(connection)
+    finally:
+        await engine.dispose()
+    script = ScriptDirectory(str(folder or migrations()))
+    wanted = script.get_current_head() or ""
+    known = {one.revision for one in script.walk_revisions()}
+    if present is None:
+        return Standing(Fit.EMPTY, None, wanted)
+    if present == wanted:
+        return Standing(Fit.CURRENT, present, wanted)
+    if present in known:
+        return Standing(Fit.TOO_OLD, present, wanted)
+    return Standing(Fit.NEWER if needed in known else Fit.TOO_NEW, present, wanted)
+
+
+def least_known(script: ScriptDirectory) -> str:
+    """Return the newest migration that takes something away, or the first of all: what a program has to know."""
+    found = ""
+    for one in script.walk_revisions():
+        found = one.revision
+        if TAKES_AWAY in Path(one.path).name:
+            break
+    return found
+
+
+async def _read(connection: AsyncConnection) -> tuple[str | None, str | None]:
+    if not (await connection.execute(_CURRENT)).scalar_one():
+        return None, None
+    row = (await connection.execute(_VERSION)).one_or_none()
+    return (None, None) if row is None else (row[0], row[1])

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from batonpass.postgres.archive import PostgresArchive
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from batonpass.postgres.archive import Outbox, PostgresArchive
 from batonpass.postgres.audits import PostgresAudits
-from batonpass.postgres.connect import connect
-from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Berth, Fleet
+from batonpass.postgres.connect import connect, reaching
+from batonpass.postgres.fleet import LEASE_MS, RENEWAL_MS, Fleet, Registration
 from batonpass.postgres.leases import Leases
-from batonpass.postgres.outbox import Outbox
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.postgres.samples import PostgresSamples
 from batonpass.postgres.sorting import keep_sorted
 from batonpass.postgres.tokens import PostgresTokens
 from batonpass.postgres.upkeep import KEPT_BY_DEFAULT, Retention, Upkeep
+from batonpass.runtime.history import Sample
 from batonpass.runtime.ports import StoreUnavailable
 
+# MERGED """Samples of lags and rates, one row for each group and minute."""
 LEASE_CONNECTIONS = 2
 """Connections that only leases use, so that however busy the others are, a lease is renewed in time."""
 
@@ -29,7 +34,7 @@ WRITING_CONNECTIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreOptions:
     """Which database, and as whom. ``alone``: no other coordinator can be running on it."""
 
     database_url: str
@@ -59,22 +64,22 @@ class _Background:
 class PostgresStore:
     """The record log, the archive, samples, tokens, audits and the lease of one coordinator."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, options: StoreOptions) -> None:
         """Make everything; nothing is connected before it is used."""
-        self._alone = place.alone
-        self._engine = connect(place.database_url, connections_max=place.connections_max)
-        self._writing = connect(place.database_url, connections_max=WRITING_CONNECTIONS, keeps_plans=True)
-        self._lease_engine = connect(place.database_url, connections_max=LEASE_CONNECTIONS)
-        leases = Leases(self._lease_engine, lease_ms=place.lease_ms)
-        berth = Berth(place.coordinator_url, place.code, place.lease_ms, place.renewal_ms)
-        self.ownership = Fleet(leases, berth)
+        self._alone = options.alone
+        self._engine = connect(options.database_url, connections_max=options.connections_max)
+        self._writing = connect(options.database_url, connections_max=WRITING_CONNECTIONS, keeps_plans=True)
+        self._lease_engine = connect(options.database_url, connections_max=LEASE_CONNECTIONS)
+        leases = Leases(self._lease_engine, lease_ms=options.lease_ms)
+        registration = Registration(options.coordinator_url, options.code, options.lease_ms, options.renewal_ms)
+        self.ownership = Fleet(leases, registration)
         self.log = PostgresRecordLog(self._engine, tenure=self.ownership, writing=self._writing)
         self.archive = PostgresArchive(self._engine)
         self.samples = PostgresSamples(self._engine)
         self.tokens = PostgresTokens(self._engine)
         self.audits = PostgresAudits(self._engine)
         self.outbox = Outbox(self._engine, "kafka")
-        self._upkeep = Upkeep(self._engine, place.retention)
+        self._upkeep = Upkeep(self._engine, options.retention)
         self._background = _Background()
 
     async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -111,3 +116,36 @@ class PostgresStore:
     def lease_left_s(self) -> float:
         """Return for how long groups are held if the database went away now; 0 when they are not."""
         return self.ownership.lease_left_s()
+
+
+_KEEP: Final = text(
+    "insert into samples (group_id, at, copies)"
+    " select r.group_id, timestamptz 'epoch' + r.at_ms * interval '1 millisecond', cast(r.copies as json)"
+    " from unnest(cast(:groups as text[]), cast(:at_ms as bigint[]), cast(:copies as text[]))"
+    " as r(group_id, at_ms, copies)"
+)
+
+
+class PostgresSamples:
+    """Keeps samples in a database."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Keep them by these connections."""
+        self._engine = engine
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep samples of several groups, all or none.
+
+        Raises:
+            StoreUnavailable: when they could not be kept; a sample that is lost is not made up for.
+        """
+        rows = {
+            "groups": [one.group for one in samples],
+            "at_ms": [one.at_ms for one in samples],
+            "copies": [msgspec.json.encode(one.copies).decode() for one in samples],
+        }
+        try:
+            async with reaching(self._engine) as connection:
+                await connection.execute(_KEEP, rows)
+        except DBAPIError as error:
+            raise StoreUnavailable(f"Postgres did not take a sample: {error.orig}") from error

@@ -41,6 +41,11 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 metadata = MetaData()
 
 
+def ms_of(instant: str) -> str:
+    """Return the SQL for an instant as milliseconds since 1970."""
+    return f"cast(extract(epoch from {instant}) * 1000 as bigint)"
+
+
 def _required(name: str, kind: Any, comment: str | None = None, **more: Any) -> Column[Any]:
     return Column(name, kind, nullable=False, comment=comment, **more)
 

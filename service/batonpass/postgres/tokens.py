@@ -12,21 +12,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from batonpass.core.ids import GroupId
+from batonpass.postgres.append import plain
 from batonpass.postgres.connect import reaching
-from batonpass.postgres.rows import plain
-from batonpass.runtime.access import AccessRole, Principal, StoredToken, TokenWish, digest_of, new_secret
+from batonpass.postgres.tables import ms_of
+from batonpass.runtime.access import AccessRole, NewToken, Principal, StoredToken, digest_of, new_secret
 from batonpass.runtime.history import Asked
 
-
-def _ms(column: str) -> str:
-    return f"cast(extract(epoch from {column}) * 1000 as bigint)"
-
-
 _FIND: Final = text(
-    f"select digest, name, role, group_id, {_ms('expires_at')} from tokens"  # noqa: S608 - constants
+    f"select digest, name, role, group_id, {ms_of('expires_at')} from tokens"  # noqa: S608 - constants
     " where digest = :digest and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())"
 )
-_KEPT: Final = f"id, name, role, group_id, last_four, {_ms('created_at')}, {_ms('expires_at')}, {_ms('revoked_at')}"
+_KEPT: Final = (
+    f"id, name, role, group_id, last_four, {ms_of('created_at')}, {ms_of('expires_at')}, {ms_of('revoked_at')}"
+)
 _ASKED: Final = (
     "insert into commands (group_id, at, command, who, asked, subject)"
     " select coalesce(group_id, ''), clock_timestamp(), :command, :who, cast(:asked as json),"
@@ -62,20 +60,20 @@ class PostgresTokens:
         _, name, role, group_id, expires_ms = row
         return Principal(name, AccessRole(role), None if group_id is None else GroupId(group_id), expires_ms)
 
-    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
         secret = new_secret()
-        wanted: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "id": secrets.token_hex(8),
             "digest": digest_of(secret),
-            "name": plain(wish.name),
-            "role": wish.role.value,
-            "of_group": wish.group,
+            "name": plain(wanted.name),
+            "role": wanted.role.value,
+            "of_group": wanted.group,
             "last_four": secret[-4:],
-            "expires_ms": wish.expires_ms,
+            "expires_ms": wanted.expires_ms,
         }
         async with reaching(self._engine) as connection:
-            row = (await connection.execute(_CREATE, wanted | _said(asked))).one()
+            row = (await connection.execute(_CREATE, columns | _said(asked))).one()
         return _stored(tuple(row)), secret
 
     async def list(self) -> Sequence[StoredToken]:

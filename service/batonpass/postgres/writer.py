@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from asyncpg import PostgresError  # type: ignore[import-untyped]
 from sqlalchemy.exc import DBAPIError
 
+from batonpass.postgres.append import Prepared
 from batonpass.postgres.connect import sqlstate
-from batonpass.postgres.rows import Prepared
 from batonpass.runtime.ports import StoreUnavailable
 
 BATCH_COMMITS_MAX: Final = 256

@@ -52,7 +52,7 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenWish:
+class NewToken:
     """A token that is to be made. A worker's names its group."""
 
     name: str
@@ -82,7 +82,7 @@ class Tokens(Protocol):
         """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
         ...
 
-    async def create(self, wish: TokenWish, asked: Asked) -> tuple[StoredToken, str]:
+    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:
         """Make a token and return it with its secret, which is not kept and cannot be asked for again."""
         ...
 

@@ -1,4 +1,4 @@
-"""All groups of this process, each in a room of its own that is made on first use."""
+"""All groups of this process, each with a runtime of its own that is made on first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from batonpass.core.replies import Answer, Reply
     from batonpass.core.soft import Soft
 
-LETTERS_MAX = 10_000
+REQUESTS_WAITING_MAX = 10_000
 GROUPS_MAX = 1_000
 
 
@@ -32,7 +32,7 @@ class Coordinator:
         self,
         ports: Ports,
         *,
-        letters_max: int = LETTERS_MAX,
+        requests_waiting_max: int = REQUESTS_WAITING_MAX,
         groups_max: int = GROUPS_MAX,
         streams_max: int = FOLLOWERS_MAX,
     ) -> None:
@@ -40,7 +40,7 @@ class Coordinator:
         self._feeding: asyncio.Task[None] | None = None
         self._known: set[GroupId] = set()
         self._ports = ports
-        self._letters_max = letters_max
+        self._letters_max = requests_waiting_max
         self._groups_max = groups_max
         self._runtimes: dict[GroupId, GroupRuntime] = {}
         self._stopping = asyncio.Event()
@@ -260,12 +260,12 @@ class Coordinator:
         runtime = self._runtimes.get(group_id)
         if runtime is None:
             runtime = self._runtimes[group_id] = GroupRuntime(
-                group_id, self._ports, self.feed, letters_max=self._letters_max
+                group_id, self._ports, self.feed, requests_waiting_max=self._letters_max
             )
         return runtime
 
     def _tidy(self, runtime: GroupRuntime) -> None:
-        """Forget a group that turned out never to have been declared, lest asking for names should fill the memory."""
+        """Forget a group that turned out never to have been declared, so that unknown names do not fill the memory."""
         if runtime.is_empty and self._runtimes.get(runtime.engine.group_id) is runtime:
             runtime.deadline.cancel()
             del self._runtimes[runtime.engine.group_id]

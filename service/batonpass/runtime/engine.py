@@ -29,8 +29,7 @@ from batonpass.core.invariants import Transition
 from batonpass.core.model import Group
 from batonpass.core.reports import count_as_heard
 from batonpass.core.soft import Soft
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, History
+from batonpass.runtime.history import NO_HISTORY, NOBODY_ASKED, Asked, Historian, History
 from batonpass.runtime.ports import (
     Commit,
     CoordinatorLoading,

@@ -1,22 +1,26 @@
-"""One group of this process: its engine, mailbox, deadline and watchers."""
+"""One group of this process: its engine, mailbox, deadline and watchers.
+
+A due deadline decides nothing; the core looks again at what is due. So an early one is harmless, and the only duty is
+never to be so late that a clock which was set forward goes unnoticed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batonpass.core.inputs import PollBroken, PollOpened, Tick
-from batonpass.runtime.deadlines import Deadline
 from batonpass.runtime.engine import Engine
 from batonpass.runtime.mailbox import Mailbox
+from batonpass.runtime.ports import Clock, Ports
 from batonpass.runtime.watchers import Watchers
 
 if TYPE_CHECKING:
     from batonpass.core.ids import GroupId, MemberId
     from batonpass.core.records import Record
     from batonpass.runtime.feed import Feed
-    from batonpass.runtime.ports import Ports
 
 TICK_RETRY_MS = 200
 
@@ -24,12 +28,12 @@ TICK_RETRY_MS = 200
 class GroupRuntime:
     """One group and everything that runs for it."""
 
-    def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, letters_max: int) -> None:
+    def __init__(self, group_id: GroupId, ports: Ports, feed: Feed, *, requests_waiting_max: int) -> None:
         self.watchers = Watchers()
         self._feed = feed
         self.deadline = Deadline(ports.clock, self._tick)
         self.engine = Engine(group_id, ports, changed=self._changed, wake_at=self.deadline.set)
-        self.mailbox = Mailbox(self.engine, limit=letters_max)
+        self.mailbox = Mailbox(self.engine, limit=requests_waiting_max)
         self._polls: Counter[MemberId] = Counter()
         self._broken: set[MemberId] = set()
 
@@ -66,3 +70,47 @@ class GroupRuntime:
         else:
             self.watchers.wake(records)
         self._feed.wake()
+
+
+DELAY_MS_MIN = 1
+DELAY_MS_MAX = 30_000
+"""No sleep is longer, because the coordinator's clock may be set while it lasts."""
+
+
+class Deadline:
+    """The wake-up of one group: at the instant that the last decision named, an input ``Tick`` is posted."""
+
+    def __init__(self, clock: Clock, tick: Callable[[], None]) -> None:
+        self._clock = clock
+        self._tick = tick
+        self._timer: asyncio.TimerHandle | None = None
+        self.wake_at_ms: int | None = None
+
+    def set(self, wake_at_ms: int | None) -> None:
+        """Wake at ``wake_at_ms`` instead of whenever was said before; None: not at all."""
+        if wake_at_ms == self.wake_at_ms and (self._timer is not None or wake_at_ms is None):
+            return
+        self.cancel()
+        self.wake_at_ms = wake_at_ms
+        if wake_at_ms is not None:
+            self._arm(wake_at_ms - self._clock.now_ms())
+
+    def postpone(self, delay_ms: int) -> None:
+        """Wake after ``delay_ms``, because what was due could not be done now."""
+        self.cancel()
+        self.wake_at_ms = self._clock.now_ms() + delay_ms
+        self._arm(delay_ms)
+
+    def cancel(self) -> None:
+        """Wake no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.wake_at_ms = None
+
+    def _arm(self, delay_ms: int) -> None:
+        delay_ms = min(max(delay_ms, DELAY_MS_MIN), DELAY_MS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._due)
+
+    def _due(self) -> None:
+        self._timer = self.wake_at_ms = None
+        self._tick()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from batonpass.codec.changes import Change
-from batonpass.codec.generations import Generation
-from batonpass.codec.traces import Trace
+import msgspec
+
+from batonpass.codec.changes import Change, changes_of
+from batonpass.codec.generations import Generation, generation_of, why_of
+from batonpass.codec.traces import Trace, soft_delta
 from batonpass.core.ids import GroupId, MemberId, TaskId
 from batonpass.core.inputs import (
     DrainRequest,
@@ -28,6 +30,13 @@ from batonpass.core.inputs import (
     ReleaseRequest,
     ResumeRequest,
 )
+from batonpass.runtime.events import Event, events_of
+
+if TYPE_CHECKING:
+    from batonpass.core.decide import Decision
+    from batonpass.core.model import Group
+    from batonpass.core.policy import Policy
+    from batonpass.core.soft import Soft
 
 
 class Asked(NamedTuple):
@@ -68,17 +77,6 @@ NOBODY_ASKED: Final = Asked()
 """What is done on the coordinator's own account: a deadline, a start."""
 
 
-class Event(NamedTuple):
-    """What the event stream tells. ``body`` holds what is particular to the ``type``, ready to be JSON."""
-
-    type: str
-    at_ms: int
-    generation: int
-    member: MemberId | None
-    task: TaskId | None
-    body: Mapping[str, object]
-
-
 @dataclass(frozen=True, slots=True)
 class History:
     """All that is committed beside the records of one decision; ``item`` is the command, where one was given."""
@@ -90,6 +88,12 @@ class History:
     changes: tuple[Change, ...] = ()
     events: tuple[Event, ...] = ()
     trace: Trace | None = None
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """What the command was about, for the audit trail: the fields of its input that say something."""
+        fields: dict[str, Any] = {} if self.item is None else msgspec.to_builtins(self.item, str_keys=True)
+        return {name: said for name, said in fields.items() if said not in (None, {}, [], "") and name != "group_id"}
 
 
 NO_HISTORY: Final = History()
@@ -135,3 +139,55 @@ class StoredCommand:
     at_ms: int
     asked: Asked
     subject: Mapping[str, object] = field(default_factory=dict)
+
+
+class Historian:
+    """Writes down, for each decision of one group, what is to be committed beside its records.
+
+    It knows what the last trace said, so that the next one says only what is new.
+
+    ``code`` identifies the program that decides: the same code decides the same on the same input (L10).
+    """
+
+    def __init__(self, policy: Policy, code: str) -> None:
+        self._policy = policy
+        self._code = code
+        self._traced: Soft | None = None
+
+    def begin_anew(self) -> None:
+        """Have the next trace start from empty soft state: the group was read, or a commit's fate is unknown."""
+        self._traced = None
+
+    def history(
+        self,
+        asked: Asked,
+        inputs: tuple[Input, ...],
+        before: tuple[Group, Soft],
+        decision: Decision,
+        *,
+        at: tuple[int, float],
+    ) -> History:
+        """Return what is to be committed with a decision; ``at`` is its instant, and how many milliseconds it took."""
+        group, soft = before
+        now_ms, decide_ms = at
+        return History(
+            asked=asked,
+            at_ms=now_ms,
+            item=inputs[0] if asked.command else None,
+            generation=generation_of(group, decision.records, decision.after, decision.reasons, at=at),
+            changes=changes_of(group, decision.records, decision.after, why_of(decision.reasons), now_ms),
+            events=events_of(group, inputs, decision, now_ms),
+            trace=Trace(
+                inputs=inputs,
+                now_ms=now_ms,
+                version=group.version,
+                soft=soft_delta(self._traced, soft),
+                policy=self._policy,
+                code=self._code,
+                decide_ms=decide_ms,
+            ),
+        )
+
+    def committed(self, soft: Soft) -> None:
+        """Hear that the history of a decision made on ``soft`` is in the log."""
+        self._traced = soft

@@ -33,7 +33,7 @@ CAUSES_MAX = 20
 """How many of the requests of a batch are named with what it led to."""
 
 
-class Letter(NamedTuple):
+class Waiting(NamedTuple):
     """An input with the future that its reply goes to; None where nobody waits for one."""
 
     item: Input
@@ -47,12 +47,12 @@ class Mailbox:
     def __init__(self, engine: Engine, *, limit: int) -> None:
         self._engine = engine
         self._limit = limit
-        self._letters: deque[Letter] = deque()
+        self._queue: deque[Waiting] = deque()
         self._heard: dict[MemberId, Heartbeat] = {}
         self._busy: asyncio.Task[None] | None = None
         self._closed = False
         self._let_go = False
-        self._tick: Letter | None = None
+        self._tick: Waiting | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -70,12 +70,12 @@ class Mailbox:
                 attempt = found
             elif found is not None:
                 return found
-        elif self._busy is not None and len(self._letters) >= self._limit:
+        elif self._busy is not None and len(self._queue) >= self._limit:
             self._remember(item)
             detail = f"{self._limit} requests are waiting for group {self._engine.group_id} already; try again"
             return StoreUnavailable(detail, retry_after_ms=RETRY_AFTER_MS)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._put(Letter(item, future, asked), attempt)
+        self._put(Waiting(item, future, asked), attempt)
         return await future
 
     def answer_at_once(self, item: Input) -> Reply | None:
@@ -93,12 +93,12 @@ class Mailbox:
         """
         if isinstance(item, Tick) and self._tick is not None:
             return True
-        if self._closed or len(self._letters) >= self._limit:
+        if self._closed or len(self._queue) >= self._limit:
             return False
-        letter = Letter(item, None)
+        waiting = Waiting(item, None)
         if isinstance(item, Tick):
-            self._tick = letter
-        self._put(letter)
+            self._tick = waiting
+        self._put(waiting)
         return True
 
     def let_go(self) -> None:
@@ -114,43 +114,43 @@ class Mailbox:
         while self._busy is not None:
             await asyncio.wait([self._busy])
 
-    def _put(self, letter: Letter, attempt: Attempt | None = None) -> None:
-        """Add a letter. ``attempt``: what has been decided on it, which is carried out before anything else."""
-        self._letters.append(letter)
+    def _put(self, waiting: Waiting, attempt: Attempt | None = None) -> None:
+        """Add an input. ``attempt``: what has been decided on it, which is carried out before anything else."""
+        self._queue.append(waiting)
         if self._busy is None:
             self._busy = asyncio.create_task(self._empty(attempt), name=f"mailbox {self._engine.group_id}")
 
     async def _empty(self, attempt: Attempt | None) -> None:
         try:
-            while self._letters:
+            while self._queue:
                 self._let_go_now()
-                letters = [self._letters.popleft()] if attempt is not None else self._next_letters()
-                await self._carry_out(letters, attempt)
+                batch = [self._queue.popleft()] if attempt is not None else self._next_batch()
+                await self._carry_out(batch, attempt)
                 attempt = None
         finally:
             self._busy = None
             self._let_go_now()
 
-    def _next_letters(self) -> list[Letter]:
+    def _next_batch(self) -> list[Waiting]:
         """Take out what is carried out together next: a command alone, else all that waits before the next one."""
-        letters = [self._letters.popleft()]
-        while not letters[0].asked.command and self._letters and len(letters) < BATCH_MAX:
-            if self._letters[0].asked.command:
+        batch = [self._queue.popleft()]
+        while not batch[0].asked.command and self._queue and len(batch) < BATCH_MAX:
+            if self._queue[0].asked.command:
                 break
-            letters.append(self._letters.popleft())
-        return letters
+            batch.append(self._queue.popleft())
+        return batch
 
-    async def _carry_out(self, letters: list[Letter], attempt: Attempt | None) -> None:
+    async def _carry_out(self, batch: list[Waiting], attempt: Attempt | None) -> None:
         made_up: tuple[Heartbeat, ...] = ()
-        if any(isinstance(letter.item, Tick) for letter in letters):
+        if any(isinstance(waiting.item, Tick) for waiting in batch):
             # The heartbeats that found no room count before any deadline is judged.
             made_up, self._heard = tuple(self._heard.values()), {}
             self._tick = None
-        inputs = (*made_up, *(letter.item for letter in letters))
-        replies = await self._engine.carry_out(inputs, _asked_by(letters), attempt)
-        for letter, reply in zip(letters, replies[len(made_up) :], strict=True):
-            if letter.reply is not None and not letter.reply.done():
-                letter.reply.set_result(reply)
+        inputs = (*made_up, *(waiting.item for waiting in batch))
+        replies = await self._engine.carry_out(inputs, _asked_by(batch), attempt)
+        for waiting, reply in zip(batch, replies[len(made_up) :], strict=True):
+            if waiting.reply is not None and not waiting.reply.done():
+                waiting.reply.set_result(reply)
 
     def _let_go_now(self) -> None:
         if self._let_go:
@@ -163,9 +163,9 @@ class Mailbox:
             self._heard[item.member_id] = Heartbeat(item.member_id, LATE_SEQ, item.member_epoch)
 
 
-def _asked_by(letters: list[Letter]) -> Asked:
+def _asked_by(batch: list[Waiting]) -> Asked:
     """Return who asked for what a batch comes to: a batch of several has no one caller, but the causes of the first."""
-    if len(letters) == 1:
-        return letters[0].asked
-    causes = dict.fromkeys(letter.asked.cause for letter in letters if letter.asked.cause)
+    if len(batch) == 1:
+        return batch[0].asked
+    causes = dict.fromkeys(waiting.asked.cause for waiting in batch if waiting.asked.cause)
     return Asked(cause=" ".join(list(causes)[:CAUSES_MAX]))

@@ -6,19 +6,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from batonpass.runtime.ports import Observer
+
 if TYPE_CHECKING:
     from batonpass.core.decide import Decision
     from batonpass.core.ids import GroupId
     from batonpass.core.inputs import Input
     from batonpass.core.invariants import Violation
     from batonpass.core.model import Group
-    from batonpass.runtime.ports import Commit, Observer
+    from batonpass.runtime.ports import Commit
 
 AWAY_S: Final = 5.0
 """For how long a failure of the store counts, where nothing has been committed since."""
 
 
-class Everyone:
+class Observers(Observer):
     """Passes on what there is to observe to several observers, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
@@ -55,33 +57,18 @@ class Everyone:
             one.stalled(gap_ms)
 
 
-class OnCommit:
+class OnCommit(Observer):
     """Passes commits on to whoever asks for them once everything has been built."""
 
     def __init__(self) -> None:
         self.hear: Callable[[Commit], None] = lambda _commit: None
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Do nothing: a decision is no commit yet."""
-
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - how long it took is for others
         """Pass on a commit."""
         self.hear(commit)
 
-    def store_failed(self, group_id: GroupId, reason: str) -> None:
-        """Do nothing: nothing was committed."""
 
-    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Do nothing: nothing was committed."""
-
-    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Do nothing: nothing was committed."""
-
-    def stalled(self, gap_ms: float) -> None:
-        """Do nothing: nothing was committed."""
-
-
-class CommitWatch:
+class CommitWatch(Observer):
     """Knows whether the store has answered lately."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -95,9 +82,6 @@ class CommitWatch:
             return ""
         return f"the store is away: {self._failure}"
 
-    def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
-        """Do nothing: a decision says nothing of the store."""
-
     def committed(self, commit: Commit, append_ms: float) -> None:  # noqa: ARG002 - that there was one is enough
         """Take note that the store answers."""
         self._failed_at = None
@@ -105,12 +89,3 @@ class CommitWatch:
     def store_failed(self, group_id: GroupId, reason: str) -> None:  # noqa: ARG002 - one group is like another here
         """Take note that it does not."""
         self._failed_at, self._failure = self._monotonic(), reason
-
-    def law_broken(self, group_id: GroupId, item: Input, violations: Sequence[Violation]) -> None:
-        """Do nothing: the store has no part in it."""
-
-    def defect(self, group_id: GroupId, item: Input, error: Exception) -> None:
-        """Do nothing: the store has no part in it."""
-
-    def stalled(self, gap_ms: float) -> None:
-        """Do nothing: the store has no part in it."""

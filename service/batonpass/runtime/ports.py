@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from batonpass.core.records import Record
     from batonpass.core.replies import Answer
     from batonpass.core.soft import Soft
+    from batonpass.runtime.access import Tokens
+    from batonpass.runtime.audits import Audits
 
 
 class StoreUnavailable(ProtocolError):
@@ -225,8 +227,75 @@ class Ownership(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Who is told what happened; it must not raise, and must return at once."""
+class Outbox(Protocol):
+    """Events that have still to be passed on. Every call may raise ``StoreUnavailable``."""
+
+    async def next(self, limit: int) -> Sequence[StoredEvent]:
+        """Return the next ones, oldest first; the same ones until they were passed on."""
+        ...
+
+    async def passed(self, position: int) -> None:
+        """Note that everything up to a position was passed on."""
+        ...
+
+
+class Store(Protocol):
+    """What a process needs of its store."""
+
+    @property
+    def log(self) -> RecordLog:
+        """The records of all groups."""
+        ...
+
+    @property
+    def archive(self) -> Archive:
+        """What stands beside them."""
+        ...
+
+    @property
+    def samples(self) -> Samples:
+        """Where samples of lags and rates go."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of callers."""
+        ...
+
+    @property
+    def audits(self) -> Audits:
+        """What the nightly audits came to."""
+        ...
+
+    @property
+    def ownership(self) -> Ownership:
+        """Which groups are this coordinator's."""
+        ...
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """What has still to be told to others of events, where that is kept."""
+        ...
+
+    async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Begin what runs in the background; ``changed`` is called when other groups are this coordinator's."""
+        ...
+
+    async def stop(self) -> None:
+        """Give every group up and disconnect."""
+        ...
+
+    def not_ready(self) -> str:
+        """Return why requests had better go elsewhere; "" when there is no reason."""
+        ...
+
+    def lease_left_s(self) -> float:
+        """Return for how long this coordinator goes on answering if the store went away now."""
+        ...
+
+
+class Observer:
+    """Is told what happened, and does nothing unless a subclass does; it must not raise, and must return at once."""
 
     def decided(self, before: Group, inputs: Sequence[Input], decision: Decision, decide_ms: float) -> None:
         """Hear of a decision that took effect, and of how long deciding took."""

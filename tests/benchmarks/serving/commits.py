@@ -15,8 +15,7 @@ from batonpass.core.ids import GroupId
 from batonpass.core.inputs import Input
 from batonpass.postgres.connect import connect
 from batonpass.postgres.record_log import PostgresRecordLog
-from batonpass.runtime.historian import Historian
-from batonpass.runtime.history import NOBODY_ASKED
+from batonpass.runtime.history import NOBODY_ASKED, Historian
 from batonpass.runtime.ports import Commit
 
 # A member of the first shape has 100 tasks, 50 of them as standby: its leaving is the change of up to 100 of the bar.

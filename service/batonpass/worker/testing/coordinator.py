@@ -29,8 +29,8 @@ from batonpass.core.invariants import check_step
 from batonpass.core.policy import Policy
 from batonpass.core.replies import Answer, Declared, Done, DrainProgress
 from batonpass.runtime.coordinator import Coordinator
-from batonpass.runtime.memory_log import Alone, MemoryRecordLog
-from batonpass.runtime.ports import Defect, Ports, RecordLog
+from batonpass.runtime.memory_store import Alone, MemoryRecordLog
+from batonpass.runtime.ports import Defect, Observer, Ports, RecordLog
 from batonpass.worker.testing.http import Reply
 from batonpass.worker.testing.line import Line, LocalTransport
 from batonpass.worker.testing.virtual_time import VirtualTimeLoop
@@ -56,7 +56,7 @@ _EVICT = Shape(EvictQuery)
 R = TypeVar("R", Answer, Declared, Done, DrainProgress)
 
 
-class _Observer:
+class _Observer(Observer):
     """Remembers what must not happen."""
 
     def __init__(self) -> None:

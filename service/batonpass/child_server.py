@@ -1,7 +1,7 @@
-"""The life of a server that this process runs for itself: it holds a folder, has a keeper, and ends with its parent.
+"""A server that this process runs for itself: it holds a folder, has a watchdog, and ends with its parent.
 
 What kind of server it is, and when that is ready, is its owner's to say (`batonpass.postgres.embedded`,
-`batonpass.kafka.broker`); `batonpass.keeper` is the process between the two.
+`batonpass.kafka.broker`); `batonpass.child_watchdog` is the process between the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from batonpass import keeper
+from batonpass import child_watchdog
 from batonpass.sockets import free_port
 
 START_TIMEOUT_S = 120.0
@@ -28,15 +28,15 @@ LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What the keeper is to run. ``user`` is keywords of ``Popen`` that make it another user's process."""
+class ServerCommand:
+    """What the watchdog is to run. ``user`` is keywords of ``Popen`` that make it another user's process."""
 
     command: Sequence[str]
     user: dict[str, Any] = field(default_factory=dict)
 
 
-class Kept:
-    """A folder that is held, and the keeper of the server on it."""
+class ChildServer:
+    """A folder that is held, and the watchdog of the server on it."""
 
     def __init__(self, folder: Path, log: Path, *, name: str, kind: str, error: type[Exception]) -> None:
         """Name everything; nothing happens yet.
@@ -50,13 +50,13 @@ class Kept:
         self._kind = kind
         self._error = error
         self._lock: IO[str] | None = None
-        self.keeper: subprocess.Popen[str] | None = None
+        self.watchdog: subprocess.Popen[str] | None = None
         self.pid = 0
 
     @property
     def is_running(self) -> bool:
         """Whether the server runs; one that died by itself does not."""
-        return self.keeper is not None and self.keeper.poll() is None
+        return self.watchdog is not None and self.watchdog.poll() is None
 
     def hold_folder(self, *, mode: int = 0o777) -> None:
         """Make the folder and hold it, so that no second process starts a server on it.
@@ -79,7 +79,7 @@ class Kept:
                 f"another process runs {self._kind} on {self._folder}. Stop it, or choose another folder."
             ) from None
 
-    def launch(self, port: int | None, order: Callable[[int], Order], is_ready: Callable[[int], bool]) -> int:
+    def launch(self, port: int | None, order: Callable[[int], ServerCommand], is_ready: Callable[[int], bool]) -> int:
         """Run the server on a port, any free one if none is named, and return the port once it is ready.
 
         ``order`` says what to run on a port. ``is_ready`` is asked again and again with the length of the log before
@@ -95,7 +95,7 @@ class Kept:
             if self._try(wanted, lambda before=before: is_ready(before)):  # type: ignore[misc]
                 return tried
             said = self.said_since(before)
-            self._end_keeper()
+            self._end_watchdog()
             taken = "Address already in use" in said
             if taken and port:
                 raise self._error(f"port {port} is taken. Choose another one, or none.")
@@ -111,15 +111,15 @@ class Kept:
 
     def stop(self) -> None:
         """Stop the server in good order, wait until it has ended, and let go of the folder."""
-        self._end_keeper()
+        self._end_watchdog()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
-    def _try(self, order: Order, is_ready: Callable[[], bool]) -> bool:
+    def _try(self, order: ServerCommand, is_ready: Callable[[], bool]) -> bool:
         told = {"command": list(order.command), "log": str(self._log), "user": order.user}
-        self.keeper = process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(told)],
+        self.watchdog = process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, "-I", "-S", child_watchdog.__file__, json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
@@ -137,8 +137,8 @@ class Kept:
             time.sleep(LOOK_S)
         return False
 
-    def _end_keeper(self) -> None:
-        process, self.keeper = self.keeper, None
+    def _end_watchdog(self) -> None:
+        process, self.watchdog = self.watchdog, None
         if process is None:
             return
         for stream in (process.stdin, process.stdout):
@@ -147,6 +147,6 @@ class Kept:
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # The server is told by the system when its keeper goes.
+            # The server is told by the system when its watchdog goes.
             process.kill()
             process.wait()

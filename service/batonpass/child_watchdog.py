@@ -1,7 +1,7 @@
-"""The keeper of an embedded server: a process that starts it, and that ends it when its own parent is gone.
+"""The watchdog of an embedded server: a process that starts it, and that ends it when its own parent is gone.
 
 The parent holds the other end of standard input. When that closes, because the parent asks for the end or because it
-was killed, the keeper has the server stop and goes too. Should the keeper itself be killed, Linux tells the server.
+was killed, the watchdog has the server stop and goes too. Should it be killed itself, Linux tells the server.
 
 It runs as a script of its own, outside any environment, so it imports the standard library only. Its one argument is a
 JSON object: ``command``, ``log`` (a file that the server's output is added to) and ``user`` (keywords of ``Popen``). It
@@ -27,7 +27,7 @@ A Java program: in good order, with its threads' stacks in the log, not asked.""
 PR_SET_PDEATHSIG = 1
 
 
-def keep(command: list[str], log: str, user: dict[str, int | list[int]]) -> int:
+def watch(command: list[str], log: str, user: dict[str, int | list[int]]) -> int:
     """Run the server until it ends or standard input does; return its exit code."""
     woken, wake = socket.socketpair()
     wake.setblocking(False)
@@ -86,4 +86,4 @@ def stop(server: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(**json.loads(sys.argv[1])) & 0xFF)
+    sys.exit(watch(**json.loads(sys.argv[1])) & 0xFF)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from batonpass.postgres import processes
-from batonpass.postgres.processes import fresh_name, is_dead
+from batonpass.postgres import coordinator_names
+from batonpass.postgres.coordinator_names import fresh_name, is_dead
 
-NAMED = (
-    "from batonpass.postgres.processes import fresh_name\nprint(fresh_name(), flush=True)\nimport time\ntime.sleep(60)"
-)
+NAMED = "from batonpass.postgres.coordinator_names import fresh_name\nprint(fresh_name(), flush=True)\nimport time\ntime.sleep(60)"
 
 
 @contextmanager
@@ -64,8 +62,8 @@ def test_what_is_said_of_another_place_proves_nothing(name: str) -> None:
 def test_a_process_whose_beginning_cannot_be_seen_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is there, but is somebody else's and hidden, it counts as alive."""
     with process() as (_, name):
-        seen = processes._stat
-        monkeypatch.setattr(processes, "_stat", lambda pid: seen(pid) if pid == os.getpid() else None)
+        seen = coordinator_names._stat
+        monkeypatch.setattr(coordinator_names, "_stat", lambda pid: seen(pid) if pid == os.getpid() else None)
         assert not is_dead(name)
 
 
@@ -74,6 +72,6 @@ def test_a_system_that_does_not_say_names_no_process(monkeypatch: pytest.MonkeyP
     with process() as (run, name):
         run.kill()
         run.wait()
-        monkeypatch.setattr(processes, "_PROC", tmp_path)
+        monkeypatch.setattr(coordinator_names, "_PROC", tmp_path)
         assert "." not in fresh_name()
         assert not is_dead(name)

@@ -23,7 +23,7 @@ Part = TypeVar("Part")
 Told = TypeVar("Told")
 
 _spawning = get_context("spawn")
-# Where a process of the crew tells; of each process its own.
+# Where a process tells how far it is; of each process its own.
 _reports: SimpleQueue[Any] | None = None
 
 
@@ -103,5 +103,5 @@ def _end_with(lifeline: Connection) -> None:
 
 def _work(work: Callable[[Any, Callable[[Any], None]], None], part: Any) -> None:
     if _reports is None:
-        raise RuntimeError("this is no process of a crew")
+        raise RuntimeError("this process was not started by `carry_out`")
     work(part, _reports.put)

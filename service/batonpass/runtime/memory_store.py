@@ -1,0 +1,308 @@
+"""A store that forgets everything with its process, and otherwise behaves like a real one.
+
+Its record log keeps stored forms, not the values it was handed: what has no stored form fails here as it would in a
+database, and what is read is never the object that was written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+
+import msgspec
+
+from batonpass.codec.changes import Change
+from batonpass.codec.generations import Generation
+from batonpass.codec.records import StoredRecord, decode_records, encode_records
+from batonpass.core.ids import GroupId, TaskId
+from batonpass.core.model import Group
+from batonpass.runtime.access import NewToken, Principal, StoredToken, digest_of, new_secret
+from batonpass.runtime.audits import AuditDay, AuditFinding, AuditMeasures, AuditStanding, AuditState
+from batonpass.runtime.history import Asked, History, Sample, StoredCommand, StoredEvent
+from batonpass.runtime.ports import Clock, Commit, Loaded, Superseded, VersionConflict
+
+
+class Alone:
+    """The ownership of a coordinator that has nobody beside it: everything is its own, always."""
+
+    def holds(self, group_id: GroupId) -> bool:  # noqa: ARG002 - every group is alike here
+        """Return that the group is its own."""
+        return True
+
+    def owner_url(self, group_id: GroupId) -> str | None:  # noqa: ARG002 - every group is alike here
+        """Return that nobody else owns the group."""
+        return None
+
+    def others(self) -> Sequence[str]:
+        """Return nobody."""
+        return ()
+
+    def to_forget(self) -> Sequence[GroupId]:
+        """Return that nothing was ever another's."""
+        return ()
+
+    def forgotten(self, group_id: GroupId) -> None:
+        """Take note of nothing."""
+
+
+class MemoryRecordLog:
+    """The records of all groups, and what stands beside them, in memory."""
+
+    def __init__(self) -> None:
+        self._stored: dict[GroupId, list[StoredRecord]] = {}
+        self._epochs: dict[GroupId, int] = {}
+        self._histories: dict[GroupId, list[History]] = {}
+        self._events: list[StoredEvent] = []
+        self._commands: list[StoredCommand] = []
+        self.samples: list[Sample] = []
+
+    async def take_over(self, group_id: GroupId) -> int:
+        """Return the next coordinator epoch of the group; appends of lower ones fail from now on."""
+        self._epochs[group_id] = self._epochs.get(group_id, 0) + 1
+        return self._epochs[group_id]
+
+    async def append(self, commit: Commit) -> None:
+        """Add all of the commit or nothing, if the group holds ``expected_version`` records.
+
+        Raises:
+            VersionConflict: when it holds another number.
+            Superseded: when a higher coordinator epoch has taken the group over.
+            UnwritableRecord: when a record has no stored form.
+        """
+        group_id = commit.group_id
+        stored = encode_records(commit.records)
+        epoch = self._epochs.get(group_id, 0)
+        if commit.coordinator_epoch < epoch:
+            raise Superseded(f"{group_id} was taken over under epoch {epoch}; this is {commit.coordinator_epoch}")
+        present = len(self._stored.get(group_id, ()))
+        if present != commit.expected_version:
+            raise VersionConflict(f"{group_id} is at version {present}, not {commit.expected_version}")
+        if stored:
+            self._stored.setdefault(group_id, []).extend(stored)
+        self._remember(group_id, commit.history)
+
+    def _remember(self, group_id: GroupId, history: History) -> None:
+        self._histories.setdefault(group_id, []).append(history)
+        for event in history.events:
+            body = msgspec.json.decode(msgspec.json.encode(event.body))
+            self._events.append(StoredEvent(len(self._events) + 1, group_id, event._replace(body=body)))
+        if history.asked.command:
+            row = StoredCommand(len(self._commands) + 1, group_id, history.at_ms, history.asked, history.subject)
+            self._commands.append(row)
+
+    async def read(self, group_id: GroupId, *, after_version: int | None = None) -> Loaded:
+        """Return the records after the first ``after_version``; this log keeps no snapshots."""
+        stored = self._stored.get(group_id, [])
+        return Loaded(len(stored), decode_records(stored[after_version or 0 :]))
+
+    async def group_ids(self) -> Sequence[GroupId]:
+        """Return every group that holds records, sorted."""
+        return sorted(self._stored)
+
+    async def keep_snapshot(self, group: Group) -> None:
+        """Do nothing: reading from the beginning costs this log no more."""
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Keep the samples until this log is gone."""
+        self.samples.extend(samples)
+
+    async def generations(self, group_id: GroupId, *, before: int | None, limit: int) -> Sequence[Generation]:
+        """Return generations below ``before``, newest first, without ``moved``."""
+        found = [one.generation for one in reversed(self._histories.get(group_id, ())) if one.generation]
+        below = [one._replace(moved=()) for one in found if before is None or one.number < before]
+        return below[:limit]
+
+    async def generation(self, group_id: GroupId, number: int) -> Generation | None:
+        """Return one generation whole."""
+        found = (one.generation for one in self._histories.get(group_id, ()) if one.generation)
+        return next((one for one in found if one.number == number), None)
+
+    async def task_changes(self, group_id: GroupId, task: TaskId, *, limit: int) -> Sequence[Change]:
+        """Return what last changed of a task, newest first."""
+        histories = reversed(self._histories.get(group_id, ()))
+        found = [change for one in histories for change in reversed(one.changes) if change.task == task]
+        return found[:limit]
+
+    async def events(self, group_id: GroupId | None, *, after: int, limit: int) -> Sequence[StoredEvent]:
+        """Return events after a position, in order."""
+        later = self._events[max(after, 0) :]
+        return [replace(one) for one in later if group_id is None or one.group == group_id][:limit]
+
+    async def events_before(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredEvent]:
+        """Return events below a position, newest first."""
+        below = (one for one in reversed(self._events) if before is None or one.position < before)
+        return [one for one in below if group_id is None or one.group == group_id][:limit]
+
+    async def last_position(self) -> int:
+        """Return the position of the newest event."""
+        return len(self._events)
+
+    async def commands(self, group_id: GroupId | None, *, before: int | None, limit: int) -> Sequence[StoredCommand]:
+        """Return rows of the audit trail below a position, newest first."""
+        below = [one for one in reversed(self._commands) if before is None or one.position < before]
+        return [one for one in below if group_id is None or one.group == group_id][:limit]
+
+
+class MemoryTokens:
+    """Tokens by the digest of their secret."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._stored: dict[bytes, StoredToken] = {}
+
+    async def find(self, secret: str) -> Principal | None:
+        """Return the caller that a secret belongs to; None for one that is unknown, revoked or expired."""
+        token = self._stored.get(digest_of(secret))
+        if token is None or token.revoked_ms is not None:
+            return None
+        if token.expires_ms is not None and token.expires_ms <= self._now_ms():
+            return None
+        return Principal(token.name, token.role, token.group, token.expires_ms)
+
+    async def create(self, wanted: NewToken, asked: Asked) -> tuple[StoredToken, str]:  # noqa: ARG002 - no trail is kept
+        """Make a token and return it with its secret, which is not kept."""
+        secret = new_secret()
+        made = StoredToken(
+            id=secrets.token_hex(8),
+            name=wanted.name,
+            role=wanted.role,
+            group=wanted.group,
+            last_four=secret[-4:],
+            created_ms=self._now_ms(),
+            expires_ms=wanted.expires_ms,
+        )
+        self._stored[digest_of(secret)] = made
+        return made, secret
+
+    async def list(self) -> Sequence[StoredToken]:
+        """Return every token, oldest first."""
+        return tuple(self._stored.values())
+
+    async def revoke(self, token_id: str, asked: Asked) -> bool:  # noqa: ARG002 - no trail is kept
+        """Make a token worth nothing from now on; say whether there is one of this id."""
+        for digest, token in self._stored.items():
+            if token.id == token_id:
+                if token.revoked_ms is None:
+                    self._stored[digest] = replace(token, revoked_ms=self._now_ms())
+                return True
+        return False
+
+
+ENDED = (AuditState.PASSED, AuditState.FAILED, AuditState.BROKEN)
+VERDICTS = (AuditState.PASSED, AuditState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRun:
+    """One run as it was written."""
+
+    day: AuditDay
+    findings: tuple[AuditFinding, ...] = ()
+    measures: tuple[AuditMeasures, ...] = ()
+
+
+def _was_under_way(run: AuditDay) -> bool:
+    """Whether a run began within the day that it audited."""
+    return datetime.fromtimestamp(run.started_ms / 1_000, UTC).date() == run.day
+
+
+class MemoryAudits:
+    """The runs of all audits, in memory."""
+
+    def __init__(self) -> None:
+        self._runs: list[AuditRun] = []
+
+    def add(self, run: AuditRun) -> None:
+        """Keep a run."""
+        self._runs.append(run)
+
+    def _of(self, day: date) -> list[AuditRun]:
+        return sorted((one for one in self._runs if one.day.day == day), key=lambda one: one.day.started_ms)
+
+    def _verdict(self, day: date) -> AuditRun | None:
+        return next((one for one in reversed(self._of(day)) if one.day.state in VERDICTS), None)
+
+    async def days(self, *, before: date | None, limit: int) -> Sequence[AuditDay]:
+        """Return audited days before one (None: from the newest), newest first."""
+        known = sorted({one.day.day for one in self._runs}, reverse=True)
+        found = [await self.day(day) for day in known if before is None or day < before]
+        return [one for one in found if one is not None][:limit]
+
+    async def day(self, day: date) -> AuditDay | None:
+        """Return one day; None when it was never audited."""
+        runs = self._of(day)
+        if not runs:
+            return None
+        newest, verdict = runs[-1].day, self._verdict(day)
+        counts = verdict.day if verdict is not None else None
+        return AuditDay(
+            day=day,
+            state=newest.state,
+            started_ms=newest.started_ms,
+            finished_ms=newest.finished_ms,
+            detail=newest.detail,
+            code_version=newest.code_version,
+            has_verdict=counts is not None,
+            groups=counts.groups if counts else 0,
+            records=counts.records if counts else 0,
+            fatal=counts.fatal if counts else 0,
+            notices=counts.notices if counts else 0,
+            report=counts.report if counts else None,
+        )
+
+    async def findings(self, day: date, *, after: int, limit: int) -> Sequence[AuditFinding]:
+        """Return the findings of a day's verdict after a number, in order."""
+        verdict = self._verdict(day)
+        return [one for one in verdict.findings if one.number > after][:limit] if verdict else []
+
+    async def measures(self, day: date) -> Sequence[AuditMeasures]:
+        """Return what each group's day came to, by the day's verdict, in the order of their names."""
+        verdict = self._verdict(day)
+        return sorted(verdict.measures, key=lambda one: one.group) if verdict else []
+
+    async def standing(self) -> AuditStanding:
+        """Return how the audits stand."""
+        days = await self.days(before=None, limit=1)
+        runs = [one.day for one in self._runs]
+        last = max((one.day for one in runs if one.state in VERDICTS and not _was_under_way(one)), default=None)
+        return AuditStanding(
+            newest=days[0] if days else None,
+            verdict=await self.day(last) if last is not None else None,
+            last_success_ms=max((one.finished_ms or 0 for one in runs if one.state is AuditState.PASSED), default=None),
+            last_finished_ms=max((one.finished_ms or 0 for one in runs if one.state in ENDED), default=None),
+        )
+
+
+class DroppedSamples:
+    """Takes samples and keeps none of them."""
+
+    async def keep_samples(self, samples: Sequence[Sample]) -> None:
+        """Do nothing."""
+
+
+class MemoryStore:
+    """A store that is gone with its process, and that nobody shares."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.log = self.archive = MemoryRecordLog()
+        self.samples = DroppedSamples()
+        self.outbox = None
+        self.tokens = MemoryTokens(clock.now_ms)
+        self.audits = MemoryAudits()
+        self.ownership = Alone()
+
+    async def start(self, changed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Do nothing: nothing runs in the background."""
+
+    async def stop(self) -> None:
+        """Do nothing: it is forgotten by itself."""
+
+    def not_ready(self) -> str:
+        """Return that there is no reason."""
+        return ""
+
+    def lease_left_s(self) -> float:
+        """Return that it does not end."""
+        return float("inf")
